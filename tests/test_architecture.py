@@ -657,6 +657,7 @@ def test_a_file_of_lines_has_one_reader():
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(
             "tune/study/recorded_answers.py",
+            "tune/trials/other_python.py",
             "tune/trials/tried_writes.py",
             "watch/process_stacks.py",
             "watch/rank_stacks.py",

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
-    *("dataset_cache", "trim_padding", "length_grouping"),
+    *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

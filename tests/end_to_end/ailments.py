@@ -76,6 +76,9 @@ AILMENTS = {
     ),
     "augmentation": Ailment(specimen="augmentation", kind="INPUT_BOUND", cause="preprocessing"),
     "tiny operators": Ailment(specimen="tiny_operators", kind="HOST_BOUND", cause="tiny_operators"),
+    "loop over elements": Ailment(
+        specimen="element_loop", kind="HOST_BOUND", cause="random_per_element"
+    ),
     "garbage collection": Ailment(specimen="gc_pauses", kind="HOST_BOUND", cause="gc"),
     "recompiling": Ailment(specimen="recompile", kind="HOST_BOUND", cause="recompile"),
     "graph breaks": Ailment(specimen="graph_breaks", kind=None, cause="graph_breaks"),

@@ -52,6 +52,10 @@ def test_the_levers_of_a_recipe_are_on_and_the_report_names_it(tmp_path: Path) -
     named = {one["name"]: one["error"] for one in recipe["levers"]}
     assert (named, recipe["differences"]) == ({"allocator": None, "matmul_precision": None}, [])
     assert done.data["num_steps"] == 30
+    gain = done.document["data"]["recipe_gain"]
+    assert (gain["missing"], gain["plain_run_id"]) == (None, None)
+    assert gain["against_proof"]["estimate"] == gain["written_step_s"] / gain["step_s"]
+    assert "as written when it was proven, at another time" in report
     assert not {note for note in done.notes if note.startswith("recipe")}
 
 

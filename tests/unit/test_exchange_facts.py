@@ -92,11 +92,12 @@ def test_exchanges_are_put_off_where_all_updates_have_several_equally_many(excha
         ({"has_hook": True}, "hook"),
         ({"gradient_dtypes": ("bfloat16", "float32")}, "bfloat16"),
         ({"backend": "mpi"}, "mpi"),
+        ({"backend": "gloo"}, "wait for ever"),
     ],
 )
 def test_bf16_is_for_float32_gradients_without_a_hook(exchange, words):
-    assert ddp_bf16.LEVER.applies(make_facts()) is None
-    assert words in ddp_bf16.LEVER.applies(make_facts(**exchange))
+    assert ddp_bf16.LEVER.applies(make_facts(backend="nccl")) is None
+    assert words in ddp_bf16.LEVER.applies(make_facts(**{"backend": "nccl", **exchange}))
 
 
 # -- NCCL

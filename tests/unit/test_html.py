@@ -15,12 +15,14 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.shifted import BY_CHANGE
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
-from steptime.measure.values.observations import ScriptError
+from steptime.measure.values.observations import PythonLoop, ScriptError, SourceEdit
 from steptime.measure.values.over_time import RunSeries, StepPoint
 from steptime.measure.values.work import Completeness
+from steptime.report.document.run_document import RecipeGain
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.words.run_words import CHANGES
+from unit.builders import make_measurement
 
 
 class NoPlots:
@@ -267,3 +269,34 @@ def test_energy_of_a_step_stands_beside_its_time_where_it_is_known() -> None:
 def test_a_step_that_is_no_number_makes_no_page_fail() -> None:
     odd = StepPoint(rank=0, index=0, end_unix_s=1.0, step_time_s=float("nan"), wall_s={})
     assert "Environment" in page_of(replace(bare(healthy()), series=RunSeries(steps=(odd,))))
+
+
+def test_findings_show_their_edit_and_the_command_that_tries_their_levers() -> None:
+    loop = PythonLoop(
+        code="random_per_element",
+        file="train.py",
+        line=3,
+        end_line=3,
+        text="x",
+        phase="other",
+        share_of_phase=0.8,
+        edit=SourceEdit(diff="--- a/train.py\n+++ b/train.py\n", keeps="same_numbers"),
+    )
+    slow = {"compute_s": 0.4, "input_wait_s": 0.3, "fetch_s": 0.3, "other_s": 0.6}
+
+    text = parsed(page_of(bare(make_measurement(python_loops=(loop,), **slow)))).text
+
+    assert "This edit gives the same numbers, bit for bit:" in text
+    assert "+++ b/train.py" in text
+    assert "steptime tune --levers dataloader,dataset_cache,whole_batch_fetch -- " in text
+
+
+def test_the_page_says_what_a_recipe_gave() -> None:
+    facts = bare(make_measurement())
+    gain = RecipeGain(step_s=0.5, missing="differs")
+
+    text = parsed(page_of(replace(facts, document=replace(facts.document, recipe_gain=gain)))).text
+
+    assert (
+        "The recipe: a step takes 500 ms, and what it gave against its proof is not known" in text
+    )

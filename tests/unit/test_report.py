@@ -30,6 +30,7 @@ from steptime.core.schema import SCHEMA
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.record_notes import NOTES
+from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement, Overhead
 from steptime.measure.values.observations import (
     Compilation,
@@ -40,7 +41,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.run_summary import RunSummary
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words
@@ -446,6 +447,18 @@ def test_images_may_be_laid_out_in_another_order() -> None:
     found = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, None))
 
     assert "channels_last" in next_act(replace(healthy(), count=count), found).command
+
+
+def test_a_lever_for_a_part_of_a_model_is_named_where_the_part_was_seen() -> None:
+    found = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, None))
+    written = AttentionCall(way="written", backend="none", dtype="float32", num=4, length=256)
+    cell = ModuleCount(name="Net.cell", kind="LSTMCell", forward=10, backward=20, recomputed=0)
+    sums = {"forward": 10, "backward": 20, "recomputed": 0, "macs": 15}
+    count = Count(**sums, by_dtype={"fp32": 30}, modules=(cell,))
+
+    with_both = replace(healthy(), attention=(written,), count=count)
+    assert "fused_attention,fused_rnn" in next_act(with_both, found).command
+    assert "fused_" not in next_act(healthy(), found).command.replace("fused_optimizer", "")
 
 
 def with_recipe(*levers: str) -> Measurement:

@@ -131,7 +131,33 @@ def test_the_options_reach_the_study(answer: Callable) -> None:
     assert options.is_fresh
     assert options.share_network
     assert options.allow_unsafe
-    assert tuple(lever.name for lever in options.levers) == NAMES
+    alone = tuple(name for name in NAMES if name != "interpreter")  # nobody named one
+    assert tuple(lever.name for lever in options.levers) == alone
+    assert options.other_python is None
+
+
+def test_another_interpreter_reaches_the_study(answer: Callable, tmp_path: Path) -> None:
+    asked = answer(nothing_helps())
+    path = tmp_path / "python"
+    path.write_text('#!/bin/sh\necho \'{"python": [3, 13, 1], "torch": "2.14.0"}\'\n')
+    path.chmod(0o755)
+
+    words = ["--python", str(path), "--levers", NAMES[0]]
+    assert main.main(["tune", *words, "--", "python", "train.py"]) == 0
+
+    (options,) = asked
+    assert options.other_python is not None
+    assert options.other_python.torch_version == "2.14.0"
+    assert [lever.name for lever in options.levers] == [NAMES[0], "interpreter"]
+
+
+def test_an_interpreter_that_is_not_there_is_one_message(answer: Callable, capsys: Capture) -> None:
+    asked = answer(nothing_helps())
+
+    assert main.main(["tune", "--python", "/nowhere/python", *COMMAND]) == 2
+
+    assert asked == []
+    assert "--python: there is no file /nowhere/python." in capsys.readouterr().err
 
 
 def test_levers_can_be_chosen(answer: Callable) -> None:

@@ -6,6 +6,7 @@ from them; the rules behind those figures are in `diagnose` and `plan`.
 
 from __future__ import annotations
 
+from steptime.app.lever_trials import find_trials
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
@@ -15,6 +16,7 @@ from steptime.measure.values.wall_time import USEFUL, WallTime
 from steptime.plan.memory_fit import fit_memory
 from steptime.plan.model_work import relate_work
 from steptime.report.document.run_document import (
+    RecipeGain,
     RunDocument,
     RunSums,
     TrainingDocument,
@@ -27,6 +29,7 @@ def describe_run(
     diagnosis: Diagnosis | None,
     picture: Picture | None = None,
     trainings: tuple[TrainingDocument, ...] = (),
+    recipe_gain: RecipeGain | None = None,
 ) -> RunDocument:
     """Return the document of a run.
 
@@ -35,6 +38,7 @@ def describe_run(
         diagnosis: what holds it back.
         picture: how close it comes to the machine's ceilings.
         trainings: all trainings of the command, if there are several.
+        recipe_gain: what the recipe of the run gave, if it had one.
     """
     m = measurement
     mfu = model_utilization(m)
@@ -50,6 +54,8 @@ def describe_run(
         waterfall=None if picture is None else picture.waterfall,
         run=None if m.wall_time is None else _sum_up(m.wall_time, m.price_per_h),
         trainings=trainings,
+        trials=find_trials(m, diagnosis),
+        recipe_gain=recipe_gain,
     )
 
 

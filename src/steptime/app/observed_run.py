@@ -82,7 +82,12 @@ class ObservedRun:
         """The run as reports render it and as `--json` writes it."""
         from steptime.app.describe_run import describe_run
 
-        return describe_run(self.measurement, self.diagnosis, self.picture, self.parts)
+        gain = None
+        if self.measurement.recipe is not None:  # few runs need what this loads
+            from steptime.app.recipe_gain import find_gain
+
+            gain = find_gain(self.run, self.measurement)
+        return describe_run(self.measurement, self.diagnosis, self.picture, self.parts, gain)
 
     @property
     def folder(self) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.app.recipe_loading import find_interpreter
 from steptime.errors import MissingExtraError, RecipeError, StoreError
 from steptime.isolate.probe import probe
 from steptime.launch.user_command import user_environment
@@ -79,7 +80,8 @@ def check(
                 handover=handover,
                 cwd=folder.absolute(),
                 environment=environment,
-                libraries=find_libraries(recipe.script.command, environment),
+                libraries=find_libraries(recipe.script.command, environment)
+                | find_interpreter(recipe),
                 scratch=Path(scratch).resolve(),
                 budget_s=budget_s,
             )

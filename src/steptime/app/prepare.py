@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steptime.app.attempt import attempt
 from steptime.core.executable import NotStarted, find_executable, need_executable
@@ -111,9 +111,11 @@ def _observed_plan(
         price_per_h=options.price_per_h,
     )
     write_value(run, "command.json", record)
-    observed = observed_environment(environment, run.folder)
-    if setup is not None:
-        observed = _with_recipe(observed, run, setup)
+    # The variables of a recipe come first: the shims stand before whatever it puts on PATH.
+    wanted = environment if setup is None else _with_variables(environment, setup)
+    observed = observed_environment(wanted, run.folder)
+    if setup is not None and setup.plan is not None:
+        observed["STEPTIME_PLAN"] = _write_plan(run, setup.plan)
     if options.profile is not None:
         (run.folder / FOLDER).mkdir()
         observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
@@ -129,16 +131,17 @@ def _load_recipe(options: RunOptions, environment: Mapping[str, str], tell: Tell
     return load_setup(options.recipe or Path(), options.command, environment, tell=tell)
 
 
-def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:
-    """Return the environment with the recipe's variables, and write the guest's `plan.json`."""
-    from steptime.tune.trials.trial_setting import add_variables
+def _write_plan(run: Run, plan: Mapping[str, Any]) -> str:
+    """Write the guest's `plan.json` and return its path."""
+    path = run.folder / "plan.json"
+    write_text(path, json.dumps(plan) + "\n")
+    return str(path)
 
-    found = add_variables(environment, setup.variables)
-    if setup.plan is not None:
-        path = run.folder / "plan.json"
-        write_text(path, json.dumps(setup.plan) + "\n")
-        found["STEPTIME_PLAN"] = str(path)
-    return found
+
+def _with_variables(environment: Mapping[str, str], setup: Setup) -> dict[str, str]:
+    from steptime.tune.trials.trial_setting import add_variables  # few runs need it
+
+    return add_variables(environment, setup.variables)
 
 
 def _check_profiler(wish: ProfileWish | None, environment: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import find_differences, read_recipe
 from steptime.tune.recipe.recipe_setup import Setup, set_up
 from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.values.recipe_values import Recipe
+
+
+def find_interpreter(recipe: Recipe) -> dict[str, str]:
+    """Return the interpreter of a recipe as `Facts.libraries` has it, where it is here."""
+    used = (one.settings for one in recipe.levers if one.name == "interpreter")
+    path = next((str(settings.get("python")) for settings in used), "")
+    return {"python": path} if os.access(path, os.X_OK) else {}
 
 
 def load_setup(
@@ -31,7 +40,7 @@ def load_setup(
         recipe,
         path=str(path),
         differences=differences,
-        libraries=find_libraries(command, environment),
+        libraries=find_libraries(command, environment) | find_interpreter(recipe),
     )
     for difference in differences:
         tell(f"{path}: {describe_difference(difference)}")

@@ -22,6 +22,7 @@ from steptime.app.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
 from steptime.errors import DamagedRunError, NotFoundError, RecipeError, StoreError, UsageError
+from steptime.launch.user_command import user_environment
 from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
@@ -30,10 +31,14 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_recipe
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
+from steptime.tune.trials.other_python import OtherPython, check_other_python
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
 
 _LOGGER = logging.getLogger(__name__)
+
+INTERPRETER = "interpreter"
+"""The lever that needs something from the user: another interpreter."""
 
 Tell = Callable[[str], None]
 Progress = Callable[[StudyProgress], None]
@@ -150,6 +155,15 @@ def tune(
     return tune_command(asked, progress=progress or _ignore)
 
 
+def other_python(given: str, command: tuple[str, ...]) -> OtherPython:
+    """Return the interpreter that a study tries as one more arm.
+
+    Raises:
+        UsageError: it cannot take the place of the command's.
+    """
+    return check_other_python(given, command, user_environment())
+
+
 def _words_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) -> tuple[str, ...]:
     if isinstance(command, ObservedRun):
         return command.measurement.command
@@ -233,6 +247,7 @@ def choose_levers(
     *,
     names: tuple[str, str] = ("levers", "exclude"),
     tell: Tell = lambda _: None,
+    with_interpreter: bool = False,
 ) -> tuple[Lever, ...]:
     """Return the levers to hand to the search, which itself says which of them are left out.
 
@@ -241,6 +256,8 @@ def choose_levers(
         exclude: names of those to leave out.
         names: what the two are called in messages.
         tell: gets a sentence about a lever that cannot be loaded.
+        with_interpreter: the user named another interpreter, so that it is tried whatever `only`
+            names; without one, the lever is there only if it is named.
 
     Raises:
         UsageError: one of the names is not a lever.
@@ -253,7 +270,9 @@ def choose_levers(
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
                 raise UsageError(f"{flag}: there is no lever `{name}`.", hint=hint)
-    return tuple(lever for lever in levers if only is None or lever.name in only)
+    wanted = {name for name in known if name != INTERPRETER} if only is None else set(only)
+    wanted |= {INTERPRETER} if with_interpreter else set()
+    return tuple(lever for lever in levers if lever.name in wanted)
 
 
 def _ignore(_: StudyProgress) -> None:

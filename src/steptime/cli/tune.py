@@ -39,37 +39,14 @@ examples:
   steptime tune --budget 20m -- python train.py   # continues one of 10m
   steptime tune --training 2 -- bash train.sh
   steptime tune --share-network -- python train_from_a_bucket.py
+  steptime tune --python ../other/bin/python -- python train.py
   steptime run --recipe tuned.toml -- python train.py
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tune`."""
-    search = parser.add_argument_group("search")
-    search.add_argument(
-        "--budget",
-        metavar="TIME",
-        default="10m",
-        help="how long the whole study may take, such as 30s or 1h (default: 10m); with more than "
-        "an earlier study of this command had, it continues if its time did not suffice",
-    )
-    search.add_argument(
-        "--levers", metavar="A,B", help="try only these levers; `steptime levers` lists them all"
-    )
-    search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
-    search.add_argument(
-        "--run-steps",
-        metavar="N",
-        type=int,
-        help="how many steps your real training has; some levers take time to set up, which only "
-        "a long training earns back",
-    )
-    search.add_argument(
-        "--fresh",
-        action="store_true",
-        help="start from the beginning, even if an earlier study of this command could continue",
-    )
-    add_training(search, what="tune", default="needed where a command starts several")
+    _add_search(parser.add_argument_group("search"))
     trials = parser.add_argument_group("trials")
     trials.add_argument(
         "--share-network",
@@ -106,6 +83,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
+def _add_search(search: argparse._ArgumentGroup) -> None:
+    """Add the options that say what is tried, and for how long."""
+    search.add_argument(
+        "--budget",
+        metavar="TIME",
+        default="10m",
+        help="how long the whole study may take, such as 30s or 1h (default: 10m); with more than "
+        "an earlier study of this command had, it continues if its time did not suffice",
+    )
+    search.add_argument(
+        "--levers", metavar="A,B", help="try only these levers; `steptime levers` lists them all"
+    )
+    search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
+    search.add_argument(
+        "--python",
+        metavar="FILE",
+        help="try another interpreter, with its own torch, too",
+    )
+    search.add_argument(
+        "--run-steps",
+        metavar="N",
+        type=int,
+        help="how many steps your real training has; some levers take time to set up, which only "
+        "a long training earns back",
+    )
+    search.add_argument(
+        "--fresh",
+        action="store_true",
+        help="do not continue an earlier study of this command",
+    )
+    add_training(search, what="tune", default="needed where a command starts several")
+
+
 def execute(options: argparse.Namespace) -> int:
     """Run the study and report it."""
     command = take_command(options, verb="tune", usage=USAGE)
@@ -135,13 +145,17 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
     budget_s = parse_time(options.budget)
     only = None if options.levers is None else parse_names(options.levers)
     exclude = parse_names(options.exclude or "")
-    from steptime.app.tune import choose_levers
+    from steptime.app.tune import choose_levers, other_python
     from steptime.tune.study_options import StudyOptions
 
+    other = None if options.python is None else other_python(options.python, command)
+    names = ("--levers", "--exclude")
     return StudyOptions(
         command=command,
         store=store_to_write(options),
-        levers=choose_levers(only, exclude, names=("--levers", "--exclude"), tell=tell),
+        levers=choose_levers(
+            only, exclude, names=names, tell=tell, with_interpreter=other is not None
+        ),
         excluded=exclude,
         run_steps=options.run_steps,
         budget_s=budget_s,
@@ -150,6 +164,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
         is_fresh=options.fresh,
         output=Path(options.output),
         training=options.training,
+        other_python=other,
     )
 
 

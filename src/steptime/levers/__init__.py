@@ -20,6 +20,8 @@ NAMES: tuple[str, ...] = (
     "matmul_precision",
     "fused_optimizer",
     "channels_last",
+    "fused_attention",
+    "fused_rnn",
     "compile",
     "num_threads",
     "wait_policy",
@@ -48,6 +50,7 @@ NAMES: tuple[str, ...] = (
     "no_deterministic",
     "no_pin_memory",
     "no_checkpointing",
+    "interpreter",
 )
 """Module names, in the order in which they are listed."""
 

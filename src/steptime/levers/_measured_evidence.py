@@ -57,7 +57,24 @@ def _threads(
     return _ours(training, source, speedup, low, high, remark)
 
 
+_FUSED = "benchmarks/results/fused_levers.json"
+_WRITTEN = "language model with attention written out, 2 layers of 128, batches of"
+_LOOP = "language model with a loop over an LSTMCell of 128, batches of"
+
 MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
+    "fused_attention": (
+        _ours(f"{_WRITTEN} 4 x 512", _FUSED, 1.86, 1.74, 1.99),
+        _ours(f"{_WRITTEN} 8 x 256", _FUSED, 1.36, 1.32, 1.45),
+        _ours(f"{_WRITTEN} 16 x 128", _FUSED, 1.19, 1.16, 1.25),
+        _ours(f"{_WRITTEN} 128 x 16", _FUSED, 0.96, 0.95, 1.00),
+        _ours(f"{_WRITTEN} 4 x 16", _FUSED, 0.91, 0.88, 0.92),
+    ),
+    "fused_rnn": (
+        _ours(f"{_LOOP} 4 x 64", _FUSED, 3.00, 2.88, 3.05),
+        _ours(f"{_LOOP} 32 x 64", _FUSED, 1.68, 1.65, 1.72),
+        _ours(f"{_LOOP} 256 x 8", _FUSED, 1.16, 1.14, 1.18),
+        _ours(f"{_LOOP} 32 x 64", _FUSED, 0.96, 0.95, 1.03, "States are used at once."),
+    ),
     "autocast": (
         _ours(_SLOW_STEPS, _BUSY, 2.33, 2.29, 2.38, "By tune; bf16."),
         _ours("timm, ResNet-18 at 128 x 128, two cores", _ARMS, 1.48, 1.39, 1.60, "By hand; bf16."),

@@ -43,6 +43,14 @@ def _published(
 
 
 PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
+    "fused_attention": (
+        _published(
+            "GPT-2 on texts of 1,024 tokens, GPUs",
+            "https://arxiv.org/abs/2205.14135",
+            3.0,
+            remark="Beside attention as libraries wrote it out in 2022.",
+        ),
+    ),
     "autocast": (_published("Several networks in fp16, 8 x V100", _MIXED, low=1.5, high=5.5),),
     "matmul_precision": (
         _published(

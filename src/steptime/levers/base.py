@@ -138,12 +138,15 @@ class Facts:
     observed, unless it must be known for the training to stay as it is; its reason then says so.
 
     `capabilities` are lower-case words: `amx_bf16`, `avx512_bf16`, `avx512_fp16` for a CPU, `sm_80`
-    for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, and `glibc` to
-    its version (`tune.trials.libraries`). Cores and memory are what a container allows
+    for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, `glibc` to
+    its version (`tune.trials.libraries`), and `python` to another interpreter if the user named
+    one. Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does. `memory_fraction`: of the memory
-    that the training may have, the part that it held at its peak.
+    calls of models moved torch's random state, as dropout does. `has_lstm_cell`: a model holds an
+    `nn.LSTMCell`. `plain_attention` are the classes whose `forward` writes attention out in single
+    operators, where it can be fused; `kept_attention` says in words why other attention cannot be.
+    `memory_fraction`: of the memory that the training may have, the part held at its peak.
 
     `switches_on` are the debug switches that were mostly on, in the words of their findings;
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
@@ -177,6 +180,9 @@ class Facts:
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
     draws_in_calls: bool | None = None
+    has_lstm_cell: bool | None = None
+    plain_attention: tuple[str, ...] | None = None
+    kept_attention: tuple[str, ...] | None = None
     num_parameters: int | None = None
     num_repeated_blocks: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None

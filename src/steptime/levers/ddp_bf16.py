@@ -28,7 +28,9 @@ def applies(facts: Facts) -> str | None:
             return "The script exchanges gradients in its own way (a communication hook)."
         if any(dtype != "float32" for dtype in one.gradient_dtypes):
             return f"Not all gradients are float32: {', '.join(one.gradient_dtypes)}."
-        if one.backend not in (None, "gloo", "nccl"):
+        if one.backend == "gloo":
+            return "With gloo, torch may wait for ever when it frees a model with such a hook."
+        if one.backend not in (None, "nccl"):
             return f"It has not been tested with the backend {one.backend}."
     return None
 
@@ -71,7 +73,7 @@ LEVER = Lever(
     phases=("backward", "communication"),
     preserves=Preserves.NUMERIC,
     roundoff=lambda settings: ROUNDOFF,
-    when="Several ranks exchange float32 gradients by DistributedDataParallel, without a "
+    when="Several ranks exchange float32 gradients by DistributedDataParallel and NCCL, without a "
     "communication hook of the script's.",
     applies=applies,
     space=lambda facts: ({},),
@@ -81,7 +83,7 @@ LEVER = Lever(
         "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
         "model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # once, before training"
     ),
-    costs="Gradients are converted twice. Gloo converts on the CPU: there, between ranks of one "
-    "machine, it may cost more than the bytes that it saves.",
+    costs="Gradients are converted twice, which may cost more than the bytes that it saves. Tested "
+    "with gloo alone, where it is not offered, and not on a device yet.",
     source="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
 )

@@ -8,46 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from steptime.levers._example_loaders import FILES, LOADER, ROWS, TEXTS
 from steptime.levers._rank_examples import DEVICES, RANKS
-from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts, PaddingFacts
-
-LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
-ROWS = LoaderFacts(
-    dataset="TensorDataset",
-    batch_size=32,
-    num_samples=50_000,
-    sample_bytes=4096,
-    is_tensor_dataset=True,
-    is_deterministic=True,
-    is_collate_deterministic=True,
-)
-FILES = LoaderFacts(
-    dataset="ImageFolder",
-    batch_size=32,
-    num_samples=1000,
-    sample_bytes=200_000,
-    is_deterministic=True,
-    is_collate_deterministic=True,
-)
-
-TEXTS = LoaderFacts(
-    dataset="Texts",
-    batch_size=32,
-    num_samples=20_000,
-    sample_bytes=2048,
-    is_deterministic=True,
-    is_collate_deterministic=True,
-    is_shuffled=True,
-    lengths_from="rows",
-    padding=PaddingFacts(
-        num_batches=16,
-        side="right",
-        useful_fraction=0.3,
-        longest_fraction=0.7,
-        grouped_fraction=0.35,
-        is_fixed=True,
-    ),
-)
+from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts
 
 CPU = Facts(
     torch_version="2.9.0",
@@ -104,6 +67,9 @@ TEXT = Facts(
     has_batch_statistics=False,
     has_sequence_convolution=False,
     draws_in_calls=False,
+    has_lstm_cell=False,
+    plain_attention=("Attention",),
+    kept_attention=(),
     uses_compile=False,
     num_repeated_blocks=12,
     memory_fraction=0.9,
@@ -123,6 +89,8 @@ WORLDS: tuple[Facts, ...] = (
     DEVICES,
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
+    Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
+    dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
 from steptime.measure.source.pad_calls import TO_LENGTH
+from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
@@ -189,6 +190,25 @@ def find_switches(records: RunRecords, places: CodePlaces) -> tuple[Switch, ...]
     for seen in places.source.switches:
         lines.setdefault(seen.code, places.where(seen.file, seen.line))
     return tuple(Switch(name=name, where=lines.get(name)) for name in sorted(names))
+
+
+def find_attention(rank: RankSteps, places: CodePlaces) -> tuple[AttentionCall, ...] | None:
+    """Return how a rank computes attention; None where no update of it was looked into."""
+    seen = rank.signals.attention
+    if seen is None:
+        return None
+    return tuple(
+        AttentionCall(
+            where=places.where(one.file or None, one.line),
+            way=one.way,
+            backend=one.backend,
+            reasons=one.reasons,
+            dtype=one.dtype,
+            num=one.num,
+            length=one.length,
+        )
+        for one in seen.calls
+    )
 
 
 def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...]:

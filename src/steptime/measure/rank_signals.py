@@ -17,6 +17,7 @@ from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.health.weight_lines import read_graphs, read_weights
 from steptime.measure.seen_lines import (
     AskedSeen,
+    AttentionSeen,
     CompileSeen,
     CountSeen,
     MemorySample,
@@ -59,6 +60,7 @@ class Signals:
     counts: tuple[CountSeen, ...] = ()
     compiled: CompileSeen | None = None
     switches: tuple[str, ...] = ()
+    attention: AttentionSeen | None = None
     levers: tuple[LeverLine, ...] = ()
     pauses: tuple[PauseRow, ...] = ()
     compilings: tuple[CompilingRow, ...] = ()
@@ -126,6 +128,7 @@ class SignalLines:
         self.counts: list[CountSeen] = []
         self.compiled: CompileSeen | None = None
         self.switches: set[str] = set()
+        self.attention: AttentionSeen | None = None
         self.levers: list[LeverLine] = []
         self.pauses: list[PauseRow] = []
         self.compilings: list[CompilingRow] = []
@@ -252,6 +255,10 @@ class SignalLines:
         """Add debug switches; their union counts."""
         self.switches.update(from_json(_Switches, line).on)
 
+    def set_attention(self, line: Line) -> None:
+        """Set how the update that was looked into computes attention."""
+        self.attention = from_json(AttentionSeen, line)
+
     def set_loaders(self, line: Line) -> None:
         """Set all loaders that the training read from so far."""
         self.loaders = from_json(_Loaders, line).loaders
@@ -290,6 +297,7 @@ class SignalLines:
             counts=tuple(self.counts),
             compiled=self.compiled,
             switches=tuple(sorted(self.switches)),
+            attention=self.attention,
             levers=tuple(self.levers),
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
@@ -322,6 +330,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.COUNT: SignalLines.add_count,
     kinds.COMPILED: SignalLines.set_compiled,
     kinds.SWITCHES: SignalLines.add_switches,
+    kinds.ATTENTION: SignalLines.set_attention,
     kinds.LOADERS: SignalLines.set_loaders,
     kinds.AWAITED: SignalLines.set_awaited,
     kinds.SHAPES: SignalLines.set_shapes,

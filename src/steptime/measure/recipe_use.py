@@ -62,7 +62,9 @@ def _seen_inside(use: RecipeUse, records: RunRecords) -> tuple[Difference, ...]:
     if not records.streams:
         return ()
     head = records.streams[0].head
-    pairs = (("device", use.device, head.device), ("torch_version", use.torch_version, head.torch))
+    pairs = [("device", use.device, head.device)]
+    if not any(one.name == "interpreter" for one in use.levers):  # it brings its own torch
+        pairs.append(("torch_version", use.torch_version, head.torch))
     return tuple(
         Difference(what=what, proven=proven, here=here)
         for what, proven, here in pairs

@@ -16,6 +16,7 @@ from steptime.core.process_end import ProcessEnd
 from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
+    find_attention,
     find_compilation,
     find_operators,
     find_sites,
@@ -47,6 +48,7 @@ from steptime.measure.steps.steady_window import (
 )
 from steptime.measure.steps.step_fold import RankSteps, fold_nothing
 from steptime.measure.time_of_run import find_wall_time
+from steptime.measure.timed_loops import find_python_loops
 from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
 from steptime.measure.values.work import Count
@@ -89,6 +91,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     by_length = _length_work(folded, work.count)
     memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
     health = find_health(ranks, busiest, places)
+    sites = find_sites(busiest, places)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -108,12 +111,14 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         else bare.host,
         overhead=_overhead(busiest, window),
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
-        sites=find_sites(busiest, places),
+        sites=sites,
+        python_loops=find_python_loops(places, sites),
         operators=find_operators(busiest),
         count=work.count,
         count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
+        attention=find_attention(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
         padding=find_padding(

@@ -47,6 +47,27 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRow:
+    """Calls of attention at one line; an `AttentionCall` with the file as the guest names it."""
+
+    file: str
+    line: int
+    way: str
+    backend: str
+    reasons: tuple[str, ...] = ()
+    dtype: str
+    num: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSeen:
+    """How one counted update computes attention."""
+
+    calls: tuple[AttentionRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeakSeen:
     """The most that the storages of an update held at once."""
 

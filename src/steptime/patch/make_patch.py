@@ -63,6 +63,9 @@ def make_patch(
     )
 
 
+OTHER_PYTHON = "Another interpreter starts the command, which is no edit of a file."
+
+
 def _set_variables(
     applied: Applied, lever: Lever, libraries: Mapping[str, str], parts: _Parts
 ) -> bool:
@@ -72,6 +75,9 @@ def _set_variables(
         found = {name: str(applied.settings[key]) for name, key in names.items()}
     elif lever.moment != Moment.ENVIRONMENT:
         return False
+    elif applied.name == "interpreter":  # no variable of its own: it is the command's first word
+        parts.by_hand.append(_by_hand(applied, lever, OTHER_PYTHON))
+        return True
     else:
         try:
             found = variables_of((applied,), {lever.name: lever}, libraries)

@@ -52,6 +52,7 @@ SWITCHES = "q"
 LOADERS = "i"
 AWAITED = "pw"
 SHAPES = "x"
+ATTENTION = "at"
 WINDOW = "profile"
 ASKED = "asked"
 

@@ -174,13 +174,19 @@ class _Run:
             levers={lever.name: lever for lever in options.levers},
             surroundings=ParentFacts(
                 cwd=self._cwd,
-                libraries=find_libraries(options.command, self._environment),
+                libraries=self._libraries(),
                 environment_names=tuple(sorted(self._environment)),
             ),
             budget_s=self._first_s,
             stdin=self._keep_stdin(),
             training=options.training,
         )
+
+    def _libraries(self) -> dict[str, str]:
+        """What the levers of the environment may use: allocators, and another interpreter."""
+        found = find_libraries(self._options.command, self._environment)
+        other = self._options.other_python
+        return found if other is None else {**found, "python": other.path}
 
     def _keep_stdin(self) -> Path | None:
         if self._stdin is None:

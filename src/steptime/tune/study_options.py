@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.levers.base import Lever
+from steptime.tune.trials.other_python import OtherPython
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class StudyOptions:
         is_fresh: begin a new study, even where an unfinished one could be resumed.
         output: where a copy of the recipe goes; None: it stays in the study's folder alone.
         training: number of the training that is tuned, where the command has several.
+        other_python: another interpreter, which is one more arm; None: there is none.
         reads_input: read the standard input, and hand what it held to each trial.
     """
 
@@ -39,3 +41,4 @@ class StudyOptions:
     output: Path | None = None
     reads_input: bool = True
     training: int | None = None
+    other_python: OtherPython | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    attention,
     beside_steps,
     contention,
     desynced,
@@ -13,6 +14,7 @@ from steptime.diagnose.ailments import (
     memory_limits,
     numerical_health,
     overfitting,
+    own_python,
     ranks,
     script_faults,
     shifted,
@@ -28,10 +30,12 @@ AILMENTS: tuple[Ailment, ...] = (
     *waiting.AILMENTS,
     *experience.AILMENTS,
     *host.AILMENTS,
+    *own_python.AILMENTS,
     *ranks.AILMENTS,
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *attention.AILMENTS,
     *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,

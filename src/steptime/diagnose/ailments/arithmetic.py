@@ -196,9 +196,10 @@ COMPUTE = Ailment(
     ),
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
-        *("no_checkpointing", "no_deterministic"),
-        *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "module_precision", "allocator", "wait_policy", "flush_denormal"),
+        *("autocast", "compile", "fused_attention", "fused_rnn", "channels_last"),
+        *("fused_optimizer", "num_threads"),
+        *("matmul_precision", "module_precision", "allocator", "wait_policy"),
+        *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
@@ -221,7 +222,7 @@ BANDWIDTH = Ailment(
     removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
-    levers=("compile", "autocast", "set_to_none", "process_binding"),
+    levers=("compile", "fused_attention", "autocast", "set_to_none", "process_binding"),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
         "part of its own in the waterfall, which lowers this share."
@@ -242,8 +243,8 @@ OVERHEAD = Ailment(
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=(
-        *("no_anomaly_mode", "no_profiler"),
         *("compile", "fused_optimizer", "num_threads", "wait_policy"),
+        *("no_anomaly_mode", "no_profiler"),
     ),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "

@@ -8,7 +8,7 @@ from enum import Enum
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
-from steptime.measure.values.observations import Site
+from steptime.measure.values.observations import Site, SourceEdit
 
 
 class BottleneckKind(str, Enum):
@@ -71,6 +71,7 @@ class Finding:
             did not.
         site: the same place as `where`, as file and lines; None where it is no line that was seen
             to run.
+        edit: an edit of the script that removes the cause; None where none is certain.
     """
 
     kind: BottleneckKind | None
@@ -84,6 +85,7 @@ class Finding:
     names: Mapping[str, str] | None = None
     held_by: HeldBy | None = None
     site: Site | None = None
+    edit: SourceEdit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

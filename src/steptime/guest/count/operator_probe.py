@@ -18,6 +18,7 @@ from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
+from .attention_calls import AttentionCalls
 from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
@@ -88,10 +89,13 @@ class OperatorProbe:
         self.is_like_others = False  # an update that is counted to see whether nothing changes
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
+        self.attention: AttentionCalls | None = None  # in the first counted update
 
     def begin(self, *, is_scouting: bool) -> None:
         """Scout or count the update that begins here."""
         self.is_scouting = is_scouting
+        if not (is_scouting or self.is_done):
+            self._follow_attention()
         self.first_node = self._next_node()
 
     @property
@@ -148,14 +152,19 @@ class OperatorProbe:
             self._leave(mode)
 
     def line(self, num_updates: int) -> str:
-        """Return the line on operators, or why there is none; the probe is over with it."""
+        """Return the line on operators, or why there is none, and the one on attention.
+
+        The probe is over with it.
+        """
         self.is_done = True
+        attention, self.attention = self.attention, None
         facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
         tiny = [ns for ns in self.durations if ns < TINY_NS]
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
-        return dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
+        line = dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
+        return line if attention is None else line + attention.line(num_updates)
 
     def take(self) -> tuple[Tally | None, str | None]:
         """Return what was counted since the last call, or why it may not be; or neither."""
@@ -193,6 +202,8 @@ class OperatorProbe:
             mode, tally = self._make_mode()
             if self.storages is not None and get_ident() == self.thread:
                 self.storages.open("forward" if is_call else "backward", tally)
+            if self.attention is not None and is_call:
+                self.attention.open()
             tally.follow_modules()
             try:
                 mode.__enter__()
@@ -214,6 +225,8 @@ class OperatorProbe:
             self.open_threads.discard(get_ident())
             if (tally := self.open_modes.pop(id(mode), None)) is not None:
                 tally.unfollow_modules()
+            if self.attention is not None:
+                self.attention.close()
             leave_mode(self.torch, mode)
             if mode.foreign:
                 self.missing = "subclass"
@@ -249,8 +262,22 @@ class OperatorProbe:
                 self.fail("storages")
                 self.storages = None
 
+    def _follow_attention(self) -> None:
+        try:
+            self.attention = AttentionCalls(self.torch, self.fail)
+        except Exception:
+            self.fail("attention")
+
+    def _see_attention(self, func: Any, args: Any, result: Any) -> None:
+        if self.attention is not None and self.attention.wrapped:
+            try:
+                self.attention.see_operator(func, args, result)
+            except Exception:
+                self.fail("attention")
+                self.attention.weights.clear()
+
     def _make_mode(self) -> tuple[Any, Tally]:
-        durations, fail = self.durations, self.fail
+        durations, fail, see_attention = self.durations, self.fail, self._see_attention
         if self.tally is None:
             self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
             self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
@@ -258,6 +285,7 @@ class OperatorProbe:
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
             durations.append(ns)
+            see_attention(func, args, result)
             follow(func, args, kwargs, result)
             try:
                 return tally.add(func, args, kwargs, result, ns)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..hooks.patching import drop_frame, replace
+from .attention_look import AttentionLook
 from .exchange_book import ExchangeBook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
@@ -74,6 +75,7 @@ class FactsBook:
         self.num_calls = 0
         self.num_watched = 0
         self.draws_in_calls: bool | None = None
+        self.attention = AttentionLook(torch, fail)
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
@@ -162,6 +164,10 @@ class FactsBook:
 
         return compare
 
+    def look_into(self, call: Callable[[], Any]) -> Any:
+        """Make an outermost call of a model; look for attention in one of the first."""
+        return self.attention.run(call) if self.is_probing and self.is_open else call()
+
     def see_scaler(self, scaler: Any) -> None:
         """Note that a gradient scaler lets an optimizer step."""
         if getattr(scaler, "_enabled", False) and self.is_open:
@@ -220,7 +226,7 @@ class FactsBook:
             "uses_scaler": self.uses_scaler,
             "uses_compile": self.uses_compile,
             "draws_in_calls": self.draws_in_calls,
-        }
+        } | self.attention.describe()
         if self.is_channels_last:
             found["is_channels_last"] = True
         self._add(
@@ -367,6 +373,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "has_convolution": bool(convolutions),
         "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
+        "has_lstm_cell": any(isinstance(m, nn.rnn.LSTMCell) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),

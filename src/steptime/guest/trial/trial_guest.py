@@ -165,7 +165,7 @@ class TrialGuest:
             compare_draws = self.facts.watch_draws()
         except Exception:
             self.recorder.fail("trial")
-        result = self.registry.run_call(call, model, args, kwargs)
+        result = self.facts.look_into(lambda: self.registry.run_call(call, model, args, kwargs))
         if compare_draws is not None:
             compare_draws()
         if take_result is not None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from steptime.core.schema import SCHEMA
 from steptime.core.store import read_document, write_text
+from steptime.measure.source.loop_marks import LoopMark, read_loop_rows
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
 from steptime.record.regular_file import read_regular
@@ -40,6 +41,8 @@ _MANY = (
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
+SitePlace = tuple[str, str, int, int]
+"""What happened there, the file, the first line and the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Source:
     """What `source.json` says; `texts` are lines by absolute file and number.
 
     `cells` has the number of a notebook's cell by the file name that its code was compiled under.
+    `loops` are loops over elements in the user's own code.
     """
 
     texts: Mapping[Place, str] = field(default_factory=dict)
@@ -64,6 +68,7 @@ class Source:
     suspicions: tuple[SourceMark, ...] = ()
     switches: tuple[SourceMark, ...] = ()
     padding: tuple[SourceMark, ...] = ()
+    loops: tuple[LoopMark, ...] = ()
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -77,7 +82,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         OSError: the run folder cannot be read or written.
     """
     cells = read_cells(run_folder)
-    places, scripts = _named(run_folder, cwd or "", cells)
+    places, scripts, sites = _named(run_folder, cwd or "", cells)
     named = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
     found = {file: _content(file, cells) for file in named}
     data = {file: content for file, content in found.items() if content is not None}
@@ -85,6 +90,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.own_code import OwnCode, loop_rows
     from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
 
@@ -92,16 +98,21 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     suspicions: list[list[object]] = []
     switches: list[list[object]] = []
     padding: list[list[object]] = []
+    trees: dict[str, ast.Module] = {}
     for file, content in data.items():
         tree = None if any(part in file for part in _INSTALLED) else _parse(content)
         if tree is not None:
+            trees[file] = tree
             for code, line in find_suspicions(tree):
                 suspicions.append([code, file, line, _text(lines[file], line)])
             switches += [[code, file, line] for code, line in find_switches(tree)]
             padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
-    marks = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    own = OwnCode(trees=trees, lines=lines, scripts=scripts, read=_read_module, cwd=cwd or "")
+    with suppress(RecursionError):  # an expression of a thousand terms
+        marks["loops"] = loop_rows(own, sites)
     document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
@@ -120,6 +131,7 @@ def read_source(run_folder: Path) -> Source:
         suspicions=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
         switches=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in switches),
         padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
+        loops=read_loop_rows(document.get("loops")),
     )
 
 
@@ -136,10 +148,13 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
 # -- the places that the record names
 
 
-def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> tuple[set[Place], set[str]]:
-    """Return the places that the record names, and the main scripts of processes that stepped."""
+def _named(
+    run_folder: Path, cwd: str, cells: Mapping[str, Cell]
+) -> tuple[set[Place], set[str], set[SitePlace]]:
+    """Return the places that the record names, the main scripts, and the sites of steps."""
     places: set[Place] = set()
     scripts: set[str] = set()
+    sites: set[SitePlace] = set()
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
             with suppress(LookupError, TypeError, ValueError):
@@ -147,12 +162,14 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> tuple[set[P
                     scripts.add(os.path.join(cwd, str(line["argv"][0])))
                 else:
                     places |= set(_places_of(line))
+                if kind_of(line) == kinds.SITES:
+                    sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
     for line in read_lines(run_folder / files.PROCESSES):
         error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
-    return places, {script for script in scripts if os.path.isabs(script)}
+    return places, {script for script in scripts if os.path.isabs(script)}, sites
 
 
 def _places_of(line: Line) -> Iterator[Place]:
@@ -218,6 +235,13 @@ def _read(file: str) -> bytes | None:
         return read_regular(file, max_bytes=_MAX_FILE_BYTES)
     except OSError:
         return None
+
+
+def _read_module(file: str) -> tuple[ast.Module, list[str]] | None:
+    """Return a module of the user's that a script imports; None if it is not there."""
+    content = _read(file)
+    tree = None if content is None else _parse(content)
+    return None if content is None or tree is None else (tree, _lines(content))
 
 
 def _lines(content: bytes) -> list[str]:

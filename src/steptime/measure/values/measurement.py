@@ -14,6 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.answer import AskedSteps
+from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
@@ -23,6 +24,7 @@ from steptime.measure.values.observations import (
     LoaderUse,
     MemoryUse,
     Operators,
+    PythonLoop,
     RecipeUse,
     ScriptError,
     Site,
@@ -338,6 +340,10 @@ class Measurement:
         compilation: what torch.compile did; None where it was not used.
         switches: debug switches found on.
         suspicions: what looks wrong in the source.
+        python_loops: loops over elements in the user's own Python, in lines that were timed; those
+            in the longest lines first.
+        attention: how one counted update computes attention, by line; empty where it computes
+            none, None where no update was looked into (`count_missing` mostly says why).
         errors: exceptions that ended processes of the command.
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
@@ -393,6 +399,7 @@ class Measurement:
     compilation: Compilation | None = None
     switches: tuple[Switch, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
+    python_loops: tuple[PythonLoop, ...] = ()
     errors: tuple[ScriptError, ...] = ()
     recipe: RecipeUse | None = None
     stalls: tuple[Stall, ...] = ()
@@ -410,3 +417,4 @@ class Measurement:
     desync: Desync | None = None
     price_per_h: float | None = None
     wall_time: WallTime | None = None
+    attention: tuple[AttentionCall, ...] | None = None

@@ -231,6 +231,55 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEdit:
+    """An edit of the user's source that does the same.
+
+    Attributes:
+        diff: a unified diff, with paths relative to the command's folder.
+        keeps: `same_numbers`; or `other_random_numbers`: the same distribution, drawn by another
+            generator, so that a run with it draws other numbers.
+    """
+
+    diff: str
+    keeps: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonLoop:
+    """A loop over elements in the user's own Python, in lines that were timed.
+
+    Attributes:
+        code: what it does for each element: `random_per_element`, `tensor_of_list`,
+            `stack_of_list`, `sampled_one_by_one`, `growing_tensor`, `element_reads` or
+            `element_writes`.
+        file: the file, relative to the command's folder where it lies below that folder.
+        line: the first line of the loop.
+        end_line: the last line of the loop.
+        text: the first line as it is in the file.
+        phase: the part of a step that it is in: `other`, or `fetch` or `collate` of a loader.
+        share_of_phase: share of that part's time that its lines took; the loop took at most as
+            much. 1 where the whole part is made by the code that was read.
+        num_others: further loops over elements in the same lines, whose time is in that share.
+        edit: an edit that does the same in one call; None where none is certain.
+    """
+
+    code: str
+    file: str
+    line: int
+    end_line: int
+    text: str
+    phase: str
+    share_of_phase: float
+    num_others: int = 0
+    edit: SourceEdit | None = None
+
+    @property
+    def place(self) -> str:
+        """`train.py:31`, or `train.py:22-27` for a loop of several lines."""
+        return place_text(self.file, self.line, self.end_line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptError:
     """The exception that ended a process of the command.
 
@@ -298,6 +347,8 @@ class RecipeUse:
         differences: what differs from the proof.
         device, torch_version: device and torch of the proof, for comparison with this run's.
         training: number of the only training of the command that it is for; None: all there are.
+        written_step_s: step of the command as written in the proof [s].
+        proven_step_s: step with the levers in the proof [s].
     """
 
     path: str
@@ -308,3 +359,5 @@ class RecipeUse:
     device: str | None = None
     torch_version: str | None = None
     training: int | None = None
+    written_step_s: float | None = None
+    proven_step_s: float | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
@@ -89,6 +90,66 @@ class TrainingDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeverTrial:
+    """What `steptime tune` can try for one finding.
+
+    Attributes:
+        cause: the finding's.
+        levers: the levers that may relieve it here, the likeliest first.
+        command: the command that tries just these levers; null where there is none to try.
+        at_most_speedup: what that can give at most; null where it is not known.
+        bound_by: `finding`: that is the headroom of the finding; `phases`: it is the time of all
+            phases that the levers can shorten, which is a loose bound.
+        missing: why there is nothing to try: `no_lever` (no lever relieves it), `not_here` (those
+            that do cannot act in this run), `in_recipe` (the run trained with them), or
+            `failed` (the command failed).
+    """
+
+    cause: str | None
+    levers: tuple[str, ...]
+    command: str | None
+    at_most_speedup: float | None = None
+    bound_by: str | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeGain:
+    """What the recipe of a run gave, against its proof and against a run without it.
+
+    Attributes:
+        step_s: median step of this run [s].
+        written_step_s: step of the command as written, when the recipe was proven [s].
+        proven_step_s: step with the recipe then [s]; null where the recipe does not say it.
+        against_proof: `written_step_s` over the step of this run, with the interval of this run's
+            median; null where the script, the machine or the levers are not those of the proof.
+        plain_run_id: the newest finished run of the same command here without a recipe; null if
+            there is none that can be compared.
+        against_runs: the step of such runs over the step of this one and of earlier ones with the
+            same recipe, as means.
+        against_runs_low: the lower end of its 95 % interval; null where nothing shows how much
+            equal runs differ.
+        against_runs_high: the upper end, likewise.
+        num_plain_runs: the number of runs without a recipe in it.
+        num_recipe_runs: the number of runs with it.
+        missing: why `against_proof` is null: `differs`, `levers_off`, `no_step_times`; null where
+            it is known.
+    """
+
+    step_s: float
+    written_step_s: float | None = None
+    proven_step_s: float | None = None
+    against_proof: Interval | None = None
+    plain_run_id: str | None = None
+    against_runs: float | None = None
+    against_runs_low: float | None = None
+    against_runs_high: float | None = None
+    num_plain_runs: int = 0
+    num_recipe_runs: int = 0
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
     """What is known about one run; of a command with several trainings, what is known of one.
 
@@ -110,6 +171,8 @@ class RunDocument:
         trainings: every training of the command in the order of start, if there are several; the
             other keys are those of the one that was asked for, or else of the longest. It is empty
             where the command has one training, which the other keys describe.
+        trials: what `steptime tune` can try for each finding of `diagnosis`, in their order.
+        recipe_gain: what the recipe gave; null without one, or without a step time.
     """
 
     measurement: Measurement
@@ -123,6 +186,8 @@ class RunDocument:
     waterfall: Waterfall | None
     run: RunSums | None = None
     trainings: tuple[TrainingDocument, ...] = ()
+    trials: tuple[LeverTrial, ...] = ()
+    recipe_gain: RecipeGain | None = None
 
 
 def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Envelope[RunDocument]:

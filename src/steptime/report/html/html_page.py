@@ -69,7 +69,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
         section("Trainings of this command", trainings_part(run)),
-        section("Also found", sections.findings_part(m, run.diagnosis)),
+        section("Also found", sections.findings_part(run)),
         section("The run stood still", stalls),
         section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
         section("Layers", layers_part(m)),
@@ -92,7 +92,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
         None if plots is None else _environment(facts),
     ]
     return [
-        sections.header(m),
+        sections.header(run),
         sections.verdict(m, run.diagnosis, store=facts.store),
         sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),

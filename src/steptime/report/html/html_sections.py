@@ -32,15 +32,18 @@ from steptime.measure.values.measurement import (
     RankSummary,
 )
 from steptime.measure.values.observations import MemoryUse
-from steptime.report.document.run_document import RunDocument
+from steptime.report.document.run_document import LeverTrial, RunDocument
 from steptime.report.html.html_colors import class_of
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
+from steptime.report.text.finding_trials import trial_of
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, unwrapped_page
 from steptime.report.text.run_text import outliving_lines, recipe_lines, worker_lines
 from steptime.report.text.tables import unseen_phases
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.edit_words import describe_edit
+from steptime.report.words.gain_words import describe_gain, describe_trial
 
 T = TypeVar("T")
 
@@ -49,8 +52,9 @@ _MAX_RANKS = 64
 """Nobody reads a page with a thousand rows; the JSON has them."""
 
 
-def header(m: Measurement) -> Html:
+def header(run: RunDocument) -> Html:
     """Show the command, and how the run went, in one line."""
+    m, gain = run.measurement, run.recipe_gain
     started = datetime.fromtimestamp(m.started_unix_s, tz=timezone.utc)
     facts = [m.run_id, f"started {started:%Y-%m-%d %H:%M} UTC", _end(m)]
     is_good = m.end.state in (RunState.FINISHED, RunState.RUNNING, RunState.STILL_TRAINING)
@@ -60,6 +64,7 @@ def header(m: Measurement) -> Html:
         tag("h1", tag("code", joined_html(_words(m.command), between=" "))),
         tag("p", " · ".join(facts), class_="dim" if is_good else "bad"),
         told_part(m, (recipe_lines, outliving_lines)),
+        None if gain is None else tag("p", f"The recipe: {describe_gain(gain)}."),
     )
 
 
@@ -95,7 +100,10 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = 
 def _finding(m: Measurement, finding: Finding) -> Html:
     text = run_words.describe_finding(finding, _step_time_s(m))
     text = text[:1].upper() + text[1:]  # elsewhere it follows a colon
-    return joined_html([tag("h2", run_words.describe_heading(finding)), tag("p", text)])
+    parts = [tag("h2", run_words.describe_heading(finding)), tag("p", text)]
+    if finding.edit is not None:
+        parts += [tag("p", f"{describe_edit(finding.edit)}:"), tag("pre", finding.edit.diff)]
+    return joined_html(parts)
 
 
 def _step_time_s(m: Measurement) -> float | None:
@@ -246,16 +254,29 @@ def _rank_cells(rank: RankSummary, longest_s: float) -> list[Html | str]:
     ]
 
 
-def findings_part(m: Measurement, diagnosis: Diagnosis | None) -> Html | None:
+def findings_part(run: RunDocument) -> Html | None:
     """Return all findings except the one that the page opens with."""
-    if diagnosis is None:
+    if run.diagnosis is None:
         return None
-    first = choose_headline(diagnosis)
-    others = [finding for finding in diagnosis.findings if finding is not first]
+    first = choose_headline(run.diagnosis)
     parts = [
-        tag("div", _finding(m, f), _evidence(f), class_=f"card {f.severity.value}") for f in others
+        tag(
+            "div",
+            _finding(run.measurement, finding),
+            _trial(trial_of(finding, run)),
+            _evidence(finding),
+            class_=f"card {finding.severity.value}",
+        )
+        for finding in run.diagnosis.findings
+        if finding is not first
     ]
     return joined_html(parts) if parts else None
+
+
+def _trial(trial: LeverTrial | None) -> Html | None:
+    if trial is None or trial.command is None:
+        return None
+    return joined_html([tag("p", describe_trial(trial)), tag("pre", trial.command)])
 
 
 def _evidence(finding: Finding) -> Html | None:

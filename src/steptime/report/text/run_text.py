@@ -22,6 +22,8 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding,
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.edit_lines import edit_lines
+from steptime.report.text.finding_trials import gain_lines, trial_lines
 from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.padding_lines import padding_lines
@@ -111,12 +113,14 @@ def _report(
         *_header(m, page),
         *training_lines(document, page, limit=detail.num_trainings, store=store),
         *recipe_lines(m, page),
+        *gain_lines(document.recipe_gain, page),
         *outliving_lines(m, page),
         *_error(m, page),
         *gap,
         *_steps(m, page),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
+        *edit_lines(primary, page),
         *health_lines(m, page),
         *_stalls(m, page),
         *(gap if table else []),
@@ -127,7 +131,7 @@ def _report(
         *_asked(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
-        *_others(m, others, page, limit=detail.num_findings),
+        *_others(document, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(document, page),
         *padding_lines(document, page),
@@ -315,12 +319,15 @@ def _asked(m: Measurement, page: Page) -> list[Text]:
 _MAX_ASKED = 3
 
 
-def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:
-    lines: list[Text] = []
+def _others(
+    document: RunDocument, findings: list[Finding], page: Page, *, limit: int
+) -> list[Text]:
+    m, lines = document.measurement, list[Text]()
     for finding in findings[:limit]:
         title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
         text = _finding_text(finding, m)
         lines += page.block("also", Text.assemble(title, f": {text}"))
+        lines += [*edit_lines(finding, page), *trial_lines(finding, document, page)]
     return lines + _left_out("findings", len(findings) - limit, page)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.process_end import RunState
+from steptime.core.units import format_speedup
 from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -34,15 +35,15 @@ MAX_LEVERS = 4
 
 AGAIN = "Then measure again:"
 
-_OF_THREADS = ("num_threads", "wait_policy")
-"""Levers that need several threads computing on the CPU."""
-
-_OF_SWITCHES = {
+_SWITCHES = {
     "no_anomaly_mode": "anomaly_mode",
     "no_profiler": "profiler",
     "no_deterministic": "deterministic",
 }
-"""The debug switch that a lever turns off."""
+"""Levers that turn off a switch of the script's, by the switch."""
+
+_OF_THREADS = ("num_threads", "wait_policy")
+"""Levers that need several threads computing on the CPU."""
 
 
 def next_act(
@@ -73,7 +74,7 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
     if finding.cause == "non_finite" and not _knows_layers(measurement):
         sentence = "Let Steptime name the layer and the samples of the first bad number:"
         return Act(sentence=sentence, command=_command("steptime run --health --", measurement))
-    levers = [name for name in row.levers if _may_help(name, measurement)][:MAX_LEVERS]
+    levers = _levers_of(finding, measurement)
     if not levers or measurement.end.state is RunState.FAILED:
         return Act(sentence=f"{remedy} {AGAIN}", command=_same_command(measurement))
     in_use = _in_use(measurement)
@@ -82,13 +83,54 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
         sentence = f"The recipe already uses what relieves this ({', '.join(known)})."
         return Act(sentence=f"{sentence} This report again:", command=show)
     these = "this lever" if len(levers) == 1 else "these levers"
-    sentence = f"{remedy} Or let Steptime try {these} and prove the result:"
+    sentence = f"{remedy} Or let Steptime try {these} and prove the result{_most(finding)}:"
     if is_cell(measurement.command):
         sentence = f"{remedy} Or put the training into a file, and let Steptime try {these} there:"
     if known:
         sentence = f"The recipe already uses {' and '.join(known)}. Let Steptime try other levers "
-        sentence += "beside it and prove the result:"
-    return Act(sentence=sentence, command=_tune(levers, measurement))
+        sentence += f"beside it and prove the result{_most(finding)}:"
+    return Act(sentence=sentence, command=trial_command(levers, measurement))
+
+
+def _most(finding: Finding) -> str:
+    """Return what a remedy can give at most, if that is known."""
+    known = finding.headroom_speedup
+    return "" if known is None else f", at most {format_speedup(known)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverChoice:
+    """The levers to try for a finding, or why there are none, as a machine word."""
+
+    levers: tuple[str, ...] = ()
+    missing: str | None = None
+
+
+def trial_levers(finding: Finding, measurement: Measurement) -> LeverChoice:
+    """Return the levers that a trial for this finding alone would try."""
+    row = ailment_of(finding)
+    if row is None or not row.levers:
+        return LeverChoice(missing="no_lever")
+    if measurement.end.state is RunState.FAILED:
+        return LeverChoice(missing="failed")
+    levers = _levers_of(finding, measurement)
+    if not levers:
+        return LeverChoice(missing="not_here")
+    if set(levers) <= set(_in_use(measurement)):
+        return LeverChoice(missing="in_recipe")
+    return LeverChoice(levers=tuple(levers))
+
+
+def _levers_of(finding: Finding, measurement: Measurement) -> list[str]:
+    row = ailment_of(finding)
+    names = () if row is None else row.levers
+    found = [name for name in names if _may_help(name, measurement)]
+    # What takes back something that was seen to be on is likelier than anything else.
+    return sorted(found, key=lambda name: not _takes_back(name))[:MAX_LEVERS]
+
+
+def _takes_back(lever: str) -> bool:
+    return lever in _SWITCHES or lever == "no_checkpointing"
 
 
 def _knows_layers(measurement: Measurement) -> bool:
@@ -99,14 +141,20 @@ def _knows_layers(measurement: Measurement) -> bool:
 def _may_help(lever: str, measurement: Measurement) -> bool:
     """Return whether the lever may apply here, as far as the measurement shows."""
     compilation, count = measurement.compilation, measurement.count
+    if lever == "interpreter":
+        return False  # the user has to name one
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
-    if lever in _OF_SWITCHES:
-        return any(switch.name == _OF_SWITCHES[lever] for switch in measurement.switches)
+    if lever in _SWITCHES:
+        return any(switch.name == _SWITCHES[lever] for switch in measurement.switches)
     if lever == "no_checkpointing":
         return count is not None and count.recomputed > 0
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
+    if lever == "fused_attention":
+        return any(one.way == "written" for one in measurement.attention or ())
+    if lever == "fused_rnn":
+        return count is not None and any(one.kind == "LSTMCell" for one in count.modules)
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
@@ -119,7 +167,7 @@ def _in_use(measurement: Measurement) -> tuple[str, ...]:
     return () if use is None else tuple(one.name for one in use.levers if one.error is None)
 
 
-def _tune(levers: Sequence[str], measurement: Measurement) -> str:
+def trial_command(levers: Sequence[str], measurement: Measurement) -> str:
     """Return the command that tries these levers."""
     return _command(
         f"steptime tune{_which(measurement)} --levers {','.join(levers)} --", measurement

@@ -113,8 +113,20 @@ NUMBERS: Mapping[str, str] = {
 }
 """The words of a number of the training that is not finite."""
 
+ATTENTION: Mapping[str, str] = {
+    "mask": "its mask",
+    "mask_gradient": "a mask that needs gradients",
+    "dropout": "dropout of weights",
+    "dtype": "32-bit numbers",
+    "layout": "how its inputs are laid out in memory",
+    "several_reasons": "several of its arguments together (the document lists them)",
+    "other": "its shapes, or kernels that are switched off",
+}
+"""Why torch did not take a faster kernel for attention."""
+
 WORDS: Mapping[str, str] = {
     **NUMBERS,
+    **ATTENTION,
     "interpreter": "the start of Python",
     "data_set": "the data set",
     "loading": "loading a checkpoint",

@@ -70,6 +70,8 @@ def set_up(
             device=proof.device,
             torch_version=proof.torch_version,
             training=None if recipe.training is None else recipe.training.number,
+            written_step_s=proof.baseline_step_s,
+            proven_step_s=proof.tuned_step_s,
         ),
         variables=variables_of(usable, levers, libraries),
         plan=plan if plan["levers"] else None,

@@ -16,6 +16,8 @@ from steptime.levers.base import Lever, Moment
 from steptime.tune.values.study_values import Applied, State, TrainingScope
 
 PRELOAD = "LD_PRELOAD"
+_IN_FRONT = (PRELOAD, "PATH")
+"""Variables that hold several things; a lever's stand before the user's."""
 
 
 def variables_of(
@@ -40,8 +42,9 @@ def _joined(found: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
 def add_variables(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """The user's environment with a lever's variables; what is preloaded stands before theirs."""
     result = {**environment, **variables}
-    if PRELOAD in variables and environment.get(PRELOAD):
-        result[PRELOAD] = f"{variables[PRELOAD]}:{environment[PRELOAD]}"
+    for name in _IN_FRONT:
+        if name in variables and environment.get(name):
+            result[name] = f"{variables[name]}:{environment[name]}"
     return result
 
 

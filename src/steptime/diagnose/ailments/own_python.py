@@ -1,0 +1,137 @@
+"""Rules on the script's own Python: a loop over elements, where one call could do all of them.
+
+No lever can act there. Each rule takes a Measurement and gives a Finding with the line and, where
+it is certain, the edit, or None where it does not apply; the rows below have the words.
+docs/explanation/own-python.md explains them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
+from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.scale import SCALE, severity_of
+from steptime.diagnose.ailments.signals import (
+    count,
+    cpu_fraction_of,
+    fraction_of,
+    make_finding,
+    share,
+)
+from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import PythonLoop
+
+
+def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
+    """HOST_BOUND: the lines around a loop over elements take much of a step."""
+    loops = [one for one in measurement.python_loops if one.code == code]
+    shares = [(_fraction(measurement, one), one) for one in loops]
+    known = [(fraction, one) for fraction, one in shares if fraction is not None]
+    if not known:
+        return None
+    fraction, loop = max(known, key=lambda pair: pair[0])
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
+    found = make_finding(
+        _BY_CAUSE[code],
+        severity=severity,
+        evidence=(
+            share("python_loop", fraction),
+            share("share_of_phase", loop.share_of_phase),
+            *((count("other_loops", loop.num_others),) if loop.num_others else ()),
+        ),
+        fraction=fraction,
+        missing=missing_beside_phases(measurement),
+    )
+    names = {"phase": loop.phase}
+    text = None if loop.end_line > loop.line else loop.text
+    return replace(found, where=loop.place, where_text=text, names=names, edit=loop.edit)
+
+
+def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
+    """Return the share of a step that the loop takes at most; None where it is not known.
+
+    It is of wall time or of CPU time, whichever is more: beside others, waits for a core stretch
+    the short phases most, and a loop keeps its share of the CPU time.
+    """
+    of_phase = fraction_of(measurement, loop.phase)
+    of_cpu = cpu_fraction_of(measurement, loop.phase)
+    if of_phase is not None and of_cpu is not None:
+        of_phase = max(of_phase, min(1.0, of_cpu))
+    if of_phase is None and measurement.workers is not None:
+        # Workers fetch beside the step, which waits for them at most as long.
+        of_phase = fraction_of(measurement, "input_wait")
+    return None if of_phase is None else min(1.0, of_phase * loop.share_of_phase)
+
+
+def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
+    return Ailment(
+        kind=BottleneckKind.HOST_BOUND,
+        cause=code,
+        what=what,
+        needs="the script's source, the time of its lines",
+        rule=partial(find_python_loop, code=code),
+        asked=Asked.ENOUGH_STEPS,
+        thresholds=SCALE,
+        title=None,
+        sentence=f"{sentence} The lines around take {{python_loop}} of a step.",
+        explanation=None,
+        removal=without("that loop"),
+        remedy=remedy,
+        levers=(),
+        when_contended=by_same_load(
+            "A loop in Python is CPU time of the thread that runs the step: both take longer alike."
+        ),
+    )
+
+
+RANDOM = _row(
+    "random_per_element",
+    what="random numbers are drawn one by one, or a few at a time",
+    sentence="Python draws random numbers one by one, or a few at a time.",
+    remedy="Draw them with one call: torch.rand, torch.randint, or NumPy with a size.",
+)
+SAMPLED = _row(
+    "sampled_one_by_one",
+    what="samples of a batch (of a replay buffer, say) are drawn and taken one by one",
+    sentence="the samples of a batch are drawn and taken one by one.",
+    remedy="Keep each field of the samples in one tensor, draw all indices with one torch.randint, "
+    "and take the batch by them: states[indices].",
+)
+TENSOR = _row(
+    "tensor_of_list",
+    what="a tensor is made of a list that Python computes element by element",
+    sentence="Python computes a list element by element and makes a tensor of it.",
+    remedy="Compute on whole tensors or NumPy arrays instead of on a list of numbers.",
+)
+STACK = _row(
+    "stack_of_list",
+    what="tensors are made one by one, appended and stacked",
+    sentence="tensors are made one by one and then stacked.",
+    remedy="Make them with one call: one index for all rows (data[indices]), or one operator on "
+    "all of them.",
+)
+GROWING = _row(
+    "growing_tensor",
+    what="a tensor grows by concatenation in a loop, which copies it each time",
+    sentence="a tensor grows by concatenation in a loop, and each round copies all of it.",
+    remedy="Append the parts to a list and concatenate once, behind the loop.",
+)
+READS = _row(
+    "element_reads",
+    what="a loop reads a tensor element by element",
+    sentence="Python reads a tensor element by element.",
+    remedy="Compute on the whole tensor, or read it once before the loop (x.tolist()).",
+)
+WRITES = _row(
+    "element_writes",
+    what="a loop writes a tensor or an array element by element",
+    sentence="Python writes a tensor or an array element by element.",
+    remedy="Assign whole rows or slices, or use one index for all elements (x[rows, columns] = y).",
+)
+AILMENTS = (SAMPLED, RANDOM, READS, WRITES, STACK, TENSOR, GROWING)
+_BY_CAUSE = {row.cause: row for row in AILMENTS}

@@ -1,0 +1,43 @@
+"""Example loaders, for `examples.py`."""
+
+from __future__ import annotations
+
+from steptime.levers.base import LoaderFacts, PaddingFacts
+
+LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
+ROWS = LoaderFacts(
+    dataset="TensorDataset",
+    batch_size=32,
+    num_samples=50_000,
+    sample_bytes=4096,
+    is_tensor_dataset=True,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+)
+FILES = LoaderFacts(
+    dataset="ImageFolder",
+    batch_size=32,
+    num_samples=1000,
+    sample_bytes=200_000,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+)
+
+TEXTS = LoaderFacts(
+    dataset="Texts",
+    batch_size=32,
+    num_samples=20_000,
+    sample_bytes=2048,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+    is_shuffled=True,
+    lengths_from="rows",
+    padding=PaddingFacts(
+        num_batches=16,
+        side="right",
+        useful_fraction=0.3,
+        longest_fraction=0.7,
+        grouped_fraction=0.35,
+        is_fixed=True,
+    ),
+)

@@ -1,0 +1,184 @@
+"""Joins what was timed with what the source shows: loops over elements behind the sites of a step.
+
+In: parsed files and the sites of the record. Out: rows of `source.json`. The time of a site bounds
+the time of the loop that is in it from above. A site is joined only where the source shows nothing
+else there that can take much time.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+from steptime.measure.source.loop_edits import EXACT, OTHER_RANDOM, Edit, edit_of
+from steptime.measure.source.loop_marks import LoopMark, write_loop_row
+from steptime.measure.source.loop_regions import (
+    Program,
+    Region,
+    collate_functions,
+    make_program,
+    methods,
+    region_between,
+    region_of_functions,
+    with_imports,
+)
+from steptime.measure.source.python_loops import Loop
+
+_MAX_MODULES = 20
+_MAX_TEXT = 80
+_MAX_DIFF = 4000
+_CONTEXT = 2  # lines around an edit, so that `git apply` finds its place
+_ITEM_METHODS = ("__getitem__", "__getitems__", "__iter__")
+_IN_LINES = ("other",)
+"""Phases that have the lines between two markers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCode:
+    """The user's files.
+
+    Attributes:
+        trees: by absolute path.
+        lines: by absolute path.
+        scripts: the main scripts, by absolute path.
+        read: reads one more file; None if it is not there.
+        cwd: the folder in which the command was started.
+    """
+
+    trees: Mapping[str, ast.Module]
+    lines: Mapping[str, list[str]]
+    scripts: Collection[str]
+    read: Callable[[str], tuple[ast.Module, list[str]] | None]
+    cwd: str
+
+
+def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[dict[str, Any]]:
+    """Return the rows of `source.json` on loops over elements."""
+    whole = _with_modules(own)
+    programs = {file: make_program(tree) for file, tree in whole.trees.items()}
+    marks = []
+    for what, file, line, end_line in sorted(sites):
+        if what in _IN_LINES and file in programs:
+            others = {name: one for name, one in programs.items() if name != file}
+            region = region_between(with_imports(programs[file], others), line, end_line)
+            marks += _marks(whole, region, file, what, (file, line, end_line))
+    marks += _marks_of_data(whole, programs)
+    return [write_loop_row(mark) for mark in marks]
+
+
+def _with_modules(own: OwnCode) -> OwnCode:
+    """Return the user's files with the modules beside the scripts that these import."""
+    modules = dict(_modules(own))
+    lines = {**own.lines, **{file: text for file, (_, text) in modules.items()}}
+    trees = {**own.trees, **{file: tree for file, (tree, _) in modules.items()}}
+    return replace(own, trees=trees, lines=lines)
+
+
+def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopMark]:
+    """Yield the loops in data sets and collate functions."""
+    for what, find in (("fetch", _item_methods), ("collate", collate_functions)):
+        regions = {f: region_of_functions(p, found) for f, p in known.items() if (found := find(p))}
+        # Which of several data sets a loader reads is not known, so all must be readable.
+        if all(region.is_plain for region in regions.values()):
+            for file, region in regions.items():
+                yield from _marks(own, region, file, what, None)
+
+
+def _item_methods(program: Program) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [one for name in _ITEM_METHODS for one in methods(program, name)]
+
+
+def _modules(own: OwnCode) -> Iterator[tuple[str, tuple[ast.Module, list[str]]]]:
+    """Yield the modules beside the scripts that these import."""
+    names = {
+        os.path.join(os.path.dirname(script), *name.split("."))
+        for script in sorted(own.scripts)
+        if script in own.trees
+        for name in _imported(own.trees[script])
+    }
+    for path in sorted(names)[:_MAX_MODULES]:
+        file = f"{path}.py"
+        found = None if file in own.trees else own.read(file)
+        if found is not None:
+            yield file, found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def _marks(
+    own: OwnCode, region: Region, file: str, what: str, site: tuple[str, int, int] | None
+) -> list[LoopMark]:
+    """Return the deepest loop of a region, or none where something else may have taken the time."""
+    if not region.loops or not region.is_plain:
+        return []
+    loop = region.loops[0]
+    file = loop.file or file
+    text = own.lines[file]
+    edit = _edit(own, file, [one for one in region.loops if (one.file or file) == file], text)
+    number = loop.node.lineno
+    return [
+        LoopMark(
+            code=loop.code,
+            file=file,
+            line=number,
+            end_line=loop.node.end_lineno or number,
+            text=text[number - 1].strip()[:_MAX_TEXT],
+            what=what,
+            site=site,
+            num_others=len(region.loops) - 1,
+            diff=None if edit is None else edit[0],
+            keeps=None if edit is None else edit[1],
+        )
+    ]
+
+
+def _edit(
+    own: OwnCode, file: str, loops: Sequence[Loop], lines: list[str]
+) -> tuple[str, str] | None:
+    """Return the edits of these loops as a unified diff, and what it keeps."""
+    if not os.path.isabs(file):  # the cell of a notebook is in no file
+        return None
+    edits = [edit for loop in loops if (edit := edit_of(own.trees[file], loop)) is not None]
+    # A diff of an unfinished last line needs a line of its own.
+    if not edits or (lines[-1] and max(one.end[0] for one in edits) + _CONTEXT >= len(lines)):
+        return None
+    diff = unified(lines, edits, name=_name(file, own.cwd))
+    keeps = EXACT if all(one.keeps == EXACT for one in edits) else OTHER_RANDOM
+    return (diff, keeps) if len(diff) <= _MAX_DIFF else None
+
+
+def unified(lines: list[str], edits: Sequence[Edit], *, name: str) -> str:
+    """Return edits of a file as a unified diff that `git apply` takes.
+
+    Args:
+        lines: of the file.
+        edits: what is replaced; no two of them overlap.
+        name: of the file, relative to the folder in which the diff is applied.
+    """
+    before = lines if lines[-1] else lines[:-1]  # what follows the last line's end is no line
+    after = before
+    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+        (first, begin), (last, end) = edit.start, edit.end
+        head = after[first - 1].encode()[:begin].decode()
+        tail = after[last - 1].encode()[end:].decode()
+        after = [*after[: first - 1], f"{head}{edit.text}{tail}", *after[last:]]
+    found = difflib.unified_diff(
+        before, after, fromfile=f"a/{name}", tofile=f"b/{name}", lineterm="", n=_CONTEXT
+    )
+    return "\n".join(found) + "\n"
+
+
+def _name(file: str, cwd: str) -> str:
+    path = PurePath(file)
+    return str(path.relative_to(cwd)) if cwd and path.is_relative_to(cwd) else file

@@ -1,0 +1,22 @@
+"""What is said of an edit of the user's source that a finding offers."""
+
+from __future__ import annotations
+
+from steptime.measure.values.observations import SourceEdit
+
+_KEEPS = {
+    "same_numbers": "This edit gives the same numbers, bit for bit",
+    "other_random_numbers": "This edit draws from the same distribution, but from torch's "
+    "generator: the random numbers are other ones",
+}
+
+
+def describe_edit(edit: SourceEdit) -> str:
+    """Say what an edit keeps; a colon and the edit follow."""
+    return _KEEPS.get(edit.keeps, "This edit may help")
+
+
+def changed_lines(edit: SourceEdit) -> list[str]:
+    """Return the lines of a diff that are taken out or put in, with their sign."""
+    lines = edit.diff.split("\n")[2:]  # behind the names of the file
+    return [line for line in lines if line.startswith(("-", "+"))]

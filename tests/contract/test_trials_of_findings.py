@@ -1,0 +1,136 @@
+"""Every lever is what some finding tries, and every finding that a lever relieves says so."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from report_cases import healthy
+from steptime import levers
+from steptime.app.describe_run import describe_run
+from steptime.app.lever_trials import find_trials
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.ailment import Ailment
+from steptime.diagnose.ailments.all_ailments import AILMENTS
+from steptime.diagnose.ailments.script_faults import SWITCHES
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import Switch
+from steptime.measure.values.work import ClassCount, Count
+from steptime.report.document.run_document import LeverTrial
+from steptime.report.text.run_text import render
+from steptime.report.words.advice import MAX_LEVERS
+
+RELIEVED = [row for row in AILMENTS if row.levers]
+
+
+def label(row: Ailment) -> str:
+    return row.cause or (row.kind.value if row.kind else "")
+
+
+def finding(row: Ailment, *, headroom: float | None = 1.3) -> Finding:
+    return Finding(
+        kind=row.kind,
+        cause=row.cause,
+        severity=Severity.WARNING,
+        evidence=(),
+        headroom_speedup=headroom,
+    )
+
+
+def trial(found: Finding, measurement: Measurement) -> LeverTrial:
+    kind = found.kind or BottleneckKind.BALANCED
+    diagnosis = Diagnosis(schema=1, run_id="r", kind=kind, findings=(found,))
+    (trial,) = find_trials(measurement, diagnosis)
+    return trial
+
+
+def with_everything() -> Measurement:
+    """A run in which every lever may help.
+
+    It computes in two threads, with convolutions and checkpoints, and all switches are on.
+    """
+    sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
+    convolution = ClassCount(name="convolution", num=10, flops=40)
+    return replace(
+        healthy(),
+        count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,)),
+        switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
+    )
+
+
+@pytest.mark.parametrize("row", RELIEVED, ids=label)
+def test_a_finding_that_levers_relieve_ends_in_the_command_that_tries_just_them(
+    row: Ailment,
+) -> None:
+    found = trial(finding(row), with_everything())
+
+    assert found.missing is None
+    alone = [name for name in row.levers if name != "interpreter"]  # the user has to name one
+    assert set(found.levers) <= set(alone)
+    assert len(found.levers) == min(len(alone), MAX_LEVERS)
+    words = shlex.split(found.command or "")
+    assert words[:3] == ["steptime", "tune", "--levers"]
+    assert words[3] == ",".join(found.levers)
+    assert words[4] == "--"
+    assert (found.at_most_speedup, found.bound_by) == (1.3, "finding")
+
+
+@pytest.mark.parametrize("row", RELIEVED, ids=label)
+def test_where_the_finding_has_no_headroom_the_phases_of_its_levers_bound_it(row: Ailment) -> None:
+    found = trial(finding(row, headroom=None), with_everything())
+
+    assert found.bound_by == "phases"
+    assert found.at_most_speedup is None or found.at_most_speedup >= 1
+
+
+@pytest.mark.parametrize("row", [row for row in AILMENTS if not row.levers], ids=label)
+def test_a_finding_that_no_lever_relieves_says_so(row: Ailment) -> None:
+    found = trial(finding(row), with_everything())
+
+    assert (found.command, found.missing) == (None, "no_lever")
+
+
+def test_every_lever_is_named_by_a_finding_or_relieves_no_kind() -> None:
+    named = {name for row in AILMENTS for name in row.levers}
+
+    assert {name for name in levers.NAMES if levers.load(name).relieves} == named
+
+
+def test_a_switch_that_is_off_is_not_turned_off() -> None:
+    rows = {row.cause: row for row in RELIEVED}
+    arithmetic = next(row for row in RELIEVED if "no_deterministic" in row.levers and row.kind)
+
+    assert "no_deterministic" not in trial(finding(arithmetic), healthy()).levers
+    assert trial(finding(arithmetic), with_everything()).levers[0].startswith("no_")
+    assert trial(finding(rows["anomaly_mode"]), healthy()).missing == "not_here"
+
+
+def test_a_run_that_failed_has_nothing_to_try() -> None:
+    failed = replace(healthy(), end=ProcessEnd(state=RunState.FAILED, exit_code=1))
+
+    assert trial(finding(RELIEVED[0]), failed).missing == "failed"
+
+
+def test_the_report_ends_each_finding_with_its_command() -> None:
+    rows = {row.cause: row for row in RELIEVED}
+    first, second = finding(rows["fetch"], headroom=2.0), finding(rows["page_faults"])
+    assert first.kind is not None
+    both = Diagnosis(schema=1, run_id="r", kind=first.kind, findings=(first, second))
+    console = Console(file=io.StringIO(), width=100)
+
+    render(describe_run(with_everything(), both), console=console)
+
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    commands = [line.strip() for line in lines if "steptime tune --levers" in line]
+    assert [line.split(" -- ")[0] for line in commands] == [
+        f"steptime tune --levers {','.join(rows[cause].levers[:MAX_LEVERS])}"
+        for cause in ("page_faults", "fetch")
+    ]
+    text = " ".join(" ".join(lines).split())
+    assert "Let Steptime try these levers, at most 1.30x:" in text
+    assert "try these levers and prove the result, at most 2.00x:" in text

@@ -1,0 +1,200 @@
+"""Loops over elements as findings: what their lines take of a step, and what is said of them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from steptime.app.describe_run import describe_run
+from steptime.diagnose.ailments.own_python import AILMENTS, find_python_loop
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Severity
+from steptime.measure.code_places import CodePlaces
+from steptime.measure.source.loop_marks import LoopMark
+from steptime.measure.source.scan import Source
+from steptime.measure.timed_loops import find_python_loops
+from steptime.measure.values.measurement import Measurement, WorkerSummary
+from steptime.measure.values.observations import PythonLoop, Site, SourceEdit
+from steptime.report.text.run_text import render
+from steptime.report.words.run_words import describe_finding
+from unit.builders import make_measurement
+
+EDIT = SourceEdit(diff="--- a/train.py\n+++ b/train.py\n", keeps="same_numbers")
+LOOP = PythonLoop(
+    code="random_per_element",
+    file="train.py",
+    line=31,
+    end_line=31,
+    text="x = [random.random() for _ in range(n)]",
+    phase="other",
+    share_of_phase=0.8,
+    edit=EDIT,
+)
+
+
+def find(measurement: Measurement) -> Any:
+    return find_python_loop(measurement, code=LOOP.code)
+
+
+def with_loop(loop: PythonLoop = LOOP, **times: Any) -> Measurement:
+    return make_measurement(python_loops=(loop,), **times)
+
+
+# -- the rule
+
+
+def test_a_loop_takes_its_share_of_its_phase_at_most() -> None:
+    found = find(with_loop(compute_s=0.5, other_s=0.5))
+
+    assert found.kind is BottleneckKind.HOST_BOUND
+    assert found.cause == "random_per_element"
+    assert found.severity is Severity.CRITICAL
+    assert found.evidence[0].name == "python_loop"
+    assert found.evidence[0].value == pytest.approx(0.4)
+    assert found.headroom_speedup == pytest.approx(1 / 0.6)
+    assert (found.where, found.where_text) == ("train.py:31", LOOP.text)
+    assert found.edit == EDIT
+
+
+def test_small_loops_and_runs_without_loops_have_no_finding() -> None:
+    assert find(make_measurement(other_s=0.5)) is None
+    assert find(with_loop(compute_s=1.0, other_s=0.1)) is None
+    assert find(with_loop(missing={"other": "no_steady_steps"})) is None
+
+
+def test_a_loop_of_several_lines_has_no_text() -> None:
+    found = find(with_loop(replace(LOOP, end_line=36), other_s=0.5))
+
+    assert (found.where, found.where_text) == ("train.py:31-36", None)
+
+
+def test_a_loop_in_a_data_set_takes_its_part_of_the_wait() -> None:
+    loop = replace(LOOP, phase="fetch", share_of_phase=1.0)
+
+    found = find(with_loop(loop, compute_s=0.5, input_wait_s=0.5, fetch_s=0.4))
+
+    assert found.evidence[0].value == pytest.approx(0.4)
+
+
+def test_a_loop_in_workers_takes_the_wait_for_them_at_most() -> None:
+    loop = replace(LOOP, phase="fetch", share_of_phase=1.0)
+    workers = WorkerSummary(
+        num_workers=2, num_batches=100, fetch_s_per_batch=0.4, collate_s_per_batch=0.0
+    )
+    times = {"compute_s": 0.5, "input_wait_s": 0.5, "missing": {"fetch": "loads_in_workers"}}
+
+    assert find(with_loop(loop, **times)) is None
+    found = find(with_loop(loop, workers=workers, **times))
+    assert found.evidence[0].value == pytest.approx(0.5)
+
+
+def test_it_names_the_bottleneck_where_nothing_else_did() -> None:
+    diagnosis = diagnose(with_loop(compute_s=0.4, other_s=0.6))
+
+    assert diagnosis.kind is BottleneckKind.HOST_BOUND
+    assert diagnosis.findings[0].cause == "random_per_element"
+
+
+def test_beside_others_its_share_of_the_cpu_time_bounds_it() -> None:
+    cpu_s = {"forward": 0.01, "backward": 0.02, "optimizer": 0.01, "other": 0.9}
+    busy = with_loop(compute_s=0.5, other_s=0.5, cpu_s=cpu_s, others_cores=3.0)
+
+    found = next(one for one in diagnose(busy).findings if one.cause == LOOP.code)
+
+    assert found.held_by is not None
+    assert found.held_by.value == "same_load"
+    assert found.evidence[0].value == pytest.approx(0.9 * 0.8)
+
+
+@pytest.mark.parametrize("row", AILMENTS, ids=lambda row: row.cause)
+def test_the_sentence_says_what_the_lines_take_and_what_is_left(row: Any) -> None:
+    loop = replace(LOOP, code=row.cause)
+    found = find_python_loop(with_loop(loop, compute_s=0.5, other_s=0.5), code=row.cause)
+    assert found is not None
+
+    text = describe_finding(found, 1.0)
+
+    assert "The lines around take 40.0 % of a step." in text
+    assert "Without that loop a step would take at least" in text
+    assert "at most 1.67x faster" in text
+
+
+# -- the measurement
+
+
+def mark(**fields: Any) -> LoopMark:
+    site = ("/nowhere/train.py", 40, 31)
+    made = LoopMark(
+        code="random_per_element",
+        file="/nowhere/train.py",
+        line=31,
+        end_line=31,
+        text="x",
+        what="other",
+        site=site,
+        diff="--- a\n",
+        keeps="same_numbers",
+    )
+    return replace(made, **fields)
+
+
+def site(line: int, end_line: int, s_per_step: float | None) -> Site:
+    return Site(
+        what="other",
+        file="train.py",
+        line=line,
+        end_line=end_line,
+        calls_per_step=1.0,
+        s_per_step=s_per_step,
+    )
+
+
+def loops(*marks: LoopMark, sites: tuple[Site, ...]) -> tuple[PythonLoop, ...]:
+    places = CodePlaces(cwd="/nowhere", source=Source(loops=marks))
+    return find_python_loops(places, sites)
+
+
+def test_a_loop_has_the_share_of_its_site() -> None:
+    (found,) = loops(mark(), sites=(site(40, 31, 0.3), site(33, 34, 0.1)))
+
+    assert (found.place, found.phase) == ("train.py:31", "other")
+    assert found.share_of_phase == pytest.approx(0.75)
+    assert found.edit == SourceEdit(diff="--- a\n", keeps="same_numbers")
+
+
+def test_a_loop_whose_site_was_not_timed_is_left_out() -> None:
+    assert loops(mark(), sites=(site(33, 34, 0.1),)) == ()
+    assert loops(mark(), sites=(site(40, 31, None),)) == ()
+
+
+def test_markers_in_a_loop_cut_it_into_sites_that_add_up() -> None:
+    inside = mark(site=("/nowhere/train.py", 32, 32))
+
+    (found,) = loops(mark(), inside, sites=(site(40, 31, 0.3), site(32, 32, 0.1)))
+
+    assert found.share_of_phase == pytest.approx(1.0)
+
+
+def test_a_loop_of_a_data_set_has_all_of_its_phase() -> None:
+    (found,) = loops(mark(what="fetch", site=None, diff=None, keeps=None), sites=())
+
+    assert (found.phase, found.share_of_phase, found.edit) == ("fetch", 1.0, None)
+
+
+def test_the_report_shows_the_edit() -> None:
+    diff = "--- a/train.py\n+++ b/train.py\n@@ -3,3 +3,3 @@\n a\n-    x = slow\n+    x = fast\n b\n"
+    measurement = with_loop(
+        replace(LOOP, edit=SourceEdit(diff=diff, keeps="other_random_numbers")), other_s=1.0
+    )
+    console = Console(file=io.StringIO(), width=100)
+
+    render(describe_run(measurement, diagnose(measurement)), console=console)
+
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert "-    x = slow" in lines
+    assert "+    x = fast" in lines
+    assert "the random numbers are other ones:" in " ".join(lines)
