@@ -23,6 +23,8 @@ WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
+    *("gc_control", "set_to_none", "flush_denormal", "no_anomaly_mode", "no_profiler"),
+    *("no_deterministic", "no_checkpointing"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 
