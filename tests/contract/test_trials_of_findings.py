@@ -18,9 +18,10 @@ from steptime.diagnose.ailments.ailment import Ailment
 from steptime.diagnose.ailments.all_ailments import AILMENTS
 from steptime.diagnose.ailments.script_faults import SWITCHES
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Switch
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.run_text import render
 from steptime.report.words.advice import MAX_LEVERS
@@ -52,13 +53,16 @@ def trial(found: Finding, measurement: Measurement) -> LeverTrial:
 def with_everything() -> Measurement:
     """A run in which every lever may help.
 
-    It computes in two threads, with convolutions and checkpoints, and all switches are on.
+    It computes in two threads, with convolutions, cells, checkpoints and written-out attention, and
+    all switches are on.
     """
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
+    cell = ModuleCount(name="cell", kind="LSTMCell")
     return replace(
         healthy(),
-        count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,)),
+        count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,), modules=(cell,)),
+        attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 

@@ -13,6 +13,8 @@ import pytest
 
 from end_to_end.harness import (
     SCRIPTS,
+    SPECIMENS,
+    fork_bare,
     needs_linux,
     needs_torch,
     rows,
@@ -126,6 +128,37 @@ def test_a_compiled_model_drops_the_same_and_trains_as_without(
     checkpoint = (tmp_path / "checkpoint-plain.pt").read_bytes()
     assert b"steptime" not in checkpoint
     assert b"_orig_mod" not in checkpoint
+
+
+@pytest.mark.slow("torch's compiler is imported, and the script runs twice")
+@pytest.mark.parametrize(
+    ("script", "wanted", "most_graphs"),
+    [
+        (SCRIPTS / "repeated.py", ("compile", {"mode": "default", "scope": "blocks"}), 2),
+        (SPECIMENS / "recompile.py", ("dynamic_shapes", {}), 1),
+        (SPECIMENS / "recompile.py", ("no_compile", {}), 0),
+    ],
+    ids=["blocks", "dynamic shapes", "eager"],
+)
+def test_with_few_graphs_the_script_prints_what_it_printed(
+    tmp_path: Path, script: Path, wanted: Wanted, most_graphs: int
+) -> None:
+    bare = fork_bare(tmp_path / "bare", "python", script).finish()
+    asked = {"schema": 1, "mode": "trial", "levers": as_planned([wanted]), "quality": None}
+    folder = tmp_path / "tried"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps({**asked, "is_live": False}))
+    done = run_forked(folder, "python", script, STEPTIME_PLAN=str(folder / "plan.json"))
+
+    lines = list(rows(run_folder(folder) / "rank-0.jsonl"))
+    compiled = [line for line in lines if line["k"] == "c"]
+    assert done.stdout == bare.stdout
+    assert [line["error"] for line in lines if line["k"] == "lever"] == [None]
+    assert (compiled[-1]["graphs"] if compiled else 0) in range(
+        min(1, most_graphs), most_graphs + 1
+    )
+    for saved in (tmp_path / "bare").glob("*.pt"):
+        assert (folder / saved.name).read_bytes() == saved.read_bytes()
 
 
 @pytest.mark.slow("torchrun and two ranks import torch")

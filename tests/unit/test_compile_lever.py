@@ -7,33 +7,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from end_to_end.harness import has_gpu  # noqa: E402
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
+from unit.counted_graphs import CountedGraphs  # noqa: E402
 
 LEVER = load("compile")
 SETTINGS = {"mode": "default"}
 
 
-class Graphs:
-    """A backend that counts the graphs and their calls."""
-
-    def __init__(self):
-        self.num_graphs = self.num_calls = 0
-
-    def __call__(self, graph, _):
-        self.num_graphs += 1
-
-        def run(*args):
-            self.num_calls += 1
-            return graph.forward(*args)
-
-        return run
-
-
 @pytest.fixture
 def graphs(monkeypatch):
-    graphs, make = Graphs(), torch.compile
+    graphs, make = CountedGraphs(), torch.compile
 
     def compile_with(model, *, options=None, backend=graphs):
         return make(model, backend=backend)
@@ -109,6 +95,7 @@ def test_nothing_is_put_on_the_model(session, graphs):
     copied = copy.deepcopy(model)
 
     assert {name: sorted(vars(part)) for name, part in model.named_modules()} == before
+    assert all(vars(one) == {} for one in model.parameters())
     assert b"_is_torch_compile" not in file.getvalue()
     assert b"steptime" not in file.getvalue()
     assert list(copied.state_dict()) == ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]
@@ -126,12 +113,37 @@ def test_what_is_compiled_or_scripted_already_is_left_alone(session, graphs):
 
 
 def test_many_models_are_not_kept_for_ever(session, graphs):
-    table = LEVER.apply.__globals__["compiled_models"]
+    table = LEVER.apply.__globals__["kept_forms"]
     LEVER.apply(SETTINGS, session)
     for _ in range(20):
         Net()(torch.ones(2, 4))
 
     assert len(table) <= 8
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA device")
+@pytest.mark.parametrize("mode", ["default", "cudagraphs", "reduce-overhead", "max-autotune"])
+def test_on_a_device_each_mode_trains_as_without(session, mode):
+    x = torch.randn(8, 4, device="cuda")
+
+    def losses():
+        torch.manual_seed(0)
+        model = Net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = model(x).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    expected = losses()
+    LEVER.apply({"mode": mode}, session)
+
+    assert losses() == pytest.approx(expected, rel=1e-3)
 
 
 # -- where it applies
@@ -157,6 +169,25 @@ def test_a_script_that_compiles_is_left_to_it():
     assert "itself" in LEVER.applies(Facts(torch_version="2.9", uses_compile=True))
 
 
-@pytest.mark.parametrize(("device", "modes"), [("cpu", 1), ("cuda", 2)])
-def test_reduce_overhead_is_for_cuda_alone(device, modes):
-    assert len(LEVER.space(Facts(torch_version="2.9", device=device))) == modes
+def test_cuda_graphs_are_for_cuda_alone():
+    space = {d: LEVER.space(Facts(torch_version="2.9", device=d)) for d in ("cpu", "cuda")}
+
+    assert [s["mode"] for s in space["cpu"]] == ["default"]
+    assert [s["mode"] for s in space["cuda"]] == [
+        *("default", "cudagraphs", "reduce-overhead", "max-autotune"),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["default", "cudagraphs", "reduce-overhead", "max-autotune"])
+def test_torch_knows_what_it_is_given(session, monkeypatch, mode):
+    """Each option is one of the compiler's, and each backend is registered."""
+    from torch._dynamo import list_backends
+    from torch._inductor import list_options
+
+    given = {}
+    monkeypatch.setattr(torch, "compile", lambda model, **ways: given.update(ways) or model)
+    LEVER.apply({"mode": mode}, session)
+    Net()(torch.ones(2, 4))
+
+    assert set(given.get("options", {})) <= set(list_options())
+    assert given.get("backend", "inductor") in [*list_backends(exclude_tags=()), "inductor"]

@@ -63,6 +63,14 @@ def test_convolutions_of_other_dimensions_are_no_images() -> None:
     assert not found["has_batch_statistics"]
 
 
+def test_blocks_that_a_model_repeats_are_counted(book: FactsBook) -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16)
+    deep = torch.nn.TransformerEncoder(layer, 5, enable_nested_tensor=False)
+
+    assert book.describe([deep], [])["num_repeated_blocks"] == 5
+    assert book.describe([torch.nn.Linear(2, 2)], [])["num_repeated_blocks"] == 0
+
+
 def test_a_model_in_channels_last_is_seen(book: FactsBook) -> None:
     model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     assert describe_models(model)["is_channels_last"]

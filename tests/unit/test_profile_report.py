@@ -123,3 +123,17 @@ def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
     assert page is not None
     assert "<script>" not in page.text
     assert "\x1b" not in page.text
+
+
+def test_a_convolution_says_by_which_algorithm() -> None:
+    kernels = (
+        make_operator("cudnn_winograd", "convolution", 0.01, 3, algorithm="winograd"),
+        make_operator("conv", "convolution", 0.01, 3),
+    )
+    m = profiled()
+    assert m.profile is not None
+    device = replace(m.profile.ranks[0].devices[0], kernels=kernels)
+    text = text_of(with_rank(devices=(device,)))
+
+    assert "cudnn_winograd 3.33 ms a step in 1 call (convolution by Winograd)" in text
+    assert "conv 3.33 ms a step in 1 call (convolution)" in text

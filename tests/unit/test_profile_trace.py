@@ -10,6 +10,7 @@ import pytest
 
 from planted_traces import BACKWARD, COMMUNICATE, EXCHANGE, Planted, shapes
 from steptime.measure.profile import profile_trace
+from steptime.measure.profile.convolution_algorithms import ALGORITHMS, convolution_algorithm
 from steptime.measure.profile.operator_classes import class_of_kernel, class_of_operator
 from steptime.measure.profile.profile_device import fold_devices
 from steptime.measure.profile.profile_host import fold_host
@@ -352,6 +353,42 @@ def test_an_operators_class_is_found_by_its_name(name: str, kind: str | None) ->
 )  # fmt: skip
 def test_a_kernels_class_is_guessed_from_its_name(name: str, kind: str) -> None:
     assert class_of_kernel(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("maxwell_scudnn_winograd_128x128_ldg1_ldg4_relu_tile418n_nt", "winograd"),
+        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>()", "winograd"),
+        ("void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*)", "fft"),
+        ("gcgemm_64x32_nt", "fft"),
+        ("void cudnn::detail::implicit_convolve_sgemm<float, float, 128, 5>()", "implicit_gemm"),
+        ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc", "implicit_gemm"),
+        ("volta_scudnn_128x64_relu_interior_nn_v1", "implicit_gemm"),
+        ("void cudnn::detail::dgrad_engine<float, 128, 6, 7>()", "implicit_gemm"),
+        ("void at::native::im2col_kernel<float>(long, float const*)", "gemm"),
+        ("void at::native::conv_depthwise2d_forward_kernel<3, float, int>()", "direct"),
+        ("void cudnn::ops::nchwToNhwcKernel<__half, __half, float>()", None),
+        ("void at::native::elementwise_kernel<128, 2, direct_copy_kernel_cuda>()", None),
+    ],
+)
+def test_a_convolutions_algorithm_is_read_from_its_name(name: str, algorithm: str | None) -> None:
+    assert convolution_algorithm(name) == algorithm
+    assert algorithm is None or algorithm in ALGORITHMS
+
+
+def test_only_convolutions_have_an_algorithm() -> None:
+    planted = Planted()
+    planted.step(0, 0, 200)
+    planted.kernel("maxwell_scudnn_winograd_128x128_nt", 10, 30, launched=1)
+    planted.kernel("void fft2d_r2c_32x32<float>(float2*)", 40, 50, launched=5)
+
+    (device,) = devices_of(planted)
+
+    assert [(one.kind, one.algorithm) for one in device.kernels] == [
+        ("convolution", "winograd"),
+        ("other", None),
+    ]
 
 
 # -- layers of time

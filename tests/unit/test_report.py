@@ -432,6 +432,7 @@ def test_a_run_that_failed_is_not_tuned() -> None:
         ("num_threads", {"ranks": (replace(healthy().ranks[0], device="cuda"),)}),
         ("num_threads", {"ranks": (replace(healthy().ranks[0], num_threads=1),)}),
         ("channels_last", {}),
+        ("cudnn_benchmark", {"ranks": (replace(healthy().ranks[0], device="cuda"),)}),
     ],
 )
 def test_a_lever_that_cannot_apply_is_not_named(lever: str, changes: dict[str, Any]) -> None:
@@ -446,7 +447,12 @@ def test_images_may_be_laid_out_in_another_order() -> None:
     count = Count(**sums, by_dtype={"fp32": 30}, classes=(convolution,))
     found = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, None))
 
-    assert "channels_last" in next_act(replace(healthy(), count=count), found).command
+    command = next_act(replace(healthy(), count=count), found).command
+    assert "channels_last" in command
+    assert "cudnn_benchmark" not in command
+    ranks = (replace(healthy().ranks[0], device="cuda"),)
+    on_device = replace(healthy(), count=count, ranks=ranks)
+    assert "channels_last,cudnn_benchmark" in next_act(on_device, found).command
 
 
 def test_a_lever_for_a_part_of_a_model_is_named_where_the_part_was_seen() -> None:

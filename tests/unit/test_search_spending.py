@@ -99,6 +99,17 @@ def test_compiling_whose_price_does_not_fit_is_left_out_and_the_price_is_said():
     assert [label_of(one) for one in found.recipe] == ["lever_0"]
 
 
+def test_only_as_many_settings_are_compiled_as_fit():
+    settings = tuple({"scope": scope} for scope in ("blocks", "model", "tuned"))
+    bench = ScriptedBench(gains={"lever_0": log(1.3)}, compile_s={"compile": 60.0}, budget_s=180.0)
+    found = run(bench, make_lever("compile", settings=settings), *make_levers(2))
+
+    tried = {
+        one.settings["scope"] for t in found.trials for one in t.state if one.name == "compile"
+    }
+    assert tried == {"blocks"}
+
+
 # -- by what a comparison between processes is judged
 
 

@@ -21,6 +21,10 @@ _PICTURES = "benchmarks/busy_scripts/pictures.py, two cores beside a busy neighb
 _BUSY = "benchmarks/results/busy_studies.json"
 _ARMS = "benchmarks/results/compare_arms.json"
 _PADDING = "benchmarks/results/padding_levers.json"
+_REGIONS = "benchmarks/results/compile_by_region.json"
+_DEEP = "Transformer, 24 layers of 128, batches of 8 x 128, one thread"
+_WIDE = "Transformer, 6 layers of 256, batches of 8 x 128, one thread"
+_DROPS = f"{_WIDE}, with dropout"
 _TRIED = "docs/explanation/tried.md"
 _SWITCHES = "benchmarks/results/lever_switches.json"
 
@@ -55,6 +59,11 @@ def _switched(
 ) -> LeverEvidence:
     """Return a figure of `benchmarks/lever_switches.py`: CPU time of one thread."""
     return _ours(training, _SWITCHES, speedup, low, high, remark)
+
+
+def _region(training: str, speedup: float, low: float, high: float, remark: str) -> LeverEvidence:
+    """Return a figure of compiling whole or by blocks: CPU time of one thread, with quartiles."""
+    return _ours(training, _REGIONS, speedup, low, high, remark)
 
 
 def _threads(
@@ -116,6 +125,13 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _small(MLP, 1.04, remark="Mode default."),
         _small(GPT, 1.01, remark="Mode default."),
         _small(LSTM, 0.99, remark="Mode default."),
+        _region(_DEEP, 0.83, 0.82, 0.87, "By blocks; compiling took 21 s of CPU time."),
+        _region(_DEEP, 0.89, 0.88, 0.92, "Whole; compiling took 52 s of CPU time."),
+        _region(_WIDE, 0.86, 0.83, 0.87, "By blocks; compiling took 20 s of CPU time."),
+        _region(_WIDE, 0.84, 0.84, 0.89, "Whole; compiling took 29 s of CPU time."),
+        _region(_DROPS, 0.82, 0.80, 0.86, "By blocks; compiling took 32 s of CPU time."),
+        _region(_DROPS, 0.85, 0.83, 0.88, "Whole; compiling took 39 s of CPU time."),
+        _region(_DROPS, 0.81, 0.80, 0.84, "Mode max-autotune; 50 s of CPU time."),
     ),
     "num_threads": (
         _threads("MLP, two cores that other programs use too", "busy", 5.2, 3.2, 8.0),

@@ -147,6 +147,8 @@ class Facts:
     `nn.LSTMCell`. `plain_attention` are the classes whose `forward` writes attention out in single
     operators, where it can be fused; `kept_attention` says in words why other attention cannot be.
     `memory_fraction`: of the memory that the training may have, the part held at its peak.
+    `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
+    others of their class and form.
 
     `switches_on` are the debug switches that were mostly on, in the words of their findings;
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
@@ -174,6 +176,8 @@ class Facts:
     uses_autocast: bool | None = None
     uses_scaler: bool | None = None
     uses_compile: bool | None = None
+    num_recompiles: int | None = None
+    uses_cudnn_benchmark: bool | None = None
     matmul_precision: str | None = None
     has_convolution: bool | None = None
     is_channels_last: bool | None = None

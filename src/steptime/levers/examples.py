@@ -117,7 +117,10 @@ WORLDS: tuple[Facts, ...] = (
         capabilities=("sm_70",),
         world_size=2,
         parameter_dtypes=("bfloat16", "float32"),
+        has_convolution=True,
         uses_compile=True,
+        num_recompiles=0,
+        uses_cudnn_benchmark=True,
         uses_autocast=True,
     ),
     Facts(
@@ -125,6 +128,7 @@ WORLDS: tuple[Facts, ...] = (
         uses_autocast=True,
         uses_scaler=True,
         uses_compile=True,
+        num_recompiles=7,
         sets_threads=True,
         is_channels_last=True,
         matmul_precision="high",

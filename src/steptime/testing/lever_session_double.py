@@ -80,8 +80,9 @@ class PlainSession:
         torch = self.torch
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            is_inside = self._depths["call"] or self._depths["backward"]
-            if torch.compiler.is_compiling() or is_inside:
+            if torch.compiler.is_compiling():  # first: dynamo guards whatever else is asked
+                return original(module, *args, **kwargs)
+            if self._depths["call"] or self._depths["backward"]:
                 return original(module, *args, **kwargs)
             if not torch.is_grad_enabled() or next(module.parameters(), None) is None:
                 return original(module, *args, **kwargs)

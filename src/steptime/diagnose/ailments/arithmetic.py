@@ -197,7 +197,7 @@ COMPUTE = Ailment(
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
         *("autocast", "compile", "fused_attention", "fused_rnn", "channels_last"),
-        *("fused_optimizer", "num_threads"),
+        *("cudnn_benchmark", "fused_optimizer", "num_threads"),
         *("matmul_precision", "module_precision", "allocator", "wait_policy"),
         *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
     ),

@@ -110,8 +110,8 @@ WRITTEN = Ailment(
     asked=Asked.ALWAYS,
     thresholds=(MIN_LENGTH,),
     title="attention",
-    sentence="attention is written out in single operators in {num_calls} places of a step, over "
-    "rows of {num_positions} positions, and keeps all its weights in memory.",
+    sentence="attention is written out in single operators, {num_calls} times a step, over rows of "
+    "{num_positions} positions. All its weights are kept in memory.",
     explanation=None,
     removal=None,
     remedy="Use torch.nn.functional.scaled_dot_product_attention where the weights are needed for "

@@ -269,7 +269,8 @@ LAUNCHES = Ailment(
     "host to launch the next operator.",
     explanation=None,
     removal=without("that wait"),
-    remedy="Let torch.compile fuse operators (mode reduce-overhead).",
+    remedy="Let torch.compile fuse operators, or record them as CUDA graphs (mode "
+    "reduce-overhead).",
     levers=("compile", "fused_optimizer"),
     when_contended=by_cpu_time(
         "A host that lost its core leaves a device idle, too; so the CPU time of the host must "
@@ -330,7 +331,7 @@ RECOMPILE = Ailment(
     explanation="Sizes that vary, or values read from Python, make a graph invalid.",
     removal=run_without("the repeated compiling"),
     remedy="Mark what varies as dynamic (torch.compile(dynamic=True)), or pad to a few sizes.",
-    levers=(),
+    levers=("dynamic_shapes", "no_compile"),
     when_contended=by_facts(
         "Compilations are counted; compiling and the steps both take longer beside a neighbor."
     ),

@@ -170,7 +170,7 @@ GRAPH_BREAKS = Ailment(
     removal=None,
     remedy="Move what breaks the graph out of the compiled function (fullgraph=True names the "
     "first such place).",
-    levers=(),
+    levers=("no_compile",),
     when_contended=by_facts("Breaks are counted."),
 )
 AILMENTS = (

@@ -328,6 +328,7 @@ def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
             "device_name": torch.cuda.get_device_name(),
             "capabilities": [f"sm_{major}{minor}"],
             "free_device_bytes": torch.cuda.mem_get_info()[0],
+            "uses_cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
         }
     return {"device": kind, "device_name": None, "capabilities": cpu_capabilities(torch)}
 

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from steptime.measure.profile.convolution_algorithms import convolution_algorithm
 from steptime.measure.profile.operator_classes import OTHER, class_of_kernel
 from steptime.measure.profile.profile_host import MAX_OPERATORS, NS, sum_classes
 from steptime.measure.profile.profile_trace import DeviceWork, Trace
@@ -112,6 +113,7 @@ def _sum_kernels(
             self_s=ns * NS,
             launched_by=origins[key].most_common(1)[0][0] or None,
             num_alike=alike[function_of(key[0])],
+            algorithm=convolution_algorithm(key[0]) if key[1] == "convolution" else None,
         )
         for key, ns in times.most_common(MAX_OPERATORS)
     )

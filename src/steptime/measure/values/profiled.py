@@ -77,6 +77,8 @@ class OperatorTime:
         launched_by: the operator that put the kernel into the queue; None on the host.
         num_alike: how often kernels of the same function ran, with any template arguments;
             None on the host.
+        algorithm: of a convolution on a device: `winograd`, `fft`, `implicit_gemm`, `gemm` or
+            `direct`; None where the kernel's name does not say it.
     """
 
     name: str
@@ -87,6 +89,7 @@ class OperatorTime:
     where: str | None = None
     launched_by: str | None = None
     num_alike: int | None = None
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,12 @@ from steptime.measure.values.profiled import (
     RankProfile,
 )
 from steptime.report.html.html_tags import Html, joined_html, table, tag
-from steptime.report.text.profile_text import describe_file, describe_reason, describe_window
+from steptime.report.text.profile_text import (
+    describe_class,
+    describe_file,
+    describe_reason,
+    describe_window,
+)
 
 _ABSENT = "–"
 
@@ -93,7 +98,7 @@ def _operators(name: str, operators: Iterable[OperatorTime], num_steps: int) -> 
     rows: list[list[Html | str]] = [
         [
             tag("code", one.name),
-            one.kind,
+            describe_class(one),
             tag("code", one.where or one.launched_by or one.shapes or ""),
             format_count(one.num / steps),
             format_seconds(one.self_s / steps),

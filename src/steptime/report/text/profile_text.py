@@ -170,7 +170,7 @@ def _describe_operator(one: OperatorTime, num_steps: int) -> str:
     count = f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}"
     name = shortened(one.name, _MAX_NAME)
     text = f"{name} {format_seconds(one.self_s / max(1, num_steps))} a step"
-    text += f" in {count} {'call' if count == '1' else 'calls'} ({one.kind})"
+    text += f" in {count} {'call' if count == '1' else 'calls'} ({describe_class(one)})"
     if one.launched_by is not None:
         text += f" by {shortened(one.launched_by, _MAX_NAME)}"
     if one.where is not None:
@@ -178,6 +178,22 @@ def _describe_operator(one: OperatorTime, num_steps: int) -> str:
     elif one.shapes is not None:
         text += f" {shortened(one.shapes, _MAX_NAME)}"
     return text
+
+
+_ALGORITHMS = {
+    "winograd": "Winograd",
+    "fft": "FFT",
+    "implicit_gemm": "implicit GEMM",
+    "gemm": "GEMM of unrolled patches",
+    "direct": "direct sums",
+}
+
+
+def describe_class(one: OperatorTime) -> str:
+    """Return `matmul`, or `convolution by Winograd` where the kernel's name says how."""
+    if one.algorithm is None:
+        return one.kind
+    return f"{one.kind} by {_ALGORITHMS.get(one.algorithm, one.algorithm)}"
 
 
 def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:

@@ -35,6 +35,8 @@ MAX_LEVERS = 4
 
 AGAIN = "Then measure again:"
 
+_OF_CONVOLUTIONS = ("channels_last", "cudnn_benchmark")
+
 _SWITCHES = {
     "no_anomaly_mode": "anomaly_mode",
     "no_profiler": "profiler",
@@ -149,8 +151,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return any(switch.name == _SWITCHES[lever] for switch in measurement.switches)
     if lever == "no_checkpointing":
         return count is not None and count.recomputed > 0
-    if lever == "channels_last":
-        return count is not None and any(one.name == "convolution" for one in count.classes)
+    if lever in _OF_CONVOLUTIONS:
+        found = count is not None and any(one.name == "convolution" for one in count.classes)
+        is_cuda = any(rank.device == "cuda" for rank in measurement.ranks)
+        return found and (is_cuda or lever != "cudnn_benchmark")
     if lever == "fused_attention":
         return any(one.way == "written" for one in measurement.attention or ())
     if lever == "fused_rnn":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from steptime.tune.search.bench import Bench
 from steptime.tune.search.combine import combine
@@ -105,7 +106,8 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
         lab.keep = 0.0
     try_in_turns(lab, late, banned=refused.levers)
     compiling = [one for one in live if one.name == COMPILE]
-    if compiling and _fits_beside(lab, compiling[0], fixed):
+    compiling = [_that_fits_beside(lab, one, fixed) for one in compiling]
+    if compiling and compiling[0].settings:
         champions += screen(lab, compiling, fixed=fixed, banned=refused.levers)
         champions.sort(key=lambda one: -one.gain)
         lab.best, lab.best_gain = fixed, gain
@@ -120,25 +122,27 @@ def _only_setting(offers: Sequence[Offer]) -> State:
     return tuple(settings) if len(settings) == 1 else ()
 
 
-def _fits_beside(lab: Lab, lever: Offer, fixed: State) -> bool:
-    """Whether compiling fits into the time beside the others: to try it, and to prove it with them.
+def _that_fits_beside(lab: Lab, lever: Offer, fixed: State) -> Offer:
+    """As many settings that compile as fit into the time: to try them, and to prove one.
 
-    A state that was compiled once fits, for its answer is there.
+    They are ordered by what compiling takes. One that was compiled once fits, for its answer is
+    there.
     """
-    states = [(*fixed, one) for one in lever.settings]
-    if any(lab.known.live(fixed, state).asked for state in states):
-        return True
+    asked = [one for one in lever.settings if lab.known.live(fixed, (*fixed, one)).asked]
+    if asked:
+        return replace(lever, settings=tuple(asked))
     compile_s = lab.ledger.compilation()
-    price_s = len(states) * compile_s + lab.ledger.blocks(
-        (len(states) + 1) * NOISE_ROUNDS, num_starts=1
-    )
     proof_s = max(lab.ledger.reserve_s, lab.judgement_s((*lab.best, lever.settings[0])))
     left_s = lab.ledger.left_s - proof_s - compile_s
-    if lab.ledger.affords(price_s) and price_s <= left_s:
-        return True
+    for number_of in range(len(lever.settings), 0, -1):
+        price_s = number_of * compile_s + lab.ledger.blocks(
+            (number_of + 1) * NOISE_ROUNDS, num_starts=1
+        )
+        if lab.ledger.affords(price_s) and price_s <= left_s:
+            return replace(lever, settings=lever.settings[:number_of])
     facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
     lab.notes.choose("too_expensive", lever.name, **facts)
-    return False
+    return replace(lever, settings=())
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:

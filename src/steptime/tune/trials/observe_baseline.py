@@ -201,6 +201,7 @@ def _make_facts(
         available_bytes=read_available_bytes(),
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
+        num_recompiles=_num_recompiles(measurement),
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         system_cpu_fraction=_system_fraction(measurement, use),
@@ -264,6 +265,12 @@ def _kernel_use(
         minor_faults=None if use.minor_faults is None else use.minor_faults * updates_a_step,
         system_s=None if use.system_s is None else use.system_s * updates_a_step,
     )
+
+
+def _num_recompiles(measurement: Measurement) -> int | None:
+    """How often the script's functions were compiled again; None if nothing was seen compiling."""
+    found = measurement.compilation
+    return None if found is None else sum(event.count for event in found.recompiles)
 
 
 def _memory_fraction(measurement: Measurement) -> float | None:
