@@ -1,11 +1,12 @@
 """How often a study is right when the truth is known: no-ops claimed, true gains found.
 
-    python benchmarks/honesty.py [--studies 200] [--no-ops 1000]
+    python benchmarks/honesty.py [--studies 200] [--no-ops 1000] [--only busy wild]
 
 Whole studies over a scripted bench (tests/scripted_bench.py): nine levers, and noise as on a
 shared machine: dependent block times, far outliers, bursts of others' work, drift; `others` is the
 load that decides whether CPU time may judge. A row is a noise and one lever's true speedup, 1.00
-for studies in which every lever does nothing. Results go to benchmarks/results/honesty.json. No
+for studies in which every lever does nothing. Results go to benchmarks/results/honesty.json, where
+those of other noises stay with `--only`. No
 process is started; that the noise is like a real machine's is an assumption.
 """
 
@@ -36,18 +37,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--studies", type=int, default=200, help="a row with a true gain")
     parser.add_argument("--no-ops", type=int, default=1000, help="a row without any")
+    parser.add_argument("--only", nargs="+", default=list(NOISES), choices=list(NOISES))
     options = parser.parse_args()
     rows = []
     print(
         f"{'noise':<10} others  true   faster nothing  noisy  other levers  holds the truth  floor"
     )
-    for noise in NOISES:
+    for noise in options.only:
         for others in LOADS:
             for speedup in SPEEDUPS:
                 count = options.no_ops if speedup == 1.0 else options.studies
                 row = one_row(noise, others, speedup, count)
                 rows.append(row)
                 show(row)
+    before = json.loads(OUT.read_text())["rows"] if OUT.exists() else []
+    rows += [row for row in before if row["noise"] not in options.only]
+    rows.sort(key=lambda row: list(NOISES).index(row["noise"]))
     document = {
         "date": time.strftime("%Y-%m-%d"),
         "command": f"python benchmarks/honesty.py --studies {options.studies}"

@@ -116,7 +116,11 @@ def labels_of(state: State) -> frozenset[str]:
 
 @dataclass(kw_only=True)
 class ScriptedBench:
-    """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds."""
+    """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds.
+
+    `ends` are levers that end their process, `ends_together` sets that do. Live blocks and
+    processes of pairs are counted.
+    """
 
     gains: Mapping[str, float] = field(default_factory=dict)
     together: Mapping[frozenset[str], float] = field(default_factory=dict)
@@ -129,6 +133,7 @@ class ScriptedBench:
     budget_s: float = 600.0
     compile_s: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, tuple[TrialEnd, str]] = field(default_factory=dict)
+    ends_together: Mapping[frozenset[str], tuple[TrialEnd, str]] = field(default_factory=dict)
     names_culprits: bool = True
     harmful: frozenset[str] = frozenset()
     outcome: Callable[[State], Outcome] | None = None
@@ -140,6 +145,8 @@ class ScriptedBench:
     others_cores: float | None = 0.0
     hang_s: float = 60.0
     used_s: float = 0.0
+    num_blocks: int = 0
+    num_processes: int = 0
     requests: list[object] = field(default_factory=list)
     compiled: set[frozenset[str]] = field(default_factory=set)
     compiled_with: frozenset[str] | None = None
@@ -163,7 +170,8 @@ class ScriptedBench:
 
     def compare_live(self, request: LiveRequest) -> ComparisonResult:
         rng = self._begin(request)
-        bad = [state for state in request.states[1:] if self._end_of(state) is not None]
+        fixed = request.fixed
+        bad = [s for s in request.states[1:] if self._end_of((*fixed, *s)) is not None]
         is_lost = self.live_end is not TrialEnd.FINISHED
         whole = self._rounds_in_time(request)
         rounds = 0 if is_lost else whole // 3 if bad else whole
@@ -171,7 +179,7 @@ class ScriptedBench:
         arms = []
         compiled_s = 0.0
         for index, state in enumerate(request.states[1:], start=1):
-            end = self._end_of(state) if state is (bad[0] if bad else None) else None
+            end = self._end_of((*fixed, *state)) if state is (bad[0] if bad else None) else None
             if end is not None and end[0] is TrialEnd.TIMED_OUT:
                 self.used_s += self.hang_s
             named = end if self.names_culprits else None
@@ -189,11 +197,12 @@ class ScriptedBench:
                     compile_s=cost_s,
                 )
             )
+        self.num_blocks += rounds * len(request.states)
         self.used_s += compiled_s + rounds * len(request.states) * self.block_s
         self.used_s += self.startup_s if request.is_fresh or bad else 0.0
         end_of_all = self.live_end
         if bad:
-            worst = self._end_of(bad[0])
+            worst = self._end_of((*fixed, *bad[0]))
             assert worst is not None
             end_of_all = worst[0]
         return ComparisonResult(
@@ -205,8 +214,8 @@ class ScriptedBench:
 
     @property
     def block_s(self) -> float:
-        """A block, with the step that settles."""
-        return self.step_s + max(self.step_s, 0.075)
+        """A block, with the step that settles where steps are short."""
+        return (self.step_s if self.step_s <= 0.5 else 0.0) + max(self.step_s, 0.075)
 
     def _rounds_in_time(self, request: LiveRequest) -> int:
         """Rounds that end before the request's time is over."""
@@ -220,6 +229,7 @@ class ScriptedBench:
         end = self._end_of(request.candidate) or self._end_of(request.reference)
         num_pairs = 0 if end is not None else self._pairs_in_time(request)
         self.compiled_with = None
+        self.num_processes += (num_pairs or 1) * 2
         self.used_s += (num_pairs or 1) * 2 * self.run_s
         gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
         values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
@@ -268,6 +278,8 @@ class ScriptedBench:
 
     def _end_of(self, state: State) -> tuple[TrialEnd, str] | None:
         found = [self.ends[label_of(one)] for one in state if label_of(one) in self.ends]
+        labels = labels_of(state)
+        found += [end for names, end in self.ends_together.items() if names <= labels]
         return found[0] if found else None
 
     def _compile_s(self, request: LiveRequest, state: State) -> float:

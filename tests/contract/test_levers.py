@@ -23,8 +23,10 @@ WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
-    *("gc_control", "set_to_none", "flush_denormal", "no_anomaly_mode", "no_profiler"),
-    *("no_deterministic", "no_checkpointing"),
+    *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
+    *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
+    *("ddp_options", "ddp_no_sync", "ddp_bf16"),
+    *("flush_denormal", "no_anomaly_mode", "no_profiler", "no_deterministic"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

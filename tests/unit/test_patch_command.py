@@ -26,6 +26,7 @@ from steptime.patch.check_patch import (
     check_patch,
     claim_of_recipe,
     judge_speed,
+    pairs_within,
     speed_of,
 )
 from steptime.patch.values import Handover, PatchCheck
@@ -171,6 +172,10 @@ def test_speed_is_kept_within_noise(low: float, high: float, outcome: Outcome) -
     assert judge_speed(speed)[0] is outcome
     assert judge_speed(None)[0] is Outcome.INCONCLUSIVE
     assert speed_of(()) is None
+
+
+def test_more_time_gives_more_pairs() -> None:
+    assert [pairs_within(s) for s in (30.0, 120.0, 300.0, 3600.0)] == [6, 6, 15, 24]
 
 
 def test_a_recipe_is_as_weak_as_its_weakest_lever() -> None:

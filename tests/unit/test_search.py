@@ -8,7 +8,15 @@ from functools import partial
 
 import pytest
 
-from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
+from scripted_bench import (
+    NOISES,
+    Noise,
+    ScriptedBench,
+    label_of,
+    labels_of,
+    make_lever,
+    make_levers,
+)
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Facts, Moment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
@@ -141,7 +149,7 @@ def test_levers_that_help_independently_are_all_kept():
     assert found.speedup.estimate == pytest.approx(1.98, rel=0.02)
 
 
-def test_of_two_levers_that_cancel_the_better_one_stays_and_the_interaction_is_said():
+def test_of_two_levers_that_cancel_the_better_one_stays():
     bench = ScriptedBench(
         gains={"lever_0": log(1.4), "lever_1": log(1.5)},
         together={frozenset({"lever_0", "lever_1"}): -log(1.4 * 1.5)},
@@ -149,8 +157,6 @@ def test_of_two_levers_that_cancel_the_better_one_stays_and_the_interaction_is_s
     found = run(bench, *make_levers(2))
 
     assert recipe(found) == ["lever_1"]
-    assert "interaction" in codes(found, "lever_0")
-    assert trials(found, "lever_0", "lever_1")[0].reason == "slower"
 
 
 def test_a_lever_that_helps_only_with_another_is_found():
@@ -173,7 +179,7 @@ def test_two_levers_that_the_best_one_keeps_out_are_tried_without_it():
     found = run(bench, *make_levers(3))
 
     assert sorted(recipe(found)) == ["lever_1", "lever_2"]
-    assert "exchanged" in codes(found)
+    assert "dropped" in codes(found, "lever_0")
 
 
 def test_where_the_others_together_are_no_better_the_first_stays():
@@ -187,7 +193,6 @@ def test_where_the_others_together_are_no_better_the_first_stays():
     found = run(bench, *make_levers(3))
 
     assert recipe(found) == ["lever_0"]
-    assert "without_the_first" in codes(found)
 
 
 # -- compiled models
@@ -244,7 +249,7 @@ def test_a_compilation_that_the_run_is_too_short_for_is_left_out_with_the_reason
     found = run(bench, *make_levers(1), make_lever("compile"), run_steps=1000)
 
     assert recipe(found) == ["lever_0"]
-    trial = trials(found, "compile")[0]
+    trial = trials(found, "compile", "lever_0")[0]
     assert trial.reason == "not_earned"
     assert trial.facts["run_steps"] == 1000
     assert found.break_even_steps is None
@@ -404,15 +409,14 @@ def test_a_command_that_fails_as_written_has_no_outcome():
 
 
 def test_noise_that_hides_an_effect_worth_having_is_too_noisy():
-    noise = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
-    found = run(ScriptedBench(noise=noise, budget_s=120.0), *make_levers(3))
+    bench = ScriptedBench(noise=NOISES["wild"], budget_s=120.0, seed=2)
+    found = run(bench, *make_levers(3))
 
     assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "noise_floor")
 
 
 def test_in_more_time_the_same_noise_lets_it_be_said_that_nothing_helps():
-    noise = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
-    found = run(ScriptedBench(noise=noise), *make_levers(3))
+    found = run(ScriptedBench(noise=NOISES["wild"], seed=2), *make_levers(3))
 
     assert (found.outcome, found.reason) == (StudyOutcome.NOTHING_HELPS, None)
     assert found.reason_facts["rules_out"] <= max(0.1, found.noise_floor)

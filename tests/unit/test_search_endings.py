@@ -65,7 +65,7 @@ def test_a_lever_that_ends_its_process_loses_its_own_arm_only(end, reason, names
     assert recipe(found) == ["lever_1"]
     bad = trials(found, "lever_2")[0]
     assert (bad.end, bad.reason) == (end, reason if names_culprits else bad.reason)
-    assert trials(found, "lever_1")[0].speedup.n >= 12
+    assert trials(found, "lever_1")[0].speedup.n >= 8
 
 
 def test_several_bad_levers_in_one_process_are_found_one_after_another():
@@ -128,7 +128,7 @@ def test_a_script_that_is_soon_over_is_started_again_for_the_rest_of_the_rounds(
     found = run(Short(gains={"lever_0": log(1.3)}), *make_levers(2))
 
     assert recipe(found) == ["lever_0"] or found.reason == "too_few_repeats"
-    assert trials(found, "lever_0")[0].speedup.n >= 12
+    assert trials(found, "lever_0")[0].speedup.n >= 8
     assert trials(found, "lever_0")[0].end is TrialEnd.FINISHED
 
 
@@ -380,9 +380,10 @@ def test_a_state_that_takes_too_long_to_confirm_gives_way_to_its_live_levers():
 
 
 def test_what_there_was_no_time_for_is_listed():
-    found = run(ScriptedBench(step_s=2.0, startup_s=20.0, run_s=60.0), *make_levers(12))
+    levers = (*make_levers(12), make_lever("allocator", moment=Moment.ENVIRONMENT))
+    found = run(ScriptedBench(step_s=2.0, startup_s=20.0, run_s=60.0, judge_s=400.0), *levers)
 
-    assert {one.reason for one in found.not_tried} == {"no_time"}
+    assert {one.name: one.reason for one in found.not_tried} == {"allocator": "no_time"}
 
 
 def test_where_the_budget_does_not_even_reach_for_the_noise_nothing_is_claimed():
@@ -445,7 +446,9 @@ def test_where_all_levers_together_are_too_dear_the_first_are_tried():
 
     bench = Short(gains={"lever_0": log(1.5)}, step_s=0.4)
 
-    assert recipe(run(bench, *make_levers(6))) == ["lever_0"]
+    found = run(bench, *make_levers(6))
+    assert "lever_0" in recipe(found)
+    assert "not_told_apart" in codes(found)
 
 
 class Cut(ScriptedBench):

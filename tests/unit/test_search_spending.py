@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from crowded_bench import CASES
-from scripted_bench import Noise, ScriptedBench, label_of, make_lever, make_levers
+from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.levers.base import Facts, LoaderFacts, Moment, Preserves
 from steptime.tune.search.bench import LiveRequest, PairLoad, ProcessRequest
 from steptime.tune.search.search import SearchOptions, search
@@ -41,7 +41,10 @@ def test_a_study_that_proves_nothing_has_used_its_budget_or_left_nothing_open(na
         bench, found = study(name, seed)
         if found.outcome is StudyOutcome.TOO_NOISY:
             assert bench.used_s >= 0.9 * bench.budget_s
-        assert {one.name for one in found.recipe} <= set(CASES[name].truth)
+        # What does nothing is in a recipe only where it is said that it was not told apart.
+        said = " ".join(c.facts["state"] for c in found.choices if c.code == "not_told_apart")
+        needless = {one.name for one in found.recipe} - set(CASES[name].truth)
+        assert all(one in said for one in needless)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +56,12 @@ def test_what_helps_beside_busy_neighbors_is_proven_in_the_time(name):
     assert sum(proven) >= 3
 
 
-def test_the_a_a_of_a_slow_script_takes_no_more_than_its_ceiling_before_a_lever_is_tried():
+def test_the_a_a_of_a_slow_script_is_made_beside_the_levers():
     bench = ScriptedBench(gains={"lever_0": log(2)}, step_s=12.0, startup_s=20.0, judge_s=60.0)
     found = run(bench, *make_levers(2))
 
     first = next(one for one in bench.requests if isinstance(one, LiveRequest))
-    assert first.states == ((), ())
-    assert first.most_s <= 0.15 * bench.budget_s
+    assert [labels_of(state) for state in first.states] == [set(), set(), {"lever_0", "lever_1"}]
     assert any(trial.state and trial.kind == "live" for trial in found.trials)
 
 
@@ -187,7 +189,7 @@ def test_what_was_seen_and_the_missing_time_are_said():
     found = run(bench, *make_levers(2))
 
     assert found.outcome is StudyOutcome.TOO_NOISY
-    assert [label_of(one) for one in found.unproven.state] == ["lever_0"]
+    assert "lever_0" in labels_of(found.unproven.state)
     assert found.unproven.speedup.low > 1.3
     assert found.unproven.missing_s > 0
 
@@ -222,8 +224,9 @@ def looks(bench):
 
 
 def test_a_confirmation_that_is_open_goes_on_in_looks_that_must_clear_a_stricter_bar():
-    noise = replace(Noise(), process_sd=0.25)
-    bench = ScriptedBench(gains={"cache": log(1.5)}, noise=noise, budget_s=1200.0, run_s=8.0)
+    noise = replace(Noise(), process_sd=0.3)
+    script = {"budget_s": 1200.0, "run_s": 8.0, "seed": 2}
+    bench = ScriptedBench(gains={"cache": log(1.5)}, noise=noise, **script)
     found = run(bench, between("cache"))
 
     assert len(looks(bench)) > 1
@@ -261,7 +264,7 @@ def test_with_the_missing_time_the_same_study_proves_it_and_repeats_nothing():
     after = granted(long, *make_levers(2), later_s=(before.unproven.missing_s,))
 
     assert before.outcome is StudyOutcome.TOO_NOISY
-    assert [label_of(one) for one in after.recipe] == ["lever_0"]
+    assert "lever_0" in labels_of(after.recipe)
     assert long.requests[: len(short.requests)] == short.requests
     assert len(long.requests) > len(short.requests)
 

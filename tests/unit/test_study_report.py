@@ -18,6 +18,7 @@ from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import (
+    FewPairs,
     NotTried,
     Study,
     TrialEnd,
@@ -26,6 +27,7 @@ from steptime.verify.values import Outcome, QualityCheck, Verdict
 from study_cases import (
     BF16,
     CASES,
+    COMPILE,
     FUSED,
     UNSURE,
     failed_baseline,
@@ -388,3 +390,20 @@ def test_a_training_that_outlives_its_command_is_refused_with_the_way_out(
     assert f"(process {process})" in said
     assert "without nohup, `&` or a launcher that detaches it" in said
     assert text.splitlines()[-1].strip() == f"steptime tune -- {command}"
+
+
+def test_what_each_lever_of_a_bundle_gives_is_said_or_that_it_was_not_told_apart() -> None:
+    both, more = (BF16, FUSED), (BF16, FUSED, COMPILE)
+    few = FewPairs(median=1.07, n=4)
+    trials = (
+        trial(0, kind="observe"),
+        trial(1, *more, reference=(FUSED, COMPILE), speedup=speedup(1.3, 1.2, 1.4)),
+        trial(2, *more, kind="process", reference=(BF16, FUSED), few=few),
+    )
+    text = show(replace(faster(), recipe=more, trials=trials), width=120)
+    assert "autocast bf16  1.30x, 95 % interval 1.20x to 1.40x, 12 pairs beside the others" in text
+    assert "fused_optimizer fused  its own gain is not known" in text
+    assert "1.07x beside the others in 4 pairs, too few for an interval" in text
+
+    text = show(replace(faster(), recipe=both, trials=trials[:2]), width=120)
+    assert "autocast bf16  1.30x" in text

@@ -16,7 +16,7 @@ from typing import Any
 
 from steptime.core.executable import NotStarted
 from steptime.core.interval import Interval
-from steptime.core.stats import median_interval
+from steptime.core.stats import median_interval, values_for_interval
 from steptime.errors import ContainmentError, NotFoundError
 from steptime.isolate.child import start_contained
 from steptime.isolate.tiers import Containment, Tier
@@ -45,6 +45,9 @@ from steptime.verify.values import Outcome, Verdict
 SLOWER = 0.97
 """The patched script may have this much of the recipe's speed: a study's noise is 1 to 3 %."""
 
+PAIR_S, MOST_PAIRS = 20.0, 24
+"""Of the budget, for each pair: two processes with their start, and a window of some seconds."""
+
 WIDEST = 1.25
 """An interval whose ends are further apart than by this factor says nothing."""
 
@@ -66,7 +69,7 @@ class CheckSubject:
         libraries: `Facts.libraries` of this machine.
         scratch: an empty folder for the trials; absolute.
         budget_s: what a study of this size would have; windows and limits follow from it.
-        num_pairs: pairs of processes for the speed.
+        num_pairs: pairs of processes for the speed; None for as many as the budget has room for.
     """
 
     recipe: Recipe
@@ -77,7 +80,7 @@ class CheckSubject:
     libraries: Mapping[str, str]
     scratch: Path
     budget_s: float = 120.0
-    num_pairs: int = 6
+    num_pairs: int | None = None
 
 
 def check_patch(subject: CheckSubject, containment: Containment, *, tell: Tell) -> PatchCheck:
@@ -151,7 +154,7 @@ def _why(verdict: Verdict) -> str:
 
 def _time(subject: CheckSubject, trials: _Trials, losses: Verdict, *, is_exact: bool) -> PatchCheck:
     pairs: list[tuple[Side, Side]] = []
-    for number in range(subject.num_pairs):
+    for number in range(subject.num_pairs or pairs_within(subject.budget_s)):
         order = (False, True) if number % 2 == 0 else (True, False)
         sides = {is_patched: trials.run_side(is_patched=is_patched) for is_patched in order}
         reason = _why_ended(sides)
@@ -173,6 +176,11 @@ def _time(subject: CheckSubject, trials: _Trials, losses: Verdict, *, is_exact: 
         judged_by="cpu" if has_cpu else "wall",
         reason=reason,
     )
+
+
+def pairs_within(budget_s: float) -> int:
+    """How many pairs are timed: as many as an interval needs, and more with more time."""
+    return max(values_for_interval(), min(MOST_PAIRS, round(budget_s / PAIR_S)))
 
 
 def _why_ended(sides: Mapping[bool, Side]) -> str | None:
@@ -205,7 +213,10 @@ def judge_speed(speed: Interval | None) -> tuple[Outcome, str | None]:
     if speed.high < SLOWER:
         return Outcome.FAIL, "The patched script is slower than the recipe's run."
     if speed.high / speed.low > WIDEST:
-        return Outcome.INCONCLUSIVE, "The times scatter too much to tell whether the speed is kept."
+        return Outcome.INCONCLUSIVE, (
+            "The times scatter too much to tell whether the speed is kept: give it more time "
+            "(--budget), or a quieter machine."
+        )
     return Outcome.PASS, None
 
 

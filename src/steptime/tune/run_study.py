@@ -25,6 +25,7 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
 from steptime.tune.search.search_notes import Found
+from steptime.tune.study.earlier_studies import find_experience, make_family
 from steptime.tune.study.progress_teller import ProgressTeller
 from steptime.tune.study.recorded_answers import RecordedBench
 from steptime.tune.study.study_folder import (
@@ -71,7 +72,13 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
         )
     cwd, stdin = Path.cwd(), read_input() if options.reads_input else None
     key = make_key(options, environment, cwd=cwd, stdin=stdin)
-    folder = open_study(options.store, key, budget_s=options.budget_s, is_fresh=options.is_fresh)
+    folder = open_study(
+        options.store,
+        key,
+        budget_s=options.budget_s,
+        is_fresh=options.is_fresh,
+        family=make_family(options.command, cwd=cwd, machine=describe_machine()),
+    )
     with hold_lock(folder):
         remove_left((*temporary_folders(), *left_shadows(folder.folder.parent)))
         return _Run(options, folder, environment, cwd, stdin, progress).go()
@@ -152,6 +159,7 @@ class _Run:
             budget_s=self._first_s,
             later_s=tuple(after - before for before, after in pairwise(folder.budgets_s)),
             excluded=options.excluded,
+            experience=find_experience(folder),
         )
         self._found = search(bench, wanted, tell=self._keep)
 

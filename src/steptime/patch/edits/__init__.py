@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.patch.edits.beginning import flush_denormals, set_matmul_precision
+from steptime.patch.edits.beginning import flush_denormals, set_matmul_precision, try_algorithms
 from steptime.patch.edits.calls_of_models import compute_in_bf16, lay_channels_last
 from steptime.patch.edits.loaders import (
     cache_samples,
@@ -25,6 +25,7 @@ EDITS: Mapping[str, Edit] = {
     "autocast": compute_in_bf16,
     "channels_last": lay_channels_last,
     "compile": compile_models,
+    "cudnn_benchmark": try_algorithms,
     "dataloader": set_workers,
     "dataset_cache": cache_samples,
     "flush_denormal": flush_denormals,

@@ -15,15 +15,21 @@ def set_matmul_precision(settings: Settings, ground: Ground) -> Sequence[Placed 
     return _begin(ground, f'set_float32_matmul_precision("{settings["precision"]}")')
 
 
+def try_algorithms(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`torch.backends.cudnn.benchmark = True` behind the imports."""
+    take(settings)
+    return _begin(ground, "backends.cudnn.benchmark = True")
+
+
 def flush_denormals(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """`torch.set_flush_denormal(True)` behind the imports."""
     take(settings)
     return _begin(ground, "set_flush_denormal(True)")
 
 
-def _begin(ground: Ground, call: str) -> list[Placed | NotPlaced]:
-    """A call of torch behind the imports."""
+def _begin(ground: Ground, what: str) -> list[Placed | NotPlaced]:
+    """A statement on torch behind the imports."""
     source = ground.main_source()
     torch, needed = need_torch(source)
-    beginning = Beginning(source=source, text=f"{torch}.{call}")
+    beginning = Beginning(source=source, text=f"{torch}.{what}")
     return [Placed(source.name, (*needed, beginning))]

@@ -38,9 +38,23 @@ CHOICES: Mapping[str, str] = {
     "first": "The search builds on {lever}, which gives most by itself.",
     "added": "{lever} was added: {speedup} ({low} to {high}, n = {n}).",
     "not_added": "{lever} was not added: {reason}.",
-    "interaction": "{state} does less or more beside the others than by itself.",
-    "exchanged": "{state} replaced {instead_of}, because it is faster.",
-    "without_the_first": "The search also built on the others, without the first: {levers}.",
+    "ordered": "The diagnosis is {bottleneck}. In this order: {levers}.",
+    "extended": "The time of a script with short steps was too little: it got {budget_s}.",
+    "learned": (
+        "{studies} earlier studies of this script ran here. What helped comes first: {helped}. "
+        "What failed waits until nothing else is proven: {waits}."
+    ),
+    "bundle": "Tried together: {state}: {speedup} ({low} to {high}, n = {n}), {worth}.",
+    "bundle_fails": "{state} could not run together: {reason}. Each half was tried.",
+    "bundle_in_turns": "Tried together, in processes of their own: {state}: {speedup} (n = {n}).",
+    "dropped": (
+        "Without {state} the others are as fast or faster: it gives {speedup} ({low} to {high}, "
+        "n = {n}) beside them, so it was taken out."
+    ),
+    "kept": "{state} gives {speedup} beside the others ({low} to {high}, n = {n}).",
+    "left_out": "{lever} gives {speedup} beside the others (n = {n}), so it was taken out.",
+    "stays": "{lever} gives {speedup} beside the others (n = {n}).",
+    "not_told_apart": "What each of these gives by itself is not known: {state}.",
     "earned": (
         "{lever} costs {one_off_s} once, and earns it back after {steps} steps. The run has "
         "{run_steps}."

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from steptime.core.printable import printable
-from steptime.core.units import format_count, format_seconds
+from steptime.core.units import format_count, format_seconds, format_speedup
 from steptime.report.text.page import (
     LABEL_WIDTH,
     Page,
@@ -28,7 +28,7 @@ from steptime.report.text.trial_table import MAX_ROWS, trial_rows
 from steptime.report.words import study_words as words
 from steptime.report.words.advice import MAX_COMMAND
 from steptime.report.words.unproven_words import describe_minutes, describe_unproven
-from steptime.tune.values.study_values import Study, StudyOutcome, Trial, TrialEnd
+from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import Outcome
 
 _MAX_WRITES = 5
@@ -168,22 +168,59 @@ def _checks(study: Study, page: Page) -> list[Text]:
 
 
 def _recipe(study: Study, page: Page) -> list[Text]:
-    """Show, lever by lever, what each one gave when it was added."""
+    """Show what each lever gave when it was added, or beside the others."""
     lines: list[Text] = []
     for index, applied in enumerate(study.recipe):
-        gain = _gain(study, study.recipe[: index + 1])
         text = Text(printable(words.describe_applied(applied)), style="bold")
-        if gain is not None and gain.speedup is not None:
-            over = " over the line above" if gain.reference else ""
-            text.append(f"  {words.describe_interval(gain.speedup)}{over}", style="not bold")
+        told = _part(study, index)
+        if told is not None:
+            text.append(f"  {told}", style="not bold")
         lines += page.block("" if index else "levers", text)
     return lines
 
 
-def _gain(study: Study, state: tuple[object, ...]) -> Trial | None:
-    """Return the trial that timed this state against the same state without its last lever."""
-    timed = (t for t in study.trials if t.kind in ("live", "process") and t.speedup is not None)
-    return next((t for t in timed if t.state == state and t.reference == state[:-1]), None)
+def _part(study: Study, index: int) -> str | None:
+    """Say what one lever of the recipe gave; None for a single one, whose gain is the claim."""
+    applied = study.recipe[index]
+    rest = tuple(one for one in study.recipe if one is not applied)
+    gain = _gain(study, study.recipe, rest) or _gain_in_more(study, applied)
+    if gain is not None and rest:
+        return _describe_gain(gain, " beside the others")
+    gain = _gain(study, study.recipe[: index + 1], study.recipe[:index])
+    if gain is not None:
+        return _describe_gain(gain, " over the line above" if gain.reference else "")
+    return "its own gain is not known" if rest else None
+
+
+def _describe_gain(gain: Trial, over: str) -> str | None:
+    if gain.speedup is not None:
+        return words.describe_interval(gain.speedup) + over
+    if gain.few is None:
+        return None
+    return f"{format_speedup(gain.few.median)}{over} in {gain.few.n} pairs, too few for an interval"
+
+
+def _gain(study: Study, state: State, reference: State) -> Trial | None:
+    """Return the trial that timed a state against another; the order of levers does not matter."""
+    timed = (t for t in study.trials if t.kind in ("live", "process") and (t.speedup or t.few))
+    return next(
+        (t for t in timed if _is_same(t.state, state) and _is_same(t.reference, reference)), None
+    )
+
+
+def _gain_in_more(study: Study, applied: Applied) -> Trial | None:
+    """Return the last trial that left a lever out of more than the recipe."""
+    for trial in reversed(study.trials):
+        is_more = all(one in trial.state for one in study.recipe)
+        rest = tuple(one for one in trial.state if one != applied)
+        is_timed = trial.kind in ("live", "process") and trial.speedup is not None
+        if is_more and is_timed and rest and _is_same(trial.reference, rest):
+            return trial
+    return None
+
+
+def _is_same(one: State, other: State) -> bool:
+    return len(one) == len(other) and all(applied in other for applied in one)
 
 
 # -- what is below it

@@ -144,6 +144,7 @@ NOT_TRIED: Mapping[str, str] = {
     "excluded": "left out by --exclude",
     "not_chosen": "not listed in --levers",
     "no_time": "there was no time left",
+    "failed_before": "it failed in an earlier study of this script, and was not needed",
     "no_settings": "it has no setting for this machine",
     "changes_training": "it would change the training",
     "headroom_below_noise": (

@@ -51,18 +51,28 @@ ASSUMED_BUDGETS = 3
 than a third of the run itself."""
 
 
+SHORT_STEP_S, SHORT_START_S = 0.2, 12.0
+"""A script whose steps and start are no longer is done in `SHORT_BUDGET_S`, if that is enough."""
+
+SHORT_BUDGET_S, MORE_S = 180.0, 60.0
+"""What such a script is given at first, and what more to tell levers apart, at a time."""
+
+
 class BudgetLedger:
     """The time left, and what each kind of question costs.
 
     `reserve_s` may not be spent yet; the proof lowers it. Once the ledger `is_released`, no share
     is kept for what comes later; once it `is_closed`, nothing more is asked. `later_s` was granted
-    by later calls of the same study: it is spent where the study would end without it.
+    by later calls of the same study: it is spent where the study would end without it. `held_s` is
+    what a script with short steps should not need of the budget: it is spent so, too, and first.
     """
 
     def __init__(self, budget_s: float, *, later_s: Sequence[float] = ()) -> None:
         self.budget_s = budget_s
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
+        self.held_s = 0.0
+        self.is_planned_short = False
         self.is_closed = False
         self.is_released = False
         self.startup_s = 0.0
@@ -77,17 +87,34 @@ class BudgetLedger:
 
     def spend(self, left_s: float) -> float:
         """Note the time left after an answer, of all that was granted; what it took [s]."""
-        left_s -= math.fsum(self._later_s)
+        left_s -= self.held_s + math.fsum(self._later_s)
         spent, self.left_s = max(0.0, self.left_s - left_s), left_s
         return spent
 
     @property
     def granted_s(self) -> float:
         """The time left with all that later calls granted [s]."""
-        return self.left_s + math.fsum(self._later_s)
+        return self.left_s + self.held_s + math.fsum(self._later_s)
+
+    def hold_back(self, more_s: float) -> None:
+        """Plan with so much less of the budget, until more is needed."""
+        self.held_s, self.is_planned_short = more_s, True
+        self.budget_s -= more_s
+        self.left_s -= more_s
+        self.reserve_s = self.budget_s * RESERVED_FRACTION
+
+    def extend_own(self, most_s: float = math.inf) -> bool:
+        """Take in what was held back of the budget, or so much of it; False where there is none."""
+        more_s = min(self.held_s, most_s)
+        self.held_s -= more_s
+        self.budget_s += more_s
+        self.left_s += more_s
+        return more_s > 0
 
     def extend(self) -> bool:
-        """Take in what the next call granted; False where none did."""
+        """Take in what was held back, or what the next call granted; False where there is none."""
+        if self.extend_own():
+            return True
         if not self._later_s:
             return False
         more_s = self._later_s.pop(0)
@@ -171,6 +198,18 @@ class BudgetLedger:
     def num_pairs_left(self) -> int:
         """How many pairs of processes fit into what may be spent now."""
         return math.floor(self.available() / max(1e-9, self.pairs(1)))
+
+
+def planned_budget(budget_s: float, *, startup_s: float, step_s: float | None) -> float:
+    """The part of the budget that a study plans with at first [s]: less where steps are short.
+
+    Args:
+        budget_s: all of it.
+        startup_s: until the first step of the command as written ended.
+        step_s: its step; None where none was measured.
+    """
+    is_short = step_s is not None and step_s <= SHORT_STEP_S and startup_s <= SHORT_START_S
+    return min(budget_s, SHORT_BUDGET_S) if is_short else budget_s
 
 
 def judged_updates(step_s: float, budget_s: float) -> int:

@@ -97,6 +97,12 @@ class Confirmation:
     num_against: int = 0
 
 
+def is_left_out(series: ComparisonSeries) -> bool:
+    """Whether it compares a state with a part of it: what is left out is what is told."""
+    rest = list(series.state)
+    return len(rest) < len(series.reference) and all(one in series.reference for one in rest)
+
+
 def _is_quiet(load: PairLoad, limit: float) -> bool:
     """Whether others left both processes alone; not where that was not observed."""
     known = [one for one in (load.reference, load.candidate) if one is not None]

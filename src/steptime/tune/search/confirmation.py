@@ -46,8 +46,9 @@ MIN_CONFIRM_ROUNDS = 12
 MAX_CONFIRM_ROUNDS = 240
 """Rounds of the first look at most; a later one doubles what is there."""
 
-MAX_CONFIRM_PAIRS = 12
-"""Pairs of processes of the first look at most."""
+MAX_CONFIRM_PAIRS, SHORT_CONFIRM_PAIRS = 12, 9
+"""Pairs of processes of the first look at most; fewer where a script with short steps should be
+done soon. With nine, one of them may be far off."""
 
 CONFIRM_HALF_WIDTH = 0.02
 """Of log ratios, wanted of the claim."""
@@ -229,7 +230,8 @@ def _look_in_turns(lab: Lab, known: Confirmation, more: int) -> bool:
         if due < max(1, more):
             return False
     else:
-        due = max(least_pairs, min(MAX_CONFIRM_PAIRS, fitting))
+        most = SHORT_CONFIRM_PAIRS if lab.ledger.is_planned_short else MAX_CONFIRM_PAIRS
+        due = max(least_pairs, min(most, fitting))
     lab.turns_into(known.series, due, most_s=max(most_s, lab.ledger.pairs(1)))
     return True
 

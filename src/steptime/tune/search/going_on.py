@@ -18,7 +18,7 @@ from steptime.tune.search.pairs import MIN_PAIRS, Worth
 from steptime.tune.search.proof import lower_reserve, may_attempt
 from steptime.tune.search.screen import NOISE_ROUNDS, sharpen_noise
 from steptime.tune.search.search_notes import key_of
-from steptime.tune.values.study_values import State
+from steptime.tune.values.study_values import State, Trial
 
 EFFECT = 0.10
 """The effect that a study is to find: what may give as much, for all that is known, is open."""
@@ -83,6 +83,8 @@ def _is_open(lab: Lab, series: ComparisonSeries) -> bool:
     if key_of(series.state) in lab.confirmations or lab.quality.is_refused(series.state):
         return False
     found, what = lab.log_speedup(series), lab.worth(series)
+    if len(series.state) > 1 and (lab.yardstick.middle(series) or 0.0) < math.log1p(EFFECT) / 2:
+        return False  # its levers are open by themselves, as long as they are
     if found is None or what is None:
         return True
     if what in (Worth.GAIN, Worth.SLOWER):
@@ -97,10 +99,28 @@ def limit_of(lab: Lab) -> float:
 
 
 def untried(lab: Lab) -> list[Offer]:
-    """Offers of which nothing is known."""
-    tried = {one.name for trial in lab.notes.trials for one in trial.state}
-    dropped = lab.notes.left_out
+    """Offers of which nothing is known, which were on at most while others were compared."""
+    tried = {one.name for trial in lab.notes.trials for one in _in_question(lab, trial)}
+    dropped = lab.notes.left_out | lab.waiting
     return [one for one in lab.offered if one.name not in tried and one.name not in dropped]
+
+
+def _in_question(lab: Lab, trial: Trial) -> State:
+    """What a trial tells of: not what one process cannot switch."""
+    return lab.live_of(trial.state) if trial.kind == "live" and lab.is_live else trial.state
+
+
+def untold(lab: Lab) -> list[Offer]:
+    """Offers that were tried with others alone, or not at all: what they give is not known."""
+    told = {name for trial in lab.notes.trials if (name := _only_difference(trial)) is not None}
+    dropped = lab.notes.left_out
+    return [one for one in lab.offered if one.name not in told and one.name not in dropped]
+
+
+def _only_difference(trial: Trial) -> str | None:
+    """The lever in which a trial differs from its reference, where it is one."""
+    names = {one.name for one in trial.state if one not in trial.reference}
+    return names.pop() if len(names) == 1 else None
 
 
 # -- what is asked
@@ -167,7 +187,7 @@ def _rounds_that_fit(lab: Lab, num_states: int) -> int:
 
 def _try_what_is_left(lab: Lab) -> bool:
     """Try what there was no time for: to prove it at once, else as far as the time reaches."""
-    for one in untried(lab):
+    for one in untold(lab):
         state: State = one.settings[:1]
         if one.is_live and lab.is_live:
             fitting = _rounds_that_fit(lab, 1)
@@ -175,7 +195,8 @@ def _try_what_is_left(lab: Lab) -> bool:
             if is_asked and lab.live((), [state], min(fitting, MIN_PAIRS)):
                 return True
             continue
-        if may_attempt(lab, state) and affords(lab, state, lab.judgement_s(state)):
+        is_new = one in untried(lab)
+        if is_new and may_attempt(lab, state) and affords(lab, state, lab.judgement_s(state)):
             lab.put_forward = state
             return True
         fitting = min(MIN_PAIRS, lab.ledger.num_pairs_left())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
@@ -21,13 +21,18 @@ from steptime.tune.search.bench import (
     ComparisonResult,
     ProcessRequest,
 )
-from steptime.tune.search.budget import BudgetLedger
-from steptime.tune.search.comparison_series import ComparisonSeries, Confirmation
+from steptime.tune.search.budget import BudgetLedger, planned_budget
+from steptime.tune.search.comparison_series import (
+    ComparisonSeries,
+    Confirmation,
+    is_left_out,
+)
+from steptime.tune.search.earlier_results import Experience
 from steptime.tune.search.known_comparisons import KnownComparisons
 from steptime.tune.search.live_groups import live_groups
 from steptime.tune.search.live_process import LiveProcess
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, to_speedup
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
 from steptime.tune.search.quality import Quality
 from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, key_of, number
 from steptime.tune.search.yardstick import Yardstick
@@ -50,6 +55,7 @@ class SearchOptions:
     """What the user asked for: `levers` that may be tried, without those `excluded` by name.
 
     `later_s` is what later calls of the same study granted beyond `budget_s`, one after another.
+    `experience` is what earlier studies of the same script found; it orders what is tried.
     """
 
     levers: tuple[Lever, ...]
@@ -57,6 +63,7 @@ class SearchOptions:
     budget_s: float = 600.0
     later_s: tuple[float, ...] = ()
     excluded: tuple[str, ...] = ()
+    experience: Experience = field(default_factory=Experience)
 
 
 class Lab:
@@ -64,7 +71,8 @@ class Lab:
 
     `keep` is the share of the search's time that live levers leave for those between processes;
     `put_forward` is a state to prove though nothing is known to help, `bold` are those that
-    seemed the best of many; `noise_s` went to the A/A.
+    seemed the best of many; `noise_s` went to the A/A; `waiting` are levers that failed in earlier
+    studies, and are tried where nothing else is proven.
     """
 
     def __init__(
@@ -89,6 +97,7 @@ class Lab:
         self.yardstick = Yardstick(self._levers)
         self.put_forward: State = ()
         self.bold: set[Key] = set()
+        self.waiting: set[str] = set()
         self.known = KnownComparisons()
         self.quality = Quality(bench, self.ledger, self._levers)
         self._process = LiveProcess(bench, self.ledger)
@@ -132,6 +141,11 @@ class Lab:
         """The part of a state that can be switched between two steps."""
         return tuple(one for one in state if self._levers[one.name].moment is Moment.LIVE)
 
+    def put_forward_boldly(self, state: State) -> None:
+        """Let a state be proven next though nothing is known for certain to help."""
+        self.put_forward = state
+        self.bold.add(key_of(state))
+
     # -- asking
 
     def observe(self) -> Baseline:
@@ -146,6 +160,10 @@ class Lab:
             step_s=self.step_s,
             num_operators=None if operators is None or operators.missing else operators.num,
         )
+        budget_s = self.ledger.budget_s
+        plan_s = planned_budget(budget_s, startup_s=baseline.startup_s, step_s=self.step_s)
+        if plan_s < budget_s:
+            self.ledger.hold_back(budget_s - plan_s)
         self.yardstick.facts = baseline.facts
         self.notes.try_out("observe", (), ending=baseline.ending)
         self._note_end(baseline.ending)
@@ -323,15 +341,15 @@ class Lab:
         """Note what is known of a comparison as a trial: its interval, or the middle of few."""
         found, few = self.log_speedup(series), None
         middle = self.yardstick.middle(series) if found is None else None
+        state, reference = series.state, series.reference
+        if is_left_out(series) and not series.is_over:
+            # What was left out is told as what it adds to the rest.
+            state, reference = reference, state
+            found, middle = None if found is None else inverse(found), middle and -middle
         if middle is not None:
             few = FewPairs(median=math.exp(middle), n=len(self.yardstick.log_ratios(series)))
         self.notes.try_out(
-            kind,
-            series.state,
-            reference=series.reference,
-            ending=series.ending,
-            found=found,
-            few=few,
+            kind, state, reference=reference, ending=series.ending, found=found, few=few
         )
 
     def _note_end(self, ending: Ending) -> None:
@@ -380,7 +398,9 @@ class Lab:
             tuned_step_s=None if proof is None else self._tuned_step_s(proof),
             sample_unit=None if self.baseline is None else self.baseline.sample_unit,
             trials=self.notes.trials,
-            not_tried=self.notes.not_tried([one.name for one in self.offered]),
+            not_tried=self.notes.not_tried(
+                [one.name for one in self.offered], waiting=self.waiting
+            ),
             choices=self.notes.choices,
             break_even_steps=break_even_steps,
             reason=reason,

@@ -77,6 +77,11 @@ def chain(first: Interval | None, then: Interval) -> Interval:
     )
 
 
+def inverse(found: Interval) -> Interval:
+    """The same comparison the other way around, of log ratios."""
+    return Interval(estimate=-found.estimate, low=-found.high, high=-found.low, n=found.n)
+
+
 def half_width(found: Interval) -> float:
     """Half of the interval's width, of log ratios."""
     return (found.high - found.low) / 2

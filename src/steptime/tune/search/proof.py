@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from steptime.tune.search.apart import split
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.comparison_series import Confirmation
 from steptime.tune.search.confirmation import (
@@ -76,6 +77,8 @@ def prove(lab: Lab, build: Build) -> Found | None:
             if _is_good(lab, state, refused):
                 facts = numbers(lab, known.series)
                 lab.notes.choose("confirmed", None, state=names_of(state), **facts)
+                if untold := lab.notes.not_told_apart(state):
+                    lab.notes.choose("not_told_apart", None, state=names_of(untold))
                 return _faster(lab, state, known)
             if lab.quality.is_judged(state):
                 continue  # without what was refused
@@ -168,26 +171,28 @@ def _leave_processes_out(lab: Lab, state: State, refused: Refused) -> bool:
 
 
 def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
-    """Refuse the levers that do not pass alone, or the last one's company where all do.
+    """Refuse the levers that are to blame, found by halving the state; all of it if none is.
+
+    Where a half does not pass, its culprits are refused, and what is left is judged anew as the
+    next best state. Where both halves pass, they are not used together.
 
     Returns:
         False where there was no time to find out.
     """
+    lab.ledger.extend_own()
     if len(state) == 1:
         _refuse(lab, state[0], outcome, refused)
         return True
-    num_before = len(refused.levers)
-    for one in state:
-        if not lab.quality.is_judged((one,)) and not _affords_both(lab, (one,)):
-            _run_out(lab, (one,), "quality")
-            return len(refused.levers) > num_before
-        alone = lab.judge((one,)).outcome
-        if alone is not Outcome.PASS:
-            lab.notes.explain("quality", (one,), (), _word(alone))
-            _refuse(lab, one, alone, refused)
-    if len(refused.levers) == num_before:
-        lab.notes.choose("harmful_together", state[-1].name, state=names_of(state))
-        refused.states.append(state)
+    for half in split(state, 2):
+        if not lab.quality.is_judged(half) and not _affords_both(lab, half):
+            _run_out(lab, half, "quality")
+            return False
+        found = lab.judge(half).outcome
+        if found is not Outcome.PASS:
+            lab.notes.explain("quality", half, (), _word(found))
+            return _find_culprits(lab, half, found, refused)
+    lab.notes.choose("harmful_together", state[-1].name, state=names_of(state))
+    refused.states.append(state)
     return True
 
 

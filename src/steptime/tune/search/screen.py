@@ -55,6 +55,10 @@ MAX_ROUNDS = 128
 ENOUGH_ROUNDS = 32
 """After so many, a lever whose median lies below the noise is not measured more precisely."""
 
+GLANCE_SHARE = 0.35
+"""Of the search's time that a first look at each lever may take; where it takes more, steps are so
+slow that the levers are tried together unseen."""
+
 KEEP_WHILE_ALONE = 0.4
 """Of the search's time, kept for combining; more where levers wait for processes."""
 
@@ -77,7 +81,8 @@ class Champion:
 def calibrate(lab: Lab) -> bool:
     """Compare the command with itself in one process; note its noise floors.
 
-    Where the ceiling leaves room for too few rounds, the A/A takes part while levers are tried.
+    Where steps are so slow that the ceiling leaves room for too few rounds, nothing is measured
+    now: the A/A takes part while levers are tried.
 
     Returns:
         False where nothing can be compared in one process: the levers are then compared between
@@ -90,7 +95,7 @@ def calibrate(lab: Lab) -> bool:
     series = lab.known.live((), ())
     due = NOISE_ROUNDS
     if lab.ledger.blocks(2 * NOISE_ROUNDS, num_starts=1) > ceiling_s:
-        due = MIN_PAIRS
+        return True
     lab.noise(due, most_s=ceiling_s)
     while series.asked >= due and not series.is_over:
         # By what rounds cost here: a script that is soon over is started again for each few.
@@ -102,12 +107,17 @@ def calibrate(lab: Lab) -> bool:
             break
         due = min(most, max(due + NOISE_ROUNDS, pairs_for(found, WANTED_HALF_WIDTH)))
         lab.noise(due, most_s=left_s)
-    if series.is_over:
-        lab.notes.choose("no_noise_floor", reason=series.ending.word, n=len(series.wall))
-        return False
     if lab.yardstick.is_live:
         lab.notes.note_floors(lab.yardstick.floors, lab.yardstick.num_same)
-    return True
+    return can_be_live(lab)
+
+
+def can_be_live(lab: Lab) -> bool:
+    """Whether states can be compared in one process, as far as the A/A says; note where not."""
+    series = lab.known.live((), ())
+    if series.is_over:
+        lab.notes.choose("no_noise_floor", reason=series.ending.word, n=len(series.wall))
+    return not series.is_over
 
 
 def sharpen_noise(lab: Lab) -> bool:
@@ -150,6 +160,30 @@ def is_told(lab: Lab, series: ComparisonSeries) -> bool:
     is_small = found.n >= ENOUGH_ROUNDS and found.estimate <= math.log1p(floor)
     is_clear = lab.worth(series) is not Worth.UNCLEAR
     return is_clear or is_small or half_width(found) <= WANTED_HALF_WIDTH
+
+
+def glance(
+    lab: Lab, offers: Sequence[Offer], *, fixed: State, banned: Sequence[Applied]
+) -> list[Champion] | None:
+    """The first rung alone: of each live lever its best setting, largest gain first.
+
+    None where steps are so slow that this would take too much of the search's time.
+    """
+    lab.phase = "live"
+    arms = [_arms(lab, one, fixed, banned) for one in offers]
+    num_states = sum(len(group) for group in arms)
+    cost_s = lab.ledger.blocks(FIRST_ROUNDS * (num_states + 1), num_starts=1)
+    all_s = lab.ledger.budget_s - lab.ledger.reserve_s
+    states = [one.state for group in arms for one in group]
+    if cost_s > GLANCE_SHARE * all_s:
+        return None
+    if not lab.yardstick.is_live:
+        states = [fixed, *states]
+    lab.live(fixed, states, FIRST_ROUNDS, keep=lab.keep)
+    for offer, group in zip(offers, arms, strict=True):
+        _halve(lab, offer.name, group)
+    found = [_champion(lab, group, group) for group in arms]
+    return sorted((one for one in found if one is not None), key=lambda one: -one.gain)
 
 
 def screen(

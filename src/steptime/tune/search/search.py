@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
 from steptime.tune.search.bench import Bench
-from steptime.tune.search.combine import combine
-from steptime.tune.search.going_on import go_on, go_on_with_more
+from steptime.tune.search.bundle import build_live
+from steptime.tune.search.earlier_results import ordered
+from steptime.tune.search.going_on import go_on, go_on_with_more, untried
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.order import Offer, expected_headroom, offer, split_by_headroom
 from steptime.tune.search.proof import Refused, keep_for_proof, prove
-from steptime.tune.search.screen import NOISE_ROUNDS, Champion, calibrate, screen
+from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.search_ending import end
-from steptime.tune.search.search_notes import Found, SearchSummary, number
+from steptime.tune.search.search_notes import Found, SearchSummary, names_of, number
+from steptime.tune.search.single_changes import take_what_helps
 from steptime.tune.search.turns import has_time_for_turns, try_in_turns
 from steptime.tune.values.study_values import State, StudyOutcome
 
@@ -61,12 +63,15 @@ def search(
         return lab.found(StudyOutcome.NOTHING_HELPS, reason="nothing_applies")
     lab.is_live = any(one.is_live for one in offers) and calibrate(lab)
     keep_for_proof(lab)
-    offers = _worth_trying(lab, offers)
+    offers, waiting = _ordered(lab, _worth_trying(lab, offers))
     while True:
-        found = prove(lab, lambda refused: _build(lab, offers, refused))
+        found = prove(lab, partial(_build, lab, offers))
         if found is not None:
             return found
-        if not go_on(lab) and not go_on_with_more(lab):
+        if waiting:
+            offers, waiting = (*offers, *waiting), ()
+            lab.waiting = set()
+        elif not _extend(lab) and not go_on(lab) and not go_on_with_more(lab):
             return end(lab)
 
 
@@ -78,42 +83,86 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     gone = max((one.headroom or 0.0 for one in early), default=0.0)
     kept, refused = split_by_headroom(offers, lab.yardstick.least_floor, speedup=1 / (1 - gone))
     lab.notes.leave_out(refused)
+    if kept and lab.baseline is not None:
+        kind = lab.baseline.diagnosis.kind.value
+        lab.notes.choose("ordered", bottleneck=kind, levers=", ".join(one.name for one in kept))
     for one in kept:
         share = "unknown" if one.headroom is None else number(1 / (1 - one.headroom))
         lab.notes.choose("offered", one.name, headroom=share, is_aimed=one.is_aimed)
     return kept
 
 
+def _ordered(lab: Lab, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[Offer, ...]]:
+    """The offers as the diagnosis and earlier studies order them, and those that wait."""
+    first, waiting = ordered(offers, lab.options.experience)
+    if lab.options.experience.studies:
+        lab.notes.choose(
+            "learned",
+            studies=len(lab.options.experience.studies),
+            helped=names_of(lab.options.experience.helped) or "nothing",
+            waits=", ".join(one.name for one in waiting) or "nothing",
+        )
+    lab.waiting = {one.name for one in waiting}
+    return first, waiting
+
+
 def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
-    """The best state by what was measured, without what was refused."""
+    """The best state by what was measured, without what was refused.
+
+    A script with short steps takes the time that was held back for what there was no time for.
+    """
+    _build_once(lab, offers, refused)
+    while untried(lab) and _extend(lab):
+        _build_once(lab, offers, refused)
+    return lab.best
+
+
+def _extend(lab: Lab) -> bool:
+    """Take in what was held back of the budget, first for the A/A; False where nothing was."""
+    if not lab.ledger.extend_own():
+        return False
+    lab.notes.choose("extended", budget_s=number(lab.ledger.budget_s))
+    keep_for_proof(lab)
+    lab.is_live = lab.is_live and calibrate(lab)
+    return True
+
+
+def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     live = [one for one in offers if one.is_live and lab.is_live]
     cheap = [one for one in live if one.name != COMPILE]
     others = [one for one in offers if one not in live]
     early = _that_come_first(live, others)
     late = [one for one in others if one not in early]
+    banned, states = refused.levers, refused.states
     lab.best, lab.best_gain = (), None
     if not live and (only := _only_setting(offers)) and not refused.has(only):
-        return only
+        lab.best = only
+        return
     if early:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
-        try_in_turns(lab, early, banned=refused.levers)
-    fixed, gain = lab.best, lab.best_gain
-    champions: list[Champion] = []
-    if cheap:
+        if not has_time_for_turns(lab):
+            _extend(lab)
+        try_in_turns(lab, early, live=cheap, banned=banned, states=states)
+    if rest := _not_in(lab.best, cheap):
         lab.keep = KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
-        champions = screen(lab, cheap, fixed=fixed, banned=refused.levers)
-        combine(lab, champions, fixed=fixed, banned=refused.states)
+        build_live(lab, rest, fixed=lab.best, banned=banned, states=states)
         lab.keep = 0.0
-    try_in_turns(lab, late, banned=refused.levers)
+        if not can_be_live(lab):
+            lab.is_live = False
+            _build_once(lab, offers, refused)
+            return
+    try_in_turns(lab, late, live=cheap, banned=banned, states=states)
     compiling = [one for one in live if one.name == COMPILE]
-    compiling = [_that_fits_beside(lab, one, fixed) for one in compiling]
-    if compiling and compiling[0].settings:
-        champions += screen(lab, compiling, fixed=fixed, banned=refused.levers)
-        champions.sort(key=lambda one: -one.gain)
-        lab.best, lab.best_gain = fixed, gain
-        combine(lab, champions, fixed=fixed, banned=refused.states)
-        try_in_turns(lab, late, banned=refused.levers)
-    return lab.best
+    if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
+        settings = [one for one in fitting if one not in banned]
+        if take_what_helps(lab, [(*lab.best, one) for one in settings], banned=states):
+            try_in_turns(lab, late, banned=banned, states=states)
+
+
+def _not_in(state: State, offers: Sequence[Offer]) -> list[Offer]:
+    """The offers of levers that the state does not have."""
+    names = {one.name for one in state}
+    return [one for one in offers if one.name not in names]
 
 
 def _only_setting(offers: Sequence[Offer]) -> State:
@@ -122,15 +171,15 @@ def _only_setting(offers: Sequence[Offer]) -> State:
     return tuple(settings) if len(settings) == 1 else ()
 
 
-def _that_fits_beside(lab: Lab, lever: Offer, fixed: State) -> Offer:
+def _that_fit_beside(lab: Lab, lever: Offer) -> State:
     """As many settings that compile as fit into the time: to try them, and to prove one.
 
     They are ordered by what compiling takes. One that was compiled once fits, for its answer is
     there.
     """
-    asked = [one for one in lever.settings if lab.known.live(fixed, (*fixed, one)).asked]
+    asked = [one for one in lever.settings if lab.known.live(lab.best, (*lab.best, one)).asked]
     if asked:
-        return replace(lever, settings=tuple(asked))
+        return tuple(asked)
     compile_s = lab.ledger.compilation()
     proof_s = max(lab.ledger.reserve_s, lab.judgement_s((*lab.best, lever.settings[0])))
     left_s = lab.ledger.left_s - proof_s - compile_s
@@ -139,14 +188,21 @@ def _that_fits_beside(lab: Lab, lever: Offer, fixed: State) -> Offer:
             (number_of + 1) * NOISE_ROUNDS, num_starts=1
         )
         if lab.ledger.affords(price_s) and price_s <= left_s:
-            return replace(lever, settings=lever.settings[:number_of])
+            return lever.settings[:number_of]
+    if lab.ledger.held_s:
+        return ()  # asked again with the rest of the budget
     facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
     lab.notes.choose("too_expensive", lever.name, **facts)
-    return replace(lever, settings=())
+    return ()
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:
-    """Levers between processes that relieve the bottleneck, where no live one gives as much."""
+    """Levers between processes that relieve the bottleneck, where no live one gives as much.
+
+    Where there is one, those of which it is not known come with it.
+    """
     most = max(map(expected_headroom, live), default=math.inf)
-    known = [(one, one.headroom) for one in others if one.is_aimed and one.headroom is not None]
-    return [one for one, share in known if share > most]
+    aimed = [one for one in others if one.is_aimed]
+    if not any(one.headroom is not None and one.headroom > most for one in aimed):
+        return []
+    return [one for one in aimed if one.headroom is None or one.headroom > most]

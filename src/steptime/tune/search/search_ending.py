@@ -17,7 +17,7 @@ from steptime.tune.search.going_on import (
     MOST_HIDDEN,
     limit_of,
     open_ones,
-    untried,
+    untold,
 )
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
@@ -49,7 +49,7 @@ def end(lab: Lab) -> Found:
         is_faster(lab, known)  # says why not, as it is known in the end
     proofs = _open_proofs(lab)
     some = [one for one in open_ones(lab) if not _is_settled(lab, one)]
-    late = [one for one in untried(lab) if one.name != COMPILE]
+    late = [one for one in untold(lab) if one.name != COMPILE]
     reason = _why(lab, proofs, some, late)
     facts = _facts(lab, reason, [*(one.series for one in proofs), *some])
     lab.best, lab.best_gain = (), None

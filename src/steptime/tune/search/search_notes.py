@@ -7,7 +7,7 @@ saved as a study.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from steptime.core.interval import Interval
@@ -136,11 +136,19 @@ class Notes:
         """All so far."""
         return tuple(self._choices.values())
 
-    def not_tried(self, offered: Sequence[str]) -> tuple[NotTried, ...]:
-        """Levers that were not tried; of those offered, what is in no trial had no time."""
+    def not_tried(
+        self, offered: Sequence[str], *, waiting: Collection[str] = ()
+    ) -> tuple[NotTried, ...]:
+        """Levers that were not tried; of those offered, what is in no trial had no time.
+
+        What still waits failed in an earlier study, and was not needed.
+        """
         tried = {one.name for trial in self.trials for one in trial.state}
         late = [name for name in offered if name not in tried and name not in self._not_tried]
-        missed = tuple(NotTried(name=name, reason="no_time") for name in late)
+        missed = tuple(
+            NotTried(name=name, reason="failed_before" if name in waiting else "no_time")
+            for name in late
+        )
         return tuple(self._not_tried.values()) + missed
 
     @property
@@ -155,6 +163,16 @@ class Notes:
             for one in self.trials
             if key_of(one.state) == key_of(state)
         )
+
+    def not_told_apart(self, recipe: State) -> State:
+        """The levers of a recipe of several that nothing shows to help by themselves.
+
+        What does is a comparison in which nothing else differs, of a part of the recipe or of more
+        than it, whose interval lies above no change.
+        """
+        told = {key_of(one) for trial in self.trials if (one := _that_helps(trial, recipe))}
+        rest = tuple(one for one in recipe if key_of((one,)) not in told)
+        return rest if len(recipe) > 1 else ()
 
     def note_floors(self, floors: Mapping[bool, float], num_same: int) -> None:
         """Note the noise floors as they are known now, by wall and by CPU time."""
@@ -216,3 +234,13 @@ class Notes:
         if trial is not None and trial.end in (TrialEnd.FINISHED, TrialEnd.PRUNED):
             end = TrialEnd.PRUNED if reason in ("halved", "pruned") else TrialEnd.FINISHED
             self._trials[key] = replace(trial, end=end, reason=reason, facts=facts)
+
+
+def _that_helps(trial: Trial, recipe: State) -> State:
+    """The one lever that a trial shows to help within the recipe; empty where it shows none."""
+    inside = [one for one in trial.state if one in recipe]
+    is_part = len(inside) in (len(trial.state), len(recipe))
+    more = tuple(one for one in trial.state if one not in trial.reference)
+    is_single = len(more) == 1 and len(trial.reference) == len(trial.state) - 1
+    is_gain = trial.speedup is not None and trial.speedup.low > 1 and trial.reason is None
+    return more if is_part and is_single and is_gain and trial.kind in ("live", "process") else ()

@@ -1,8 +1,8 @@
 """Compares levers of the environment and of start-up between processes that take turns.
 
-In: a `Lab` and offers in order. Out: the lab's best state, with the levers that helped. Two or
-three levers fit a budget, so their order matters; each gets a few pairs, and more only if it may
-still win.
+In: a `Lab` and offers in order. Out: the lab's best state, with the levers that helped. Several of
+them are tried together first, because few pairs fit a budget; then each is left out for a few
+pairs. What shows no gain together is tried one by one, in order.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import math
 from collections.abc import Sequence
 
 from steptime.core.interval import Interval
+from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
+from steptime.tune.search.mechanism import SHARES_CORES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
+from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.values.study_values import Applied, State
 
 FIRST_PAIRS = 2
@@ -29,22 +32,206 @@ MAX_PAIRS = 12
 """Where time is left when all were tried, what is undecided gets so many."""
 
 
+LEAST_TOGETHER = 3
+"""Levers that are compared together first; two cost hardly more one by one."""
+
+STAYS = 0.5
+"""Of the noise floor: what gives less beside the others, in the few pairs there are, goes."""
+
+
 def has_time_for_turns(lab: Lab) -> bool:
     """Whether one lever at least can be compared between processes, and be proven."""
     ledger = lab.ledger
     return ledger.left_s > ledger.pairs(EARLY_PAIRS + MIN_PAIRS) + ledger.judgement()
 
 
-def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]) -> None:
-    """Add the levers that help together with the best state, in their order."""
+def try_in_turns(
+    lab: Lab,
+    offers: Sequence[Offer],
+    *,
+    live: Sequence[Offer] = (),
+    banned: Sequence[Applied],
+    states: Banned = (),
+) -> None:
+    """Add the levers that help together with the best state, in their order.
+
+    Args:
+        lab: where to ask.
+        offers: levers between processes, the best first.
+        live: levers that are tried again beside them.
+        banned: settings that were refused.
+        states: whole states that were refused.
+    """
     lab.phase = "process"
+    left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
+    left = {name: some for name, some in left.items() if some and name not in _names(lab.best)}
+    firsts = tuple(some[0] for some in left.values())
+    if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
+        for one in _together(lab, firsts, live, banned=banned, states=states):
+            left[one.name].remove(one)  # its other settings may still do more
     for num_pairs in ((EARLY_PAIRS, MIN_PAIRS), (MAX_PAIRS,)):
         if not lab.best and num_pairs == (MAX_PAIRS,):
             break  # there is nothing to add to; what is open gets its pairs at the end
-        for one in offers:
-            settings = [setting for setting in one.settings if setting not in banned]
-            if one.name not in {applied.name for applied in lab.best}:
+        for name, settings in left.items():
+            if name not in _names(lab.best):
                 _try(lab, settings, num_pairs)
+
+
+def _names(state: State) -> set[str]:
+    return {one.name for one in state}
+
+
+# -- together
+
+
+def _together(
+    lab: Lab,
+    members: State,
+    live: Sequence[Offer],
+    *,
+    banned: Sequence[Applied],
+    states: Banned,
+) -> State:
+    """Compare the best state with all members added; make what is left of them the best.
+
+    Returns:
+        The members of which enough is known: what stays, what was left out for it, and all of them
+        where they show nothing together.
+    """
+    reference = _uncompiled(lab.best)
+    before, gain_before = lab.best, lab.best_gain
+    beside = _live_beside(lab, members, live, banned=banned)
+    is_small = len(members) < LEAST_TOGETHER and beside == reference
+    if is_small or is_in((*beside, *members), states):
+        return ()
+    members = _that_run(lab, reference, beside, members)
+    series = lab.known.between(reference, (*beside, *members))
+    if not members or not _is_faster(lab, series):
+        return members if len(members) > 1 and _is_nothing(lab, series) else ()
+    kept = _leave_out(lab, beside, members)
+    found = lab.log_speedup(series)
+    compiled = tuple(one for one in before if one.name == COMPILE)
+    lab.best = (*beside, *compiled, *kept)
+    lab.best_gain = gain_before if found is None else chain(gain_before, found)
+    return members
+
+
+def _uncompiled(state: State) -> State:
+    """Compiling again in each of a dozen processes would take the whole budget."""
+    return tuple(one for one in state if one.name != COMPILE)
+
+
+def _live_beside(
+    lab: Lab, members: State, live: Sequence[Offer], *, banned: Sequence[Applied]
+) -> State:
+    """The best live levers beside the members, which are not compared yet.
+
+    What shares the cores with them may help beside them alone: one thread with one worker.
+    """
+    best, gain = lab.best, lab.best_gain
+    reference = _uncompiled(best)
+    wanted = [one for one in live if one.name in SHARES_CORES]
+    states = [
+        (*members, *(it for it in reference if it.name != setting.name), setting)
+        for one in wanted
+        for setting in one.settings
+        if setting not in banned and setting not in reference
+    ]
+    if not states or not lab.is_live:
+        return reference
+    lab.best = (*members, *reference)
+    take_what_helps(lab, states, banned=())
+    found = tuple(one for one in lab.best if one not in members)
+    lab.best, lab.best_gain, lab.phase = best, gain, "process"
+    return found
+
+
+def _that_run(lab: Lab, reference: State, beside: State, members: State) -> State:
+    """The members without those that end the process: bisected, half by half."""
+    if not members:
+        return ()
+    series = lab.known.between(reference, (*beside, *members))
+    lab.turns(reference, series.state, 1 if len(members) == 1 else FIRST_PAIRS)
+    if not series.is_over:
+        return members
+    if len(members) == 1:
+        return ()
+    reason = series.ending.word
+    lab.notes.choose("bundle_fails", None, state=names_of(members), reason=reason)
+    halves = [_that_run(lab, reference, beside, half) for half in split(members, 2)]
+    whole = tuple(one for half in halves for one in half)
+    return halves[0] if len(whole) == len(members) else whole
+
+
+def _is_faster(lab: Lab, series: ComparisonSeries) -> bool:
+    """Whether all of them together seem to give more than the noise; note it."""
+    for due in (FIRST_PAIRS, EARLY_PAIRS, MIN_PAIRS):
+        if series.is_over or not lab.turns(series.reference, series.state, due):
+            break
+        if due >= EARLY_PAIRS and _is_hopeless(lab, series):
+            break
+        if due == EARLY_PAIRS and _is_clear(lab, series):
+            break
+    middle = None if series.is_over else lab.yardstick.middle(series)
+    if middle is None:
+        return False
+    ratios, found = lab.yardstick.log_ratios(series), lab.log_speedup(series)
+    seen = {"speedup": number(math.exp(middle)), "n": len(ratios)}
+    is_gain = _is_clear(lab, series) or (found is not None and lab.worth(series) is Worth.GAIN)
+    is_gain = is_gain and lab.yardstick.can_tell(series)
+    reason = None if is_gain else "too_few_pairs" if found is None else Worth.UNCLEAR.value
+    added = tuple(one for one in series.state if one not in series.reference)
+    lab.notes.choose("bundle_in_turns", None, state=names_of(added), **seen)
+    lab.notes.explain("process", series.state, series.reference, reason)
+    return is_gain
+
+
+def _is_nothing(lab: Lab, series: ComparisonSeries) -> bool:
+    """Whether they changed as good as nothing: none of them is worth more pairs than others."""
+    ratios = lab.yardstick.log_ratios(series)
+    if series.is_over or len(ratios) < EARLY_PAIRS or not lab.yardstick.can_deny(series):
+        return False
+    least = math.log1p(lab.floor_for(series))
+    middle = lab.yardstick.middle(series)
+    return middle is not None and abs(middle) <= least
+
+
+def _is_clear(lab: Lab, series: ComparisonSeries) -> bool:
+    """Whether each of four pairs shows more than the noise."""
+    ratios = lab.yardstick.log_ratios(series)
+    least = math.log1p(lab.floor_for(series))
+    return len(ratios) >= EARLY_PAIRS and min(ratios) > least
+
+
+def _leave_out(lab: Lab, beside: State, members: State) -> State:
+    """The members without those whose leaving out makes it no slower, in a few pairs each.
+
+    What is ranked last is left out first; what there is no time for stays.
+    """
+    for one in reversed(members):
+        if len(members) == 1:
+            break
+        state = (*beside, *members)
+        without = tuple(it for it in state if it != one)
+        series = lab.known.between(state, without)
+        for due in (FIRST_PAIRS, EARLY_PAIRS):
+            middle = lab.yardstick.middle(series) if lab.turns(state, without, due) else None
+            if middle is None or abs(middle) > math.log1p(lab.floor_for(series)):
+                break
+        middle = None if series.is_over else lab.yardstick.middle(series)
+        if middle is None:
+            continue
+        seen = {"speedup": number(math.exp(-middle)), "n": len(lab.yardstick.log_ratios(series))}
+        if -middle <= STAYS * math.log1p(lab.floor_for(series)):
+            members = tuple(it for it in members if it != one)
+            reason = Worth.SLOWER.value if middle > 0 else Worth.NOTHING.value
+            lab.notes.choose("left_out", one.name, reason=reason, **seen)
+        else:
+            lab.notes.choose("stays", one.name, **seen)
+    return members
+
+
+# -- one by one
 
 
 def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> None:

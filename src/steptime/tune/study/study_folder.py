@@ -13,7 +13,7 @@ import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ _LOCK_WAIT_S = 2.0  # the last trial of a study that was killed may take a momen
 class StudyFolder:
     """A study's folder [absolute]; `key` says what must be equal to resume it.
 
+    `family` is the same for all studies of one script on one machine (`earlier_studies`).
     `budgets_s` are the budgets of its calls that granted more than those before, in order.
     `instead_of` is the wanted store if that cannot be written, and `because` says why.
     """
@@ -55,6 +56,7 @@ class StudyFolder:
     is_resumed: bool = False
     instead_of: Path | None = None
     because: str | None = None
+    family: str = ""
 
     @property
     def answers(self) -> Path:
@@ -74,11 +76,14 @@ class StudyFolder:
 
     def save(self, study: Study) -> None:
         """Write `study.json`."""
-        document = {**to_json(study), "key": self.key, "budgets_s": self.budgets_s}
+        own = {"key": self.key, "family": self.family, "budgets_s": self.budgets_s}
+        document = {**to_json(study), **own}
         write_text(self.folder / "study.json", json.dumps(document) + "\n")
 
 
-def open_study(store: Path, key: str, *, budget_s: float, is_fresh: bool = False) -> StudyFolder:
+def open_study(
+    store: Path, key: str, *, budget_s: float, is_fresh: bool = False, family: str = ""
+) -> StudyFolder:
     """The newest study with this key that can continue, else a new one.
 
     Args:
@@ -86,12 +91,13 @@ def open_study(store: Path, key: str, *, budget_s: float, is_fresh: bool = False
         key: what `make_key` returned.
         budget_s: all the time that the study may take, that of earlier calls included [s].
         is_fresh: make a new one in any case.
+        family: what all studies of one script on one machine share.
 
     Raises:
         StoreError: no folder can be made.
     """
     found = None if is_fresh else find_unfinished(store, key, budget_s=budget_s)
-    return found or _create(store, key, budget_s)
+    return replace(found or _create(store, key, budget_s), family=family)
 
 
 def _create(store: Path, key: str, budget_s: float) -> StudyFolder:

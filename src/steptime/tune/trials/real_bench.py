@@ -23,7 +23,7 @@ from steptime.tune.search.bench import (
     LiveRequest,
     ProcessRequest,
 )
-from steptime.tune.search.budget import judged_updates
+from steptime.tune.search.budget import judged_updates, planned_budget
 from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.trials.bounds import (
     WindowSize,
@@ -109,7 +109,7 @@ class RealBench:
         """Run the command as written for a window, measure and diagnose it."""
         self._quiet()
         baseline = self._observe()
-        size = process_window(self._subject.budget_s)
+        size = process_window(self._planned_s(baseline))
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         self.adopt(baseline := replace(baseline, process_s=process_s))
         return baseline
@@ -158,9 +158,17 @@ class RealBench:
             pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
         return compare_sides(request.candidate, pairs)
 
+    def _planned_s(self, baseline: Baseline | None) -> float:
+        """The time that windows follow from: less than the budget where steps are short."""
+        if baseline is None:
+            return self._subject.budget_s
+        return planned_budget(
+            self._subject.budget_s, startup_s=baseline.startup_s, step_s=step_s_of(baseline)
+        )
+
     def _run_side(self, state: State) -> Side:
         trial = self.start(state)
-        ended = self._run(trial, process_window(self._subject.budget_s))
+        ended = self._run(trial, process_window(self._planned_s(self.baseline)))
         return read_side(trial.folder, ended, trial.watch)
 
     def judge(self, state: State) -> Verdict:
