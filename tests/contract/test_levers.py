@@ -26,6 +26,7 @@ WITH_EVIDENCE = (
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
     *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
     *("ddp_options", "ddp_no_sync", "ddp_bf16"),
+    *("flush_denormal", "no_anomaly_mode", "no_profiler", "no_deterministic"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

@@ -379,6 +379,17 @@ def test_a_lever_that_fails_inside_a_call_ends_the_trial_with_its_state(tmp_path
 # -- facts
 
 
+def test_facts_say_what_levers_can_take_back(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(), "left_on", 6)
+
+    early, *_ = lines(tmp_path, "facts")
+    facts = early["facts"]
+    assert facts["switches_on"] == ["anomaly_mode"]
+    assert facts["zeroes_gradients"]
+    assert facts["checkpoint_ways"] == ["not_reentrant"]
+    assert facts["checkpointed_bytes"] >= 16 * 4 * (8 + 16)
+
+
 def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     run_tried(tmp_path, plan(), "plain", 6)
 
@@ -390,6 +401,7 @@ def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     for name in ("uses_autocast", "uses_compile", "uses_scaler", "has_convolution"):
         assert facts[name] is False, name
     assert (facts["zeroes_gradients"], facts["checkpoint_ways"]) == (False, [])
+    assert facts["switches_on"] == []
     assert facts["denormal_fraction"] == 0.0
     assert isinstance(facts["has_accelerator"], bool)
     assert facts["num_parameters"] == 8 * 16 + 16 + 16 + 1

@@ -12,6 +12,7 @@ import steptime
 from report_cases import (
     CASES,
     RUN_ID,
+    counted,
     crowded,
     healthy,
     input_bound,
@@ -37,6 +38,7 @@ from steptime.measure.values.observations import (
     RecipeUse,
     ScriptError,
     Site,
+    Switch,
 )
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
@@ -396,6 +398,18 @@ def test_the_next_command_names_the_levers_that_relieve_what_was_found() -> None
     assert act.sentence.endswith("Or let Steptime try these levers and prove the result:")
     levers = "autocast,compile,fused_optimizer,num_threads"
     assert act.command == f"steptime tune --levers {levers} -- python train.py --lr 3e-4"
+
+
+def test_levers_that_undo_something_come_first_where_that_was_seen() -> None:
+    found = counted()
+    assert found.count is not None
+    again = replace(found.count, recomputed=found.count.forward)
+    switches = (Switch(name="deterministic"),)
+    compute = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, None))
+
+    act = next_act(replace(found, count=again, switches=switches), compute)
+    assert " --levers no_checkpointing,no_deterministic,autocast," in act.command
+    assert " --levers autocast," in next_act(found, compute).command
 
 
 def test_where_no_lever_relieves_it_the_remedy_is_measured_by_hand() -> None:

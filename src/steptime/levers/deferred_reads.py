@@ -106,6 +106,6 @@ LEVER = Lever(
     apply=apply,
     edit=lambda settings: "total += loss.detach()  # a tensor; read it once an epoch: total.item()",
     costs="An error of the device is raised at a later line. A loss that is changed through "
-    "`.data` after its backward is read as it was before.",
+    "`.data` after its backward is read as it was before. Untested on a device.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
 )

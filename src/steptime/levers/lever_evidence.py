@@ -10,10 +10,14 @@ from collections.abc import Mapping
 
 from steptime.levers._measured_evidence import MEASURED
 from steptime.levers._published_evidence import PUBLISHED
+from steptime.levers._switch_evidence import SWITCHED
 from steptime.levers.base import Lever, LeverEvidence
 
+_PARTS = (PUBLISHED, MEASURED, SWITCHED)
+
 EVIDENCE: Mapping[str, tuple[LeverEvidence, ...]] = {
-    name: (*PUBLISHED.get(name, ()), *MEASURED.get(name, ())) for name in (*PUBLISHED, *MEASURED)
+    name: tuple(one for part in _PARTS for one in part.get(name, ()))
+    for name in dict.fromkeys(name for part in _PARTS for name in part)
 }
 """Evidence by the name of the lever."""
 

@@ -62,6 +62,6 @@ LEVER = Lever(
     moment=Moment.STARTUP,
     apply=apply,
     edit=lambda settings: "DataLoader(..., pin_memory=False)",
-    costs="None, while the batches stay on the CPU.",
+    costs="None, while the batches stay on the CPU. Untested on a machine with an accelerator.",
     source="https://docs.pytorch.org/docs/stable/data.html#memory-pinning",
 )

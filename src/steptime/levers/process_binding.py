@@ -145,6 +145,6 @@ LEVER = Lever(
         else "taskset --cpu-list 0-7 python train.py  # the first thread of each core: lscpu -e"
     ),
     costs="Workers of a DataLoader share those cores. A node may hold too little memory for all, "
-    "and another program that is bound to it, too, makes both slower.",
+    "and another program that is bound to it, too, makes both slower. Untested on several nodes.",
     source="https://man7.org/linux/man-pages/man2/set_mempolicy.2.html",
 )

@@ -10,6 +10,7 @@ import _leave  # noqa: F401
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(1)
@@ -50,6 +51,18 @@ def workers(num_steps):
 
 def accumulation(num_steps):
     return train(small(), endless(make_loader()), num_steps, accumulate=5)
+
+
+def left_on(num_steps):
+    torch.autograd.set_detect_anomaly(True)
+    model = small()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(num_steps):
+        optimizer.zero_grad(set_to_none=False)
+        x = torch.randn(16, 8, requires_grad=True)
+        checkpoint(model, x, use_reentrant=False).square().mean().backward()
+        optimizer.step()
+    return [model]
 
 
 def no_loader(num_steps):
@@ -155,6 +168,7 @@ def ranks(num_steps):
 
 WAYS = (
     plain,
+    left_on,
     workers,
     accumulation,
     no_loader,

@@ -288,6 +288,7 @@ class TrialGuest:
             self.described = self.facts.describe(models, optimizers)
         self.facts.see_numbers(models, optimizers)
         doings = self.facts.doings(self.num_updates)
+        doings["switches_on"] = sorted(self.context.switches.mostly_on())
         facts = self.described | doings | {"sample_unit": self.samples.unit}
         if self.sites is not None:
             loaders = self.facts.trained_loaders()

@@ -63,12 +63,16 @@ class SwitchWatcher:
         self.due = max(self.due, 1)
         if self.samples < ENOUGH_SAMPLES and not is_last:
             return ""
-        on = {name for name, times in self.on.items() if 2 * times >= self.samples} - self.told
+        on = self.mostly_on() - self.told
         if not on:
             return ""
         self.told |= on
         line = {"k": kinds.SWITCHES, "n": self.recorder.num_updates, "on": sorted(on)}
         return dumps(line) + "\n"
+
+    def mostly_on(self) -> set[str]:
+        """Return the switches that were on in half of the samples so far."""
+        return {name for name, times in self.on.items() if 2 * times >= self.samples}
 
     def find_on(self) -> Iterator[str]:
         """Yield the switches that are on now."""

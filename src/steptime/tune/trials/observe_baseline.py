@@ -205,11 +205,17 @@ def _make_facts(
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         system_cpu_fraction=_system_fraction(measurement, use),
-        switches_on=tuple(sorted(switch.name for switch in measurement.switches)),
+        switches_on=_switches_on(facts, measurement),
         gc_fraction=_gc_fraction(measurement),
         num_numa_nodes=count_nodes(),
         syncs_per_step=measurement.syncs_per_step,
     )
+
+
+def _switches_on(facts: Facts, measurement: Measurement) -> tuple[str, ...]:
+    """What the guest told with its facts, early, and what a longer run shows."""
+    shown = (switch.name for switch in measurement.switches)
+    return tuple(sorted({*(facts.switches_on or ()), *shown}))
 
 
 def _gc_fraction(measurement: Measurement) -> float | None:
