@@ -23,6 +23,9 @@ WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
+    *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
+    *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
+    *("ddp_options", "ddp_no_sync", "ddp_bf16"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

@@ -22,6 +22,7 @@ def train(folder: Path, num_ranks: int) -> list[dict[str, Any]]:
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, "a lever must not write into a script's output"
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(num_ranks)]
 
 

@@ -206,8 +206,9 @@ def test_lines_with_a_call_that_cannot_be_read_are_not_plain(make: str) -> None:
     assert not region("import random, time, torch\n", make).is_plain
 
 
-def test_a_rare_branch_does_not_count() -> None:
-    make = "x = torch.tensor([random.random() for _ in range(n)])\n    if step % 100 == 0: log(x)"
+@pytest.mark.parametrize("rest", ["if step % 100 == 0: log(x)", "if n < 1: raise Wrong(name(n))"])
+def test_a_rare_branch_does_not_count(rest: str) -> None:
+    make = f"x = torch.tensor([random.random() for _ in range(n)])\n    {rest}"
 
     assert region("import random, torch\n", make).is_plain
 
@@ -426,7 +427,10 @@ class Rows(torch.utils.data.Dataset):
 
 
 def rows_of(
-    *sites: tuple[str, str, int, int], data: str = DATA, script: str = SCRIPT
+    *sites: tuple[str, str, int, int],
+    data: str = DATA,
+    script: str = SCRIPT,
+    data_sets: tuple[str, ...] = (),
 ) -> tuple[LoopMark, ...]:
     trees = {"/nowhere/train.py": ast.parse(script)}
     own = OwnCode(
@@ -437,6 +441,7 @@ def rows_of(
             (ast.parse(data), data.split("\n")) if file == "/nowhere/data.py" else None
         ),
         cwd="/nowhere",
+        data_sets=data_sets,
     )
     return read_loop_rows(loop_rows(own, sites))
 
@@ -470,6 +475,16 @@ def test_a_function_of_a_module_beside_the_script_is_read() -> None:
     assert mark.site == ("/nowhere/train.py", 7, 5)
     assert "+++ b/data.py\n" in (mark.diff or "")
     assert "+    x = torch.rand(n)\n" in (mark.diff or "")
+
+
+def test_of_several_data_sets_the_one_that_was_read_counts() -> None:
+    two = (
+        DATA + "class Files(Rows):\n    def __getitem__(self, index):\n        return open(index)\n"
+    )
+
+    assert rows_of(data=two) == ()
+    (mark,) = rows_of(data=two, data_sets=("Rows",))
+    assert (mark.code, mark.line) == ("element_writes", 5)
 
 
 def test_a_data_set_that_decodes_is_not_read_as_a_loop() -> None:

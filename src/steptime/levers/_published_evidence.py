@@ -20,11 +20,14 @@ _DYNAMIC_PADDING = (
     "https://ai.lefebvre-sarrut.eu/2020/05/20/divide-hugging-face-transformers-training-time-by-2"
     "-or-more-with-dynamic-padding-and-uniform-length-batching/"
 )
+_RECOMPUTATION = "https://arxiv.org/abs/2205.05198"
+_NUMA = "https://docs.pytorch.org/docs/main/elastic/numa.html"
 _AMPERE = "https://www.nvidia.com/en-us/data-center/a100/"
 
 _SMALL = "Language model of 1 billion parameters, 1 x 512 tokens, B200, whole step"
 _LARGE = "Language model of 8 billion parameters, 1 x 8192 tokens, B200, whole step"
 _LOADING = "Made-up loader, 5 ms of work an item, batches of 100 items of 1 MiB"
+_COPIES = "Made-up loader with 5 workers, A100 on PCIe"
 _CAMEMBERT = "CamemBERT on XNLI, up to 493 tokens, one GPU"
 
 
@@ -91,7 +94,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _published(_LOADING, _BOOK, 4.04, remark="2 workers; the time of loading alone."),
         _published(_LOADING, _BOOK, 1.38, remark="1 worker; the time of loading alone."),
         _published(
-            "Made-up loader with 5 workers, A100 on PCIe",
+            _COPIES,
             _BOOK,
             1.24,
             remark="Pinned memory; with non-blocking copies too it is 1.41x.",
@@ -111,6 +114,45 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
             _DYNAMIC_PADDING,
             4.56,
             remark="With batches cut to their longest row, and mixed precision.",
+        ),
+    ),
+    "pinned_copies": (
+        _published(_COPIES, _BOOK, 1.41, remark="Pinned and not waited for."),
+        _published(_COPIES, _BOOK, 1.24, remark="Pinned alone."),
+        _published(_COPIES, _BOOK, 0.98, remark="Not waited for, without pinning."),
+    ),
+    "activation_checkpointing": (
+        _published(
+            "Large language models",
+            _BOOK,
+            low=0.75,
+            high=0.80,
+            remark="It lets a batch be 2 to 4 times as large, which may give more.",
+        ),
+        _published(
+            "Language models of 22 to 1,000 billion parameters, A100",
+            _RECOMPUTATION,
+            low=0.76,
+            high=0.77,
+            remark="Each layer again, beside attention alone with sequence parallelism.",
+        ),
+    ),
+    "no_checkpointing": (
+        _published(
+            "Large language models",
+            _BOOK,
+            low=1.25,
+            high=1.33,
+            remark="From what checkpointing costs.",
+        ),
+    ),
+    "process_binding": (
+        _published(
+            "Trainings on several GPUs, bound by torchrun",
+            _NUMA,
+            low=1.01,
+            high=1.10,
+            remark="Some gain much more, and some nothing.",
         ),
     ),
 }

@@ -59,12 +59,18 @@ def class_here(facts: Facts, settings: Settings) -> Preserves | None:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Give the options to each DistributedDataParallel as it is made."""
-    return make_with(session, settings)
+    return make_with(session, options(settings))
+
+
+def options(settings: Settings) -> Settings:
+    """Return the arguments; torch warns of a search beside a static graph."""
+    is_static = bool(settings.get("static_graph"))
+    return {**settings, **({"find_unused_parameters": False} if is_static else {})}
 
 
 def edit(settings: Settings) -> str:
     """Return the arguments."""
-    words = ", ".join(f"{name}={value}" for name, value in settings.items())
+    words = ", ".join(f"{name}={value}" for name, value in options(settings).items())
     return f"model = DistributedDataParallel(model, ..., {words})"
 
 

@@ -20,7 +20,12 @@ _MAX_DEPTH = 4
 """Calls of calls that are followed."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_KNOWN_ROOTS = frozenset(("torch", "np", "numpy", "random", "math", "itertools", "F", "operator"))
+_KNOWN_ROOTS = frozenset(
+    (
+        *("torch", "np", "numpy", "random", "math", "itertools", "F", "operator", "bisect"),
+        *("collections", "functools", "heapq", "sys", "warnings"),
+    )
+)
 _SLOW = frozenset(("load", "save", "compile", "loadtxt", "genfromtxt", "memmap", "fromfile"))
 _SLOW_BUILTINS = frozenset(("open", "input", "exec", "eval", "compile", "__import__"))
 _KNOWN_METHODS = frozenset(
@@ -37,6 +42,7 @@ _KNOWN_METHODS = frozenset(
         *("zero_grad", "train", "eval", "parameters", "named_parameters", "requires_grad_"),
         *("format", "join", "split", "strip", "lower", "startswith", "endswith", "count"),
         *("standard_normal", "manual_seed", "seed", "set_to_none", "pin_memory", "chunk"),
+        *("get_last_lr", "set_postfix", "set_description", "perf_counter", "monotonic", "time"),
     )
 )
 """Methods that take little beside a loop over elements, whatever object has them."""
@@ -312,7 +318,7 @@ def _calls_made(node: ast.AST) -> Iterator[ast.Call]:
     """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
-    if isinstance(node, ast.If) and _counts(node.test):
+    if isinstance(node, ast.Raise) or (isinstance(node, ast.If) and _counts(node.test)):
         return
     if isinstance(node, ast.Call):
         yield node

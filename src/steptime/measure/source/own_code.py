@@ -12,6 +12,7 @@ import difflib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -48,6 +49,7 @@ class OwnCode:
         scripts: the main scripts, by absolute path.
         read: reads one more file; None if it is not there.
         cwd: the folder in which the command was started.
+        data_sets: the classes of data sets that training read from, as far as the record says.
     """
 
     trees: Mapping[str, ast.Module]
@@ -55,6 +57,7 @@ class OwnCode:
     scripts: Collection[str]
     read: Callable[[str], tuple[ast.Module, list[str]] | None]
     cwd: str
+    data_sets: Collection[str] = ()
 
 
 def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[dict[str, Any]]:
@@ -81,7 +84,10 @@ def _with_modules(own: OwnCode) -> OwnCode:
 
 def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopMark]:
     """Yield the loops in data sets and collate functions."""
-    for what, find in (("fetch", _item_methods), ("collate", collate_functions)):
+    # A wrapper such as torch's Subset is no class of the user's: then any of them may be read.
+    names = {name for one in known.values() for name in one.classes} & set(own.data_sets)
+    items = partial(_item_methods, names=names)
+    for what, find in (("fetch", items), ("collate", collate_functions)):
         regions = {f: region_of_functions(p, found) for f, p in known.items() if (found := find(p))}
         # Which of several data sets a loader reads is not known, so all must be readable.
         if all(region.is_plain for region in regions.values()):
@@ -89,8 +95,13 @@ def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopM
                 yield from _marks(own, region, file, what, None)
 
 
-def _item_methods(program: Program) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [one for name in _ITEM_METHODS for one in methods(program, name)]
+def _item_methods(
+    program: Program, *, names: Collection[str]
+) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return what reads samples, in the classes of these names, or in all where there are none."""
+    classes = {n: one for n, one in program.classes.items() if n in names or not names}
+    narrow = replace(program, classes=classes)
+    return [one for name in _ITEM_METHODS for one in methods(narrow, name)]
 
 
 def _modules(own: OwnCode) -> Iterator[tuple[str, tuple[ast.Module, list[str]]]]:

@@ -82,7 +82,8 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         OSError: the run folder cannot be read or written.
     """
     cells = read_cells(run_folder)
-    places, scripts, sites = _named(run_folder, cwd or "", cells)
+    named_by = _named(run_folder, cwd or "", cells)
+    places, scripts = named_by.places, named_by.scripts
     named = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
     found = {file: _content(file, cells) for file in named}
     data = {file: content for file, content in found.items() if content is not None}
@@ -110,9 +111,16 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
     marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
-    own = OwnCode(trees=trees, lines=lines, scripts=scripts, read=_read_module, cwd=cwd or "")
+    own = OwnCode(
+        trees=trees,
+        lines=lines,
+        scripts=scripts,
+        read=_read_module,
+        cwd=cwd or "",
+        data_sets=named_by.data_sets,
+    )
     with suppress(RecursionError):  # an expression of a thousand terms
-        marks["loops"] = loop_rows(own, sites)
+        marks["loops"] = loop_rows(own, named_by.sites)
     document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
@@ -148,13 +156,20 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
 # -- the places that the record names
 
 
-def _named(
-    run_folder: Path, cwd: str, cells: Mapping[str, Cell]
-) -> tuple[set[Place], set[str], set[SitePlace]]:
-    """Return the places that the record names, the main scripts, and the sites of steps."""
+class _Named(NamedTuple):
+    """What the record names: places, main scripts, sites of steps, and classes of data sets."""
+
+    places: set[Place]
+    scripts: set[str]
+    sites: set[SitePlace]
+    data_sets: set[str]
+
+
+def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     places: set[Place] = set()
     scripts: set[str] = set()
     sites: set[SitePlace] = set()
+    data_sets: set[str] = set()
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
             with suppress(LookupError, TypeError, ValueError):
@@ -164,12 +179,15 @@ def _named(
                     places |= set(_places_of(line))
                 if kind_of(line) == kinds.SITES:
                     sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
+                if kind_of(line) == kinds.LOADERS:
+                    data_sets |= {str(one["dataset"]) for one in line["loaders"]}
     for line in read_lines(run_folder / files.PROCESSES):
         error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
-    return places, {script for script in scripts if os.path.isabs(script)}, sites
+    scripts = {script for script in scripts if os.path.isabs(script)}
+    return _Named(places, scripts, sites, data_sets)
 
 
 def _places_of(line: Line) -> Iterator[Place]:

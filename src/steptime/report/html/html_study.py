@@ -265,6 +265,8 @@ def _recipe(facts: StudyPageFacts) -> Html | None:
     parts: list[Html | None] = [
         tag("p", "Train with it:"),
         tag("pre", f"steptime run --recipe {name} -- {command}"),
+        tag("p", "Or write it into the script, and train without Steptime:"),
+        tag("pre", f"steptime patch {name} | git apply"),
         tag("h3", "The file"),
         preformatted(facts.recipe),
     ]
