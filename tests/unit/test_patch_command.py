@@ -163,6 +163,7 @@ def test_losses_that_differ_are_not_called_equal() -> None:
     [
         (0.99, 1.02, Outcome.PASS),
         (1.05, 1.09, Outcome.PASS),
+        (1.05, 1.60, Outcome.PASS),
         (0.90, 0.95, Outcome.FAIL),
         (0.80, 1.10, Outcome.INCONCLUSIVE),
     ],
