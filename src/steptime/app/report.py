@@ -9,10 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 from steptime.app.observed_run import ObservedRun, numbered_name
-from steptime.core.store import Run, read_value, store_to_name, write_text
+from steptime.app.page_file import write_page_file
+from steptime.core.store import Run, read_value, store_to_name
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.stalled import relevant_stalls
-from steptime.errors import DamagedRunError, MissingExtraError, StoreError
+from steptime.errors import DamagedRunError, MissingExtraError
 from steptime.launch.values import CommandRecord
 from steptime.measure.series.run_series import read_series
 from steptime.report.html.html_page import PageFacts, render_page
@@ -32,18 +33,8 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
     facts = gather_facts(observed)
     roofline = observed.picture.roofline
     plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
-    page, path = render_page(facts, plots), target or observed.folder / _page_name(observed)
-    try:
-        if target is None:
-            write_text(path, page)
-        else:
-            path.write_text(page, encoding="utf-8")  # written directly: may be no regular file
-    except OSError as error:
-        raise StoreError(
-            f"the page cannot be written: {path}: {error.strerror or error}.",
-            hint="Name another file with -o FILE.",
-        ) from error
-    return path
+    own = observed.folder / _page_name(observed)
+    return write_page_file(render_page(facts, plots), own, target)
 
 
 def _page_name(observed: ObservedRun) -> str:

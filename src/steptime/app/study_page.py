@@ -13,9 +13,10 @@ from typing import Any
 
 from steptime.app.load import load_run
 from steptime.app.observed_run import ObservedRun
+from steptime.app.page_file import write_page_file
 from steptime.app.run_listing import list_runs
 from steptime.app.study_listing import PAGE, RECIPE
-from steptime.core.store import Run, find_store, read_document, write_text
+from steptime.core.store import Run, find_store, read_document
 from steptime.core.version import installed_version
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.levers import BROKEN, load
@@ -67,18 +68,8 @@ def write_study_page(
     Raises:
         StoreError: the file cannot be written.
     """
-    page, path = render_study_page(gather(study, folder, recipe)), target or folder / PAGE
-    try:
-        if target is None:
-            write_text(path, page)
-        else:
-            path.write_text(page, encoding="utf-8")  # written directly: may be no regular file
-    except OSError as error:
-        raise StoreError(
-            f"the page cannot be written: {path}: {error.strerror or error}.",
-            hint="Name another file with -o FILE.",
-        ) from error
-    return path
+    page = render_study_page(gather(study, folder, recipe))
+    return write_page_file(page, folder / PAGE, target)
 
 
 def gather(study: Study, folder: Path, recipe: Path | None = None) -> StudyPageFacts:
