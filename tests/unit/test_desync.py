@@ -271,6 +271,24 @@ def test_a_call_left_out_among_equal_ones_shows_only_later() -> None:
     assert (found.what, found.culprits, found.where) == ("missing", (1,), FIRST)
 
 
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_of_two_ranks_the_one_that_did_what_is_unusual_left_a_call_out(culprit: int) -> None:
+    group = world(2)
+    twins = [call("broadcast", 50, FIRST, group), call("broadcast", 50, SECOND, group)]
+    step = [call("all_reduce", 77, ODD, group), *twins, call("all_reduce", 50, THIRD, group)]
+    ranks = [
+        make_rank(rank, 2, [*step * 6, *([step[0], *step[2:]] if rank == culprit else step[:3])])
+        for rank in range(2)
+    ]
+
+    found = find_desync(ranks, inside(2))
+
+    assert found is not None
+    assert (found.what, found.culprits) == ("missing", (culprit,))
+    assert found.expected is not None
+    assert (found.where, found.expected.where) == (FIRST, FIRST)
+
+
 def test_a_call_left_out_among_equal_ones_shows_at_the_end() -> None:
     group = world(2)
     step = [call("all_reduce", 5, FIRST, group), call("all_reduce", 5, SECOND, group)]

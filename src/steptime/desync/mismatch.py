@@ -110,15 +110,31 @@ def choose_right(
 ) -> Sequence[int]:
     """Return the side that is taken as a model.
 
-    It is the side of most ranks, else the one that calls what it usually calls next, else that of
-    the lowest rank.
+    It is the side of most ranks, else the one that calls what it usually calls next, else the one
+    that did so where their lines parted, before equal calls hid it, else that of the lowest rank.
     """
     total = sum(map(len, sides))
     most = max(sides, key=len)
     if 2 * len(most) > total:
         return most
     usual = [side for side in sides if _is_usual(ranks[side[0]], calls[side[0]])]
+    if len(usual) > 1:
+        parted = _parted([side[0] for side in usual], calls, ranks)
+        usual = [side for side in usual if _is_usual(ranks[side[0]], parted[side[0]])]
     return usual[0] if len(usual) == 1 else min(sides, key=min)
+
+
+def _parted(
+    some: Sequence[int], calls: Mapping[int, RecordedCall], ranks: Mapping[int, RankCalls]
+) -> Mapping[int, RecordedCall]:
+    """Return the first calls of one number that these ranks made at different lines."""
+    own = {rank: ranks[rank].in_group(calls[rank].group) for rank in some}
+    common = set.intersection(*(set(known) for known in own.values()))
+    for number in sorted(common):
+        met = {rank: known[number] for rank, known in own.items()}
+        if len({call.where for call in met.values()}) > 1:
+            return met
+    return calls
 
 
 def _is_usual(rank: RankCalls, call: RecordedCall) -> bool:
