@@ -7,7 +7,7 @@ something else in one step. A finding is right if the kind, the rank and both li
 ranks of a run that hangs are ended, torch's record of each is dumped and given to
 torch.distributed.flight_recorder. gloo's dumps do not name the ranks of the groups, which the
 analysis needs, so they are added. Where gloo ends a rank, no dump can be had.
-Results go to benchmarks/results/desync_plants.json; `--only` runs are not saved.
+Results go to benchmarks/results/desync_plants.json; with `--only`, theirs are renewed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,11 @@ def judge(data: Mapping[str, Any], plant: Plant, culprit: int) -> dict[str, Any]
         "line": found["where"] == place_of(plant.where),
         "other_line": (desync["expected"] or {}).get("where") == place_of(plant.expected),
     }
-    return {"right": all(right.values()), **right, "said": found["names"]["told"]}
+    return {
+        "right": all(right.values()),
+        **right,
+        "said": found["names"]["told"].replace(f"{SPECIMEN.parent}/", ""),
+    }
 
 
 # -- torch's own analysis
@@ -227,8 +231,9 @@ def main() -> None:
             results.append(one)
             print(f"{number} of {len(tasks)}", end="\r", file=sys.stderr, flush=True)
     show(results)
-    if options.only == [*PLANTS]:
-        OUT.write_text(json.dumps({"conditions": conditions(), "runs": results}, indent=1) + "\n")
+    known = json.loads(OUT.read_text())["runs"] if OUT.exists() else []
+    runs = [one for one in known if one["kind_planted"] not in options.only] + results
+    OUT.write_text(json.dumps({"conditions": conditions(), "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def test_a_kernel_that_is_switched_off_is_another_reason() -> None:
         with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
             F.scaled_dot_product_attention(*heads())
 
-    assert look(act) == [["function", "math", ("other",), 1]]
+    assert look(act) == [["function", "math", ("no_single_reason",), 1]]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,12 @@ from steptime.guest.memory.storages import Storages  # noqa: E402
 
 BATCH, NOISE, HIDDEN, WIDE = 8, 4, 16, 32
 FP32 = 4
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """Lets go of what other tests of the process left behind in cycles: a graph is a graph."""
+    gc.collect()
 
 
 def make_gan() -> Any:

@@ -537,6 +537,10 @@ def test_unknown_words_are_shown_as_they_are() -> None:
     assert run_words.describe_heading(finding(None, "gremlin")) == "warning"
 
 
+def test_no_word_of_a_finding_is_the_name_of_a_phase() -> None:
+    assert not set(run_words.WORDS) & set(run_words.PHASES)
+
+
 def test_a_note_whose_facts_are_not_there_is_shown_as_its_code() -> None:
     assert run_words.describe_note(Note(code="lost_updates")) == "lost_updates"
 

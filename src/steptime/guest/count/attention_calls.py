@@ -152,7 +152,7 @@ class AttentionCalls:
         if len(changes) > 1 and self._is_faster(everything, rank):
             yield from changes
         else:
-            yield "other"
+            yield "no_single_reason"
 
     def _is_faster(self, given: dict[str, Any], rank: int) -> bool:
         return rank_of(self._choose(given)) > rank

@@ -120,7 +120,7 @@ ATTENTION: Mapping[str, str] = {
     "dtype": "32-bit numbers",
     "layout": "how its inputs are laid out in memory",
     "several_reasons": "several of its arguments together (the document lists them)",
-    "other": "its shapes, or kernels that are switched off",
+    "no_single_reason": "its shapes, or kernels that are switched off",
 }
 """Why torch did not take a faster kernel for attention."""
 
