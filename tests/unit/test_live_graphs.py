@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,12 @@ FP32 = 4
 
 
 @pytest.fixture(autouse=True)
-def alone() -> None:
-    """Lets go of what other tests of the process left behind in cycles: a graph is a graph."""
+def alone() -> Iterator[None]:
+    """Hides the graphs that other tests of the process hold: a graph is a graph."""
     gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def make_gan() -> Any:
