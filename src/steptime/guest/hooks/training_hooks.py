@@ -60,9 +60,7 @@ def make_backward(context: Context, original: Any) -> Any:
                     journal.drop_optimizers()
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
-                nodes = num_nodes()
-                journal.num_nodes += nodes - journal.nodes_before
-                journal.nodes_before = nodes
+                journal.num_nodes = num_nodes()
                 if (losses := journal.losses) is not None:
                     if kwargs or journal.optimizers or not args:
                         losses.see_other_loss(args, inside_step=bool(journal.optimizers))
@@ -138,9 +136,7 @@ def make_grad(context: Context, original: Any) -> Any:
                 enter, leave = ENTER_GRAD, LEAVE_BACKWARD
             guarded("grad", journal.note, enter, BACKWARD)
             if enter == ENTER_GRAD:
-                nodes = context.num_nodes()
-                journal.num_nodes += nodes - journal.nodes_before
-                journal.nodes_before = nodes
+                journal.num_nodes = context.num_nodes()
                 if journal.losses is not None:
                     guarded("losses", journal.losses.see_grad, args)
             anatomy = context.anatomy

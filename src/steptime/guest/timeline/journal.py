@@ -158,8 +158,8 @@ class Journal:
         self.asked: AskedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
-        self.num_nodes = 0  # of autograd's graph, made since the last update's backward call
-        self.nodes_before = 0  # of this thread, as its last backward call began
+        self.num_nodes = 0  # that this thread had made in graphs as its last backward call began
+        self.nodes_before = 0  # the same, at the end of the last update
         self.last_shapes: list[Any] | None = None
         self.last_optimizer = BY_HAND
         self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
@@ -286,12 +286,13 @@ class Journal:
         tag = None if trial is None else trial.tag()
         sizes, shapes = self.sizes, self.shapes
         is_alike = optimizer == self.last_optimizer
-        if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
-            sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+        num_nodes, self.nodes_before = self.num_nodes - self.nodes_before, self.num_nodes
+        if shapes != self.last_shapes or num_nodes != sizes[NODES]:
+            sizes = self.sizes = sums_of(shapes, num_nodes, sizes[TRAINED])
             self.acting.trained = sizes[LARGEST] or self.acting.trained
             is_alike = False
         seen = self.batches, self.copies, self.syncs
-        self.batches = self.copies = self.syncs = self.num_nodes = 0
+        self.batches = self.copies = self.syncs = 0
         self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
