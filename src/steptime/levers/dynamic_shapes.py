@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ._draws import numeric_without_draws
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 MIN_RECOMPILES = 2
@@ -39,11 +40,6 @@ def apply(settings: Settings, session: Session) -> Undo:
     return lambda: setattr(torch, "compile", before)
 
 
-def class_here(facts: Facts, settings: Settings) -> Preserves | None:
-    """Another graph may draw other random numbers; without draws only the rounding changes."""
-    return Preserves.NUMERIC if facts.draws_in_calls is False else None
-
-
 LEVER = Lever(
     name="dynamic_shapes",
     title="Let the script's torch.compile make one graph for sizes that vary.",
@@ -57,7 +53,7 @@ LEVER = Lever(
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.STARTUP,
-    class_here=class_here,
+    class_here=numeric_without_draws,
     judged_by_cpu_time=True,
     apply=apply,
     edit=lambda settings: "model = torch.compile(model, dynamic=True)  # and your other arguments",

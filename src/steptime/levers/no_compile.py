@@ -9,6 +9,7 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.compiler.set_stance
 
 from __future__ import annotations
 
+from ._draws import numeric_without_draws
 from ._versions import is_before
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
@@ -30,11 +31,6 @@ def apply(settings: Settings, session: Session) -> Undo:
     return lambda: stance.__exit__(None, None, None)
 
 
-def class_here(facts: Facts, settings: Settings) -> Preserves | None:
-    """Compiled code may draw random numbers of its own; without draws only the rounding changes."""
-    return Preserves.NUMERIC if facts.draws_in_calls is False else None
-
-
 LEVER = Lever(
     name="no_compile",
     title="Run eagerly what the script compiles with torch.compile.",
@@ -48,7 +44,7 @@ LEVER = Lever(
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.LIVE,
-    class_here=class_here,
+    class_here=numeric_without_draws,
     judged_by_cpu_time=True,
     apply=apply,
     edit=lambda settings: (

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ._draws import numeric_without_draws
 from ._padding import trim
 from .base import Facts, Lever, Moment, PaddingFacts, Preserves, Settings, Undo
 
@@ -72,11 +73,6 @@ def saves(facts: Facts) -> float | None:
     return 1 - (1 - removed(facts)) ** 2 if masked(facts) else None
 
 
-def class_here(facts: Facts, settings: Settings) -> Preserves | None:
-    """Dropout draws other numbers for other shapes; without draws only the rounding changes."""
-    return Preserves.NUMERIC if facts.draws_in_calls is False else None
-
-
 def edit(settings: Settings) -> str:
     """Return the collate function that does it for batches that are dicts."""
     multiple = settings.get("multiple_of", 1)
@@ -135,7 +131,7 @@ LEVER = Lever(
     applies=applies,
     space=lambda facts: ({"multiple_of": 1 if facts.device == "cpu" else DEVICE_MULTIPLE},),
     moment=Moment.STARTUP,
-    class_here=class_here,
+    class_here=numeric_without_draws,
     saves=saves,
     judged_by_cpu_time=True,
     judged_beside_others=True,
