@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
+from unit.lever_switch import switching  # noqa: E402
 
 LEVER = load("fused_attention")
 WIDTH, HEADS, LENGTH, ROWS = 16, 2, 12, 3
@@ -167,19 +168,8 @@ LEFT += [normalized_twice, talking_heads, hidden_rows, weak_mask, changed_values
 @pytest.fixture
 def put_on():
     """Puts the lever on; what the test leaves on is taken off behind it."""
-    undos = []
-
-    def apply():
-        undos.append(LEVER.apply({}, session))
-        return take_off
-
-    def take_off():
-        undos.pop()()
-
-    with PlainSession(torch) as session:
+    with PlainSession(torch) as session, switching(LEVER, session) as apply:
         yield apply
-        for undo in undos:
-            undo()
 
 
 @pytest.fixture

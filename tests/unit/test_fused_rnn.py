@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
+from unit.lever_switch import switching  # noqa: E402
 
 LEVER = load("fused_rnn")
 ROWS, STEPS, SIZE = 3, 7, 4
@@ -138,19 +139,8 @@ BY_STEPS = [fed_back, keeps_cell_states, written_into_place, one_step, one_row, 
 @pytest.fixture
 def put_on():
     """Puts the lever on; what the test leaves on is taken off behind it."""
-    undos = []
-
-    def apply():
-        undos.append(LEVER.apply({}, session))
-        return take_off
-
-    def take_off():
-        undos.pop()()
-
-    with PlainSession(torch) as session:
+    with PlainSession(torch) as session, switching(LEVER, session) as apply:
         yield apply
-        for undo in undos:
-            undo()
 
 
 @pytest.fixture
