@@ -155,6 +155,13 @@ def test_every_way_to_train_leaves_the_same_bits(tmp_path: Path) -> None:
     assert looked.data["health"]["layers"]["num_updates"] > 30
 
 
+def test_a_mode_of_the_script_sees_nothing_of_the_first_layers(tmp_path: Path) -> None:
+    names, looked = different(tmp_path, "states.py", "watch_functions_and_operators")
+
+    assert names == []
+    assert looked.data["health"]["layers"]["num_updates"] == 2
+
+
 @pytest.mark.slow("every specimen, bare and looked at")
 def test_every_specimen_leaves_the_same_bits(tmp_path: Path) -> None:
     names, looked = different(tmp_path, "run_specimens.py", "1", "found.json", *ALONE)

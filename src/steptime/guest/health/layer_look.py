@@ -291,14 +291,8 @@ class LayerLook:
                 self.first = losses.number_of(optimizer)
             self.num_updates += optimizer != BY_HAND
             self.num_by_hand += optimizer == BY_HAND
-            self._end_step(losses, optimizer)
-            if self.device.entries:
-                self.device.end_update(losses.number_of(optimizer), skipped or 0)
-                self.first_bad.pass_update()
-            else:
-                self._add(self.first_bad.end_update(losses, optimizer, skipped))
-            self._add(self.device.pop())
-            self._forget_update()
+            with self.torch._C.DisableTorchFunction():  # a mode of the script's own may be on
+                self._end_update(losses, optimizer, skipped)
         except Exception:
             self.recorder.fail("layers")
         self.spent_ns += self.clock() - began
@@ -307,13 +301,19 @@ class LayerLook:
             if self.left <= 0:
                 self.stop()
 
-    def _end_step(self, losses: SeenLosses, optimizer: int) -> None:
-        """Write the norms of an update that was sampled."""
-        torch = self.torch
+    def _end_update(self, losses: SeenLosses, optimizer: int, skipped: int | None) -> None:
+        number = losses.number_of(optimizer)
         if self.norms.taken:
-            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                self.norms.end_step(losses.number_of(optimizer))
+            with self.torch._C._DisableTorchDispatch():
+                self.norms.end_step(number)
         self.lines += self.norms.pop()
+        if self.device.entries:
+            self.device.end_update(number, skipped or 0)
+            self.first_bad.pass_update()
+        else:
+            self._add(self.first_bad.end_update(losses, optimizer, skipped))
+        self._add(self.device.pop())
+        self._forget_update()
 
     def _add(self, brackets: list[dict[str, Any]]) -> None:
         self.lines += [dumps({"k": kinds.BRACKET, **one}) + "\n" for one in brackets]
