@@ -129,11 +129,14 @@ def _shared_weights(torch: Any, optimizer: Any) -> str | None:
     """Return the shared memory that holds the first weight, if it does: Hogwild trains so."""
     groups = getattr(optimizer, "param_groups", None) or ()
     weight = next((weight for group in groups for weight in group.get("params", ())), None)
-    if not isinstance(weight, torch.Tensor) or weight.device.type != "cpu":
+    if not isinstance(weight, torch.Tensor):
         return None
-    if type(weight.data) is not torch.Tensor or not weight.is_shared():
-        return None
-    return _mapped_file(weight.data_ptr())
+    with torch._C.DisableTorchFunction():  # a mode of the script's own may be on
+        if weight.device.type != "cpu":
+            return None
+        if type(weight.data) is not torch.Tensor or not weight.is_shared():
+            return None
+        return _mapped_file(weight.data_ptr())
 
 
 def _mapped_file(address: int) -> str | None:
