@@ -67,6 +67,8 @@ ARROWS = {
     "compare": {*BASE, *VALUES},
     "verify": {*BASE, *VALUES},
     "plan": {*BASE, *VALUES},
+    # A library of its own, for whoever trains.
+    "data": set(BASE),
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
     "report": {*BASE, *VALUES, *ROWS},
@@ -74,13 +76,13 @@ ARROWS = {
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "patch": {*BASE, *VALUES, *WINGS, "levers", "tune"},
     "testing": {*BASE, *VALUES, "levers"},
-    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "patch", "report", "export"},
+    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "patch", "report", "export", "data"},
     "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
     # The guest comes into the caller's own process, for as long as a cell runs.
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
-USES_TORCH = {"guest", "inject", "counting"}
+USES_TORCH = {"guest", "inject", "counting", "data"}
 PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.

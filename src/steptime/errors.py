@@ -9,6 +9,7 @@ SteptimeError              exit code 1
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
 ├── MissingExtraError      2    what was asked for needs packages that are not installed
 ├── ContainmentError       1    a child cannot be kept from doing harm here
+├── DataError              1    data cannot be read, or is not what it was
 ├── NotAnsweredError       1    no process of a run that goes on answered a question
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
@@ -77,6 +78,12 @@ class ContainmentError(SteptimeError):
     """The user's command cannot be run again here without risk to their files."""
 
     code = "containment"
+
+
+class DataError(SteptimeError):
+    """Data cannot be read, or is damaged; the message names the file and the row."""
+
+    code = "data"
 
 
 class NotAnsweredError(SteptimeError):

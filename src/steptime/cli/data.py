@@ -1,0 +1,43 @@
+"""`steptime data`: the frame of its commands, each of which is a module beside this one."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+PARTS: tuple[str, ...] = ()
+"""The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
+
+SUMMARY = "measure, prepare and check the data of a training"
+DESCRIPTION = """\
+Measure what loading data costs a training, prepare the data once so that it costs
+less, and check that samples, order and splits are what they should be.
+"""
+USAGE = "steptime data COMMAND --help"
+EXAMPLES = """\
+examples:
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `data`."""
+    parts = parser.add_subparsers(title="commands", metavar="COMMAND --help", required=True)
+    for name in PARTS:
+        module = import_module(f"steptime.cli.data_{name}")
+        part = parts.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            usage=module.USAGE,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_options(part)
+        part.set_defaults(execute_part=module.execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command that was named."""
+    code: int = options.execute_part(options)
+    return code
