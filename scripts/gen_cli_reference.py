@@ -22,9 +22,14 @@ HEAD = """\
 
 def cli_reference() -> str:
     """The whole page as Markdown, one section a command."""
+    from steptime.cli.data import PARTS
     from steptime.cli.main import COMMANDS
 
-    sections = [_section()] + [_section(command) for command in COMMANDS]
+    sections = [_section()]
+    for command in COMMANDS:
+        sections.append(_section(command))
+        if command == "data":
+            sections += [_section(command, part) for part in PARTS]
     return "\n".join([HEAD, *sections])
 
 

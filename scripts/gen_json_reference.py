@@ -29,6 +29,7 @@ TITLES = {
     "report": "`report`",
     "export": "`export`",
     "patch": "`patch`",
+    "data bench": "`data bench`",
 }
 Schema = Mapping[str, Any]
 

@@ -29,11 +29,12 @@ COMMANDS = (
     "report",
     "compare",
     "export",
+    "data",
     "study",
     "levers",
     "machine",
 )
-_WITH_COMMAND = ("run", "tune")
+_WITH_COMMAND = ("run", "tune", "data")
 """The user's command follows their first `--`."""
 _WITH_SIDES = ("compare",)
 """More of our own words follow their first `--`."""
