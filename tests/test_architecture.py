@@ -703,6 +703,7 @@ OPENS_ITSELF = {
     "launch/filesystems.py": "a file of the kernel",
     "launch/origin.py": "a file of the kernel",
     "launch/ptrace_leave.py": "a file of the kernel",
+    "launch/signal_witness.py": "a file of the kernel",
     "launch/user_command.py": "a pipe of its own, and a file of the kernel",
     "machine/_files.py": "files of the kernel",
     "machine/checks/read_sshd.py": "files of the system",
