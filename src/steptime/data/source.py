@@ -8,11 +8,12 @@ a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-Values: TypeAlias = Sequence[Any] | NDArray[Any]
+Values: TypeAlias = "Sequence[Any] | NDArray[Any]"
 """The values of one column for a batch: a numpy array of shape `(B, *shape)` where all samples have
 the shape, else a list of B values (bytes, str, numbers, arrays)."""
 

@@ -62,6 +62,7 @@ class ArrowReader:
         self.columns: tuple[Column, ...] = columns_of(batches.schema, where, wanted)
         self._wanted = [n for n in batches.schema.names if wanted is None or n in wanted]
         self.num_bytes = batches.num_bytes
+        self.reads_in_flight = int(any(message.unpacks for message in batches.messages))
 
     def __len__(self) -> int:
         """Return the number of rows."""

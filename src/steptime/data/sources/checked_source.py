@@ -87,6 +87,11 @@ class CheckedSource:
         """Bytes of all samples as they are stored; None where only reading them would tell."""
         return self._reader.num_bytes
 
+    @property
+    def reads_in_flight(self) -> int:
+        """How many reads at once pay: 0 of what is mapped, 1 of what a processor must decode."""
+        return int(getattr(self._reader, "reads_in_flight", 1))
+
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self._reader)

@@ -67,11 +67,14 @@ class ArrayShard:
             self._mapped = flat.reshape(header.shape)
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.generic]:
-        """Return rows of the array, copied."""
+        """Return rows of the array: neighbours as a view to read alone, others copied."""
         header = self.header
         if isinstance(self._stored, LocalBytes) and self._mapped is not None:
             if self._stored.current_size() < self._stored.size:
                 raise DamagedBytesError("the file has become shorter since it was opened")
+            first, count = int(rows[0]), len(rows)
+            if int(rows[-1]) - first == count - 1 and (np.diff(rows) == 1).all():
+                return self._mapped[first : first + count]
             return np.take(self._mapped, rows, axis=0)
         begins = [header.begin + row * header.row_bytes for row in rows.tolist()]
         parts = read_ranges(self._stored, begins, [header.row_bytes] * len(begins))
@@ -119,6 +122,8 @@ class ArrayColumn(NamedTuple):
 
 class NpyReader:
     """See the module."""
+
+    reads_in_flight = 0
 
     def __init__(self, name: str, columns: list[ArrayColumn], stored: list[StoredBytes]) -> None:
         self.name = name
