@@ -10,10 +10,12 @@ if typing.TYPE_CHECKING:
     from steptime.data.feed.feed_loader import Loader
     from steptime.data.feed.map_dataset import MapDataset
     from steptime.data.source import Column, SampleSource
+    from steptime.data.tiers.cached_source import CachedSource
     from steptime.errors import DataError, MissingExtraError
 
 __all__ = [
     "ArraySource",
+    "CachedSource",
     "Column",
     "DataError",
     "Loader",
@@ -25,6 +27,7 @@ __all__ = [
 # Each is imported when somebody asks for it, with the packages that it needs.
 _PLACES = {
     "ArraySource": "data.feed.array_source",
+    "CachedSource": "data.tiers.cached_source",
     "Column": "data.source",
     "DataError": "errors",
     "Loader": "data.feed.feed_loader",
