@@ -10,6 +10,7 @@ if typing.TYPE_CHECKING:
     from steptime.data.feed.feed_loader import Loader
     from steptime.data.feed.map_dataset import MapDataset
     from steptime.data.source import Column, SampleSource
+    from steptime.data.sources.opening import open_source
     from steptime.data.tiers.cached_source import CachedSource
     from steptime.errors import DataError, MissingExtraError
 
@@ -22,6 +23,7 @@ __all__ = [
     "MapDataset",
     "MissingExtraError",
     "SampleSource",
+    "open_source",
 ]
 
 # Each is imported when somebody asks for it, with the packages that it needs.
@@ -34,6 +36,7 @@ _PLACES = {
     "MapDataset": "data.feed.map_dataset",
     "MissingExtraError": "errors",
     "SampleSource": "data.source",
+    "open_source": "data.sources.opening",
 }
 
 

@@ -28,6 +28,8 @@ class Column(NamedTuple):
     """numpy's name of the numbers; None for text and bytes."""
     shape: tuple[int, ...] | None = None
     """The shape that all samples have; None where it varies or is not known."""
+    classes: tuple[str, ...] | None = None
+    """The names that the numbers of a label stand for; None where there are none."""
 
 
 class SampleSource(Protocol):
