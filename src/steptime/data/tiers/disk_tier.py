@@ -20,10 +20,11 @@ import numpy as np
 from steptime.data.tiers.fork_safe import ForkSafeLock
 
 _RECORD = np.dtype([("index", "<u8"), ("offset", "<u8"), ("length", "<u4"), ("crc", "<u4")])
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 MAX_ENTRY_BYTES = 2**32 - 1
 
 
-class _Files(NamedTuple):
+class _OpenFiles(NamedTuple):
     pid: int
     entries: int
     records: int
@@ -51,7 +52,7 @@ class DiskTier:
         self._end = 0
         self._num_records = 0
         self._lock = ForkSafeLock()
-        self._open: _Files | None = None
+        self._open: _OpenFiles | None = None
         self._refresh(self._files())
 
     @property
@@ -96,7 +97,7 @@ class DiskTier:
                     kept.add(index)
         return kept
 
-    def _write(self, files: _Files, index: int, data: bytes) -> bool:
+    def _write(self, files: _OpenFiles, index: int, data: bytes) -> bool:
         grown = self.num_bytes + len(data) + _RECORD.itemsize
         if not 0 < len(data) <= MAX_ENTRY_BYTES or grown > self.budget_bytes:
             return False
@@ -106,7 +107,7 @@ class DiskTier:
         self._learn(record)
         return True
 
-    def _refresh(self, files: _Files) -> None:
+    def _refresh(self, files: _OpenFiles) -> None:
         start = self._num_records * _RECORD.itemsize
         size = os.fstat(files.records).st_size
         while (whole := (size - start) // _RECORD.itemsize) > 0:
@@ -130,7 +131,7 @@ class DiskTier:
             self._end = max(self._end, offset + length)
 
     @contextmanager
-    def _alone(self) -> Iterator[_Files]:
+    def _alone(self) -> Iterator[_OpenFiles]:
         """Let no other thread or process write."""
         files = self._files()
         with self._lock:
@@ -140,15 +141,14 @@ class DiskTier:
             finally:
                 fcntl.flock(files.records, fcntl.LOCK_UN)
 
-    def _files(self) -> _Files:
+    def _files(self) -> _OpenFiles:
         """Return the open files of this process: a fork would share its parent's lock."""
         if self._open is None or self._open.pid != os.getpid():
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             entries, records = (
-                os.open(os.path.join(self.folder, name), flags, 0o600)
+                os.open(os.path.join(self.folder, name), os.O_CREAT | _FLAGS, 0o600)
                 for name in ("entries.bin", "index.bin")
             )
-            self._open = _Files(os.getpid(), entries, records)
+            self._open = _OpenFiles(os.getpid(), entries, records)
         return self._open
 
     def close(self) -> None:
