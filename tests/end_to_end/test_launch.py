@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import termios
+import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -52,10 +54,12 @@ def run(
     )
 
 
-def start(folder: Path, *command: str, **more: object) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, *command: str, around: Sequence[str] = (), **more: object
+) -> subprocess.Popen[bytes]:
     """The same, not waited for; it has said `ready` on stdout."""
     job = subprocess.Popen(  # type: ignore[call-overload]
-        [*STEPTIME, "run", "--", *command],
+        [*around, *STEPTIME, "run", "--", *command],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.PIPE,
@@ -264,6 +268,80 @@ def test_a_signal_sent_to_us_reaches_the_command_once(tmp_path: Path, name: str)
     job.send_signal(number)
     code, out, _ = finish(job)
     assert (code, out) == (7, f"[{int(number)}]\n")
+
+
+needs_pkill = pytest.mark.skipif(shutil.which("pkill") is None, reason="no pkill is installed")
+
+SAVES = """\
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    time.sleep(0.3)  # it writes a checkpoint
+    print("saved", flush=True)
+"""
+
+
+def in_turn(group: int) -> None:
+    """Interrupt each process of a group, as a scheduler does that knows them all."""
+    stats = [stat.read_text() for stat in Path("/proc").glob("[0-9]*/stat")]
+    of_group = [line for line in stats if line.rpartition(")")[2].split()[2] == str(group)]
+    assert len(of_group) > 1
+    for line in of_group:
+        os.kill(int(line.split()[0]), signal.SIGINT)
+
+
+@pytest.mark.parametrize("send", [lambda group: os.killpg(group, signal.SIGINT), in_turn])
+def test_an_interrupt_of_the_group_lets_the_command_save(
+    tmp_path: Path, send: Callable[[int], None]
+) -> None:
+    job = start(tmp_path, *python(SAVES), start_new_session=True)
+    send(job.pid)
+    code, out, err = finish(job)
+    assert (code, out) == (0, "saved\n"), err
+
+
+def test_signals_to_the_group_and_to_us_are_counted_as_they_are_without_us(tmp_path: Path) -> None:
+    count = COUNTER.replace("not seen", "seen.count(1) < 1").replace(
+        "print(seen)", "seen.sort(); print(seen)"
+    )
+    job = start(tmp_path, *python(count), start_new_session=True)
+    for _ in range(4):
+        os.killpg(job.pid, signal.SIGUSR1)
+        time.sleep(0.2)  # longer than two signals count as one
+        job.send_signal(signal.SIGUSR2)
+        time.sleep(0.2)
+    job.send_signal(signal.SIGHUP)
+    code, out, _ = finish(job)
+    assert (code, out) == (7, f"{[1] + 4 * [10] + 4 * [12]}\n")
+
+
+def test_a_time_limit_interrupts_the_command_once(tmp_path: Path) -> None:
+    job = start(tmp_path, *python(COUNTER), around=("timeout", "--signal=INT", "2"))
+    _, out, _ = finish(job)
+    assert out == "[2]\n"
+
+
+@needs_pkill
+def test_whoever_kills_by_the_name_of_the_script_interrupts_it_once(tmp_path: Path) -> None:
+    (tmp_path / "saves_it.py").write_text(SAVES)
+    job = start(tmp_path, "python", str(tmp_path / "saves_it.py"), start_new_session=True)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    found = subprocess.run(["pgrep", "-f", str(tmp_path / "saves_it.py")], stdout=subprocess.PIPE)
+    assert set(found.stdout.decode().split()) == {str(job.pid), *children}
+    assert len(children) == 2
+    subprocess.run(["pkill", "-INT", "-f", str(tmp_path / "saves_it.py")], check=True)
+    code, out, err = finish(job)
+    assert (code, out) == (0, "saved\n"), err
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+@needs_pkill
+def test_whoever_kills_us_by_name_interrupts_the_command_once(tmp_path: Path) -> None:
+    job = start(tmp_path, *python(COUNTER), start_new_session=True)
+    subprocess.run(["pkill", "-INT", "-s", str(job.pid), "-f", "steptime run"], check=True)
+    assert finish(job)[1] == "[2]\n"
 
 
 def test_ctrl_c_at_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class LoaderFacts:
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None
+    decodes_jpeg: bool | None = None
+    """Pillow decoded JPEG files for some samples, or the data set names such files."""
     is_shuffled: bool | None = None
     """torch's own batches of torch's own random sampler; None where a sampler is the script's."""
     lengths_from: str | None = None
@@ -157,7 +159,8 @@ class Facts:
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
-    `has_accelerator`: torch found one, whether or not the training uses it.
+    `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
+    script's Python has that package.
     """
 
     torch_version: str
@@ -207,6 +210,7 @@ class Facts:
     num_numa_nodes: int | None = None
     has_accelerator: bool | None = None
     syncs_per_step: float | None = None
+    has_simplejpeg: bool | None = None
 
 
 class Session(Protocol):
