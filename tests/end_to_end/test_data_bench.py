@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,8 @@ def test_the_loader_of_a_script_is_measured_and_nothing_of_it_stays(tmp_path):
     assert found["bottleneck"] == "transform"
     assert "The step waits for transform" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(("next", " " * 11))
-    page = document["data"]["page"]
-    assert "planted_loader.py" in open(page).read()
+    page = Path(document["data"]["page"]).read_text()
+    assert "planted_loader.py" in page
     assert sorted(path.name for path in tmp_path.iterdir()) == [".steptime", "b.json"]
 
 

@@ -95,7 +95,7 @@ def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBenc
     wish: dict[str, Any] = {"seconds": options.seconds, "steps": options.steps}
     tell("the loop with its loader")
     full = run_pass(start, {**wish, "pass": "full"}, name="full")
-    num_cores = _num_cores()
+    num_cores = num_usable_cores()
     if find_line(full.lines, kinds.BENCH_LOOP) is None:
         bench = make_loader_bench(options.command, PassLines(), num_cores=num_cores)
         return _without_loader(bench, full)
@@ -158,7 +158,7 @@ def _describe_end(full: PassEnded) -> str:
     return ": ".join(part for part in (code or signal or full.ended.end.value, last) if part)
 
 
-def _num_cores() -> int:
+def num_usable_cores() -> int:
     """Return the cores that the command may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
     BESIDE,
@@ -17,17 +19,22 @@ from steptime.cli.options import (
 from steptime.cli.output import STDOUT, console_for, tell, write_json
 from steptime.errors import UsageError
 
+if TYPE_CHECKING:
+    from steptime.measure.values.loader_bench import LoaderBench
+
 SUMMARY = "measure the loader of a training, by part, and the most a better one could gain"
 DESCRIPTION = """\
 Run the command a few times, each in a child that can do no harm: with its own
 loader, with one batch that is kept and given again and again, and up to its
 loader alone, which reads batches with their bytes in the page cache and without.
+With a SOURCE (a file, a folder or an address), read its batches alone.
 The report names the bottleneck, the times by part, how many workers would keep up,
 and the upper bound of what any other loader could gain.
 """
-USAGE = "steptime data bench [options] -- COMMAND [ARG ...]"
+USAGE = "steptime data bench [options] (SOURCE | -- COMMAND [ARG ...])"
 EXAMPLES = """\
 examples:
+  steptime data bench images/ --step-ms 28
   steptime data bench -- python train.py
   steptime data bench --workers-curve -- python train.py --batch-size 64
   steptime data bench --json bench.json -- python train.py
@@ -56,6 +63,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="measure the loader alone with 0, 1, 2, 4 workers and so on up to the cores; "
         "without it, the curve is predicted from the parts",
     )
+    source = parser.add_argument_group("of a source")
+    source.add_argument(
+        "--batch-size", metavar="N", type=int, default=64, help="samples of a batch (default: 64)"
+    )
+    source.add_argument(
+        "--step-ms",
+        metavar="T",
+        type=float,
+        help="a training's own step in milliseconds: gives the bound, and the workers that keep up",
+    )
     children = parser.add_argument_group("children")
     children.add_argument(
         "--share-network",
@@ -71,16 +88,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     add_json(output, what=BESIDE)
     add_store(output)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("words", metavar="SOURCE", nargs="*", help=argparse.SUPPRESS)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Measure the loader and report it."""
-    command = take_command(options, verb="data bench", usage=USAGE)
     check_json(options)
+    seconds = parse_time(options.window, flag="--window")
+    if options.command is None and len(options.words) == 1:
+        return _bench_source(options, seconds)
+    command = take_command(options, verb="data bench", usage=USAGE)
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps must be 1 or more, got {options.steps}.")
-    seconds = parse_time(options.window, flag="--window")
     from steptime.app.data_bench import BenchOptions, bench_loader, write_loader_page
 
     bench, run = bench_loader(
@@ -95,6 +114,30 @@ def execute(options: argparse.Namespace) -> int:
         ),
         tell=tell,
     )
+    return _report(options, bench, page=write_loader_page(bench, run))
+
+
+def _bench_source(options: argparse.Namespace, seconds: float) -> int:
+    """Measure a source and report it."""
+    if options.batch_size < 1:
+        raise UsageError(f"--batch-size must be 1 or more, got {options.batch_size}.")
+    if options.step_ms is not None and not 0 < options.step_ms < float("inf"):
+        raise UsageError(f"--step-ms must be above 0, got {options.step_ms}.")
+    from steptime.app.source_bench import SourceOptions, bench_source
+
+    bench = bench_source(
+        SourceOptions(
+            where=options.words[0],
+            batch_size=options.batch_size,
+            seconds=seconds,
+            step_s=None if options.step_ms is None else options.step_ms / 1000,
+        )
+    )
+    return _report(options, bench, page=None)
+
+
+def _report(options: argparse.Namespace, bench: LoaderBench, *, page: Path | None) -> int:
+    """Say what was found, where the options say; return the exit code."""
     from steptime.levers import NAMES
     from steptime.report.document.loader_document import LoaderDocument, loader_envelope
     from steptime.report.text.loader_text import render_loader
@@ -102,7 +145,6 @@ def execute(options: argparse.Namespace) -> int:
 
     word = bench.missing.get("loader")
     code = 0 if word is None else _EXIT_CODES.get(word, _INCONCLUSIVE)
-    page = write_loader_page(bench, run)
     if options.json != STDOUT:
         render_loader(bench, console=console_for(sys.stdout), levers=NAMES)
     if page is not None:

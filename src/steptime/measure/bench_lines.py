@@ -284,9 +284,14 @@ def _curve(bench: LoaderBench, lines: Sequence[Line]) -> tuple[WorkersPoint, ...
         for line in lines
         if kind_of(line) == kinds.BENCH_WORKERS and line.get("batches")
     ]
+    return tuple(measured) or predicted_curve(bench)
+
+
+def predicted_curve(bench: LoaderBench) -> tuple[WorkersPoint, ...]:
+    """Return batches a second by workers, from the parts: until the cores are busy."""
     wall_s, cpu_s = bench.loader_s, bench.loader_cpu_s
-    if measured or not wall_s or cpu_s is None:
-        return tuple(measured)
+    if not wall_s or cpu_s is None:
+        return ()
     counts = sorted({0, bench.num_cores, *(1 << p for p in range(bench.num_cores.bit_length()))})
     most = bench.num_cores / cpu_s if cpu_s > 0 else math.inf
     return tuple(

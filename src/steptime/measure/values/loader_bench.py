@@ -29,6 +29,7 @@ class BenchedLoader:
         is_iterable: whether the data set is iterated, and has no numbers of samples.
         num_samples: of the data set; None where it is iterable.
         pin_memory: whether it copies batches to pinned memory.
+        num_bytes: of all samples as they are stored; known of a source alone, if at all.
     """
 
     dataset: str
@@ -38,6 +39,7 @@ class BenchedLoader:
     place: str | None = None
     num_samples: int | None = None
     pin_memory: bool = False
+    num_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,7 @@ class LoaderBench:
 
     Attributes:
         command: the command, or what names the source.
+        is_source: whether a source was read, without a training.
         loader: the one that feeds the training; None where none was seen.
         others: further loaders of the script, which were not measured.
         bottleneck: `fetch`, `decode`, `transform`, `collate`, `copy` or `consumer`; None where that
@@ -145,6 +148,7 @@ class LoaderBench:
     command: tuple[str, ...]
     loader: BenchedLoader | None
     num_cores: int
+    is_source: bool = False
     others: tuple[BenchedLoader, ...] = ()
     bottleneck: str | None = None
     bound: Interval | None = None

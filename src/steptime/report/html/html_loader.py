@@ -226,7 +226,7 @@ def _sample(bench: LoaderBench) -> Html | None:
     if not spans:
         return None
     end = max(span.end_s for span in spans) or 1.0
-    rows = []
+    rows: list[list[Html | str]] = []
     for span in spans[:40]:
         kind = span.part if span.part in LOADER_COLORS else TRANSFORM
         left, width = 100 * span.start_s / end, 100 * (span.end_s - span.start_s) / end

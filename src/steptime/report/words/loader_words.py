@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 
-from steptime.core.units import format_count, format_seconds, format_speedup
+from steptime.core.units import format_bytes, format_count, format_seconds, format_speedup
 from steptime.measure.values.loader_bench import (
     COLLATE,
     CONSUMER,
@@ -67,6 +67,8 @@ def describe_bottleneck(bench: LoaderBench) -> str:
     """Return what holds the step back, in one sentence."""
     if bench.loader is None:
         return describe_no_loader(bench)
+    if bench.bound is None and bench.is_source and bench.bottleneck is not None:
+        return f"Most of a batch is {PARTS[bench.bottleneck]}."
     if bench.bound is None:
         return "The loop ended before its steps could be timed: no bottleneck is named."
     bound = f"{format_speedup(bench.bound.estimate)}"
@@ -123,6 +125,9 @@ def describe_loader(loader: BenchedLoader) -> str:
         parts.append("iterable")
     if loader.batch_size is not None:
         parts.append(f"batches of {loader.batch_size}")
+    if loader.num_bytes is not None:
+        parts.append(format_bytes(loader.num_bytes))
+        return ", ".join(parts)
     parts.append("1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers")
     if loader.place is not None:
         parts.append(f"made at {short_place(loader.place)}")
@@ -168,6 +173,8 @@ def next_commands(bench: LoaderBench, *, levers: Collection[str]) -> list[str]:
         bench: what was measured.
         levers: the names of those that there are.
     """
+    if bench.is_source:
+        return []
     relieving = _LEVERS.get(bench.bottleneck or "")
     if relieving is None or bench.bound is None or bench.bound.estimate < HELPS:
         return []
