@@ -15,6 +15,8 @@ from steptime.record.lines import LineReader
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
+import torch._dynamo  # noqa: E402 - once, and not in each copy of this process
+
 from steptime.guest.bench.loop_pass import install_bench  # noqa: E402
 from steptime.guest.bootstrap import enter  # noqa: E402
 
@@ -80,7 +82,7 @@ def test_workers_and_iterables_are_measured_too(tmp_path):
 
 
 def test_a_loop_that_ends_early_leaves_what_was_seen(tmp_path):
-    lines = run_pass(tmp_path, "full", ("--plant", "fetch", "--num-samples", "20"))
+    lines = run_pass(tmp_path, "full", ("--plant", "fetch", "--num-samples", "20", "--num-epochs", "2"))
 
     loop = find_line(lines, kinds.BENCH_LOOP)
     assert 0 < len(loop["steps"]) < 20

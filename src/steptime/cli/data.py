@@ -16,7 +16,7 @@ costs less, and check that samples, order and splits are what they should be.
 USAGE = "steptime data COMMAND --help"
 EXAMPLES = """\
 examples:
-  steptime data bench -- python train.py    what loading costs, what it could gain
+  steptime data bench -- python train.py    what loading costs, and may gain
 """
 
 

@@ -91,14 +91,14 @@ def _with_steps(bench: LoaderBench, full: Line, consumer: Line | None) -> Loader
     if consumer is not None and consumer["steps"]:
         kept_s, tail_ns = [work * NS for work, _ in consumer["steps"]], consumer.get("tail_ns", 0)
         bench = replace(bench, num_kept=consumer["num_kept"])
+        if bench.num_kept > 1:
+            notes.append("shapes_differ")
     else:
         # A part of what the device does may lie in the waits, so this is the least it can be.
         kept_s, tail_ns = [work * NS for work, _ in full["steps"]], 0
         notes.append("consumer_beside_loader")
     step = mean_interval(steps_s, added_s=full.get("tail_ns", 0) * NS / len(steps_s))
     alone = mean_interval(kept_s, added_s=tail_ns * NS / len(kept_s))
-    if full["num_shapes"] > 1:
-        notes.append("shapes_differ")
     return replace(
         bench,
         step_s=step,

@@ -300,8 +300,12 @@ class LoopPass:
         }
 
     def others(self) -> list[dict[str, Any]]:
-        """Return the other loaders that were read."""
-        return [facts for key, facts in self.told.items() if key != id(self.loader)]
+        """Return the other loaders that there are."""
+        found = dict(self.told)
+        for loader in list(self.made)[:MAX_LOADERS]:
+            if hasattr(loader, "dataset"):  # else it failed as it was made
+                found.setdefault(id(loader), self.describe(loader))
+        return [facts for key, facts in found.items() if key != id(self.loader)]
 
     def tell(self, line: dict[str, Any]) -> None:
         """Write a line."""
