@@ -25,11 +25,8 @@ def cli_reference() -> str:
     from steptime.cli.data import PARTS
     from steptime.cli.main import COMMANDS
 
-    sections = [_section()]
-    for command in COMMANDS:
-        sections.append(_section(command))
-        if command == "data":
-            sections += [_section(command, part) for part in PARTS]
+    sections = [_section()] + [_section(command) for command in COMMANDS]
+    sections += [_section("data", part) for part in PARTS]
     return "\n".join([HEAD, *sections])
 
 

@@ -82,7 +82,9 @@ def test_workers_and_iterables_are_measured_too(tmp_path):
 
 
 def test_a_loop_that_ends_early_leaves_what_was_seen(tmp_path):
-    lines = run_pass(tmp_path, "full", ("--plant", "fetch", "--num-samples", "20", "--num-epochs", "2"))
+    lines = run_pass(
+        tmp_path, "full", ("--plant", "fetch", "--num-samples", "20", "--num-epochs", "2")
+    )
 
     loop = find_line(lines, kinds.BENCH_LOOP)
     assert 0 < len(loop["steps"]) < 20

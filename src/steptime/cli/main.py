@@ -29,10 +29,10 @@ COMMANDS = (
     "report",
     "compare",
     "export",
-    "data",
     "study",
     "levers",
     "machine",
+    "data",
 )
 _WITH_COMMAND = ("run", "tune", "data")
 """The user's command follows their first `--`."""

@@ -151,6 +151,11 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         context.padding.stop()
         install_bench(context, plan.bench, targets)
         return
+    if plan.order is not None:
+        from .order.order_hooks import install as watch_orders
+
+        watch_orders(context, plan.order)
+        return
     if plan.is_counting:
         from .count.whole_updates import hook_threads
 
