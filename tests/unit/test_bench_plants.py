@@ -15,10 +15,10 @@ from steptime.record.lines import LineReader
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-import torch._dynamo  # noqa: E402 - once, and not in each copy of this process
-
 from steptime.guest.bench.loop_pass import install_bench  # noqa: E402
 from steptime.guest.bootstrap import enter  # noqa: E402
+
+importlib.import_module("torch._dynamo")  # once, and not in each copy of this process
 
 SPECIMEN = Path(__file__).parent.parent / "specimens" / "planted_loader.py"
 SHORT = ("--num-samples", "112", "--num-epochs", "1")
