@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.decoded_groups import MAX_GROUP_BYTES
+from steptime.data.sources.hdf5_heap import Heaps
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
 
@@ -29,6 +30,8 @@ class HDF5Array(NamedTuple):
     path: str
     column: Column
     chunk_rows: int
+    item_bytes: int = 0
+    """Of a value whose length varies; 0 where all have one length."""
 
 
 class HDF5Reader:
@@ -39,11 +42,14 @@ class HDF5Reader:
     def __init__(self, place: StoredPlace, wanted: tuple[str, ...] | None) -> None:
         self._place = place
         self._path = local_path(place, "HDF5")
+        self._stored = place.stored()
         self._lock = Lock()
         self._file: Any = None
         self._process = 0
         with self._lock:
-            arrays, counts = _arrays(self._opened(), place.where)
+            file = self._opened()
+            arrays, counts = _arrays(file, place.where)
+            self._heaps = Heaps(self._stored, file.userblock_size)
         chosen = [a for a in arrays if wanted is None or a.column.name in wanted]
         missing = set(wanted or ()) - {array.column.name for array in chosen}
         if missing or not chosen:
@@ -78,7 +84,22 @@ class HDF5Reader:
         """Read rows of all arrays; rows of one chunk come in one read."""
         with self._lock:  # HDF5 has one lock for all it does, too
             file = self._opened()
-            return {a.column.name: _rows(file[a.path], a, indices) for a in self._arrays}
+            return {
+                array.column.name: self._values(file[array.path], array, indices)
+                for array in self._arrays
+            }
+
+    def _values(self, data: Any, array: HDF5Array, indices: NDArray[np.int64]) -> Values:
+        if data.shape is None or len(data) <= indices.max():
+            raise DamagedBytesError(f"{array.path} has become shorter")
+        if not array.item_bytes:
+            return _rows(data, array, indices)
+        parts = self._heaps.read(data, indices, array.item_bytes)
+        if array.column.kind == "text":
+            return [str(part, "utf-8") for part in parts]
+        if array.column.kind == "bytes":
+            return [bytes(part) for part in parts]
+        return [np.frombuffer(part, array.column.dtype) for part in parts]
 
     def place_of(self, index: int) -> str:
         """Return file and row."""
@@ -93,6 +114,7 @@ class HDF5Reader:
             if self._file is not None and self._process == os.getpid():
                 self._file.close()
             self._file, self._process = None, 0
+            self._stored.close()
 
 
 def open_hdf5(
@@ -154,16 +176,20 @@ def _array(path: str, data: Any, where: str) -> HDF5Array:
 
     if data.external or data.is_virtual:
         raise DataError(f"{where}: the values of {path} lie in other files, which are not read")
+    is_varying = h5py.check_vlen_dtype(data.dtype) is not None or data.dtype.hasobject
+    if is_varying and data.id.get_create_plist().get_nfilters():
+        raise DataError(f"{where}: {path} has compressed references to values, which are not read")
     name, shape = path.strip("/").replace("/", "."), data.shape[1:]
     chunk_rows = data.chunks[0] if data.chunks else NEAR_ROWS
     text = h5py.check_string_dtype(data.dtype)
     inner = h5py.check_vlen_dtype(data.dtype)
     if text is not None and not shape:
-        return HDF5Array(path, Column(name, "text"), chunk_rows)
+        column = Column(name, "text")
+        return HDF5Array(path, column, chunk_rows, 1 if text.length is None else 0)
     if inner is not None and not shape and np.dtype(inner).kind in "iufb":
         kind = "bytes" if np.dtype(inner) == np.uint8 else "array"
-        column = Column(name, kind, None if kind == "bytes" else np.dtype(inner).name)
-        return HDF5Array(path, column, chunk_rows)
+        column = Column(name, kind, None if kind == "bytes" else np.dtype(inner).str.lstrip("|=<"))
+        return HDF5Array(path, column, chunk_rows, np.dtype(inner).itemsize)
     if data.dtype.kind not in "iufbc":
         hint = "Name the arrays to read: columns=[…]."
         raise DataError(f"{where}: {path} has the type {data.dtype}, not numbers", hint=hint)
@@ -175,31 +201,16 @@ def _array(path: str, data: Any, where: str) -> HDF5Array:
 
 
 def _rows(data: Any, array: HDF5Array, indices: NDArray[np.int64]) -> Values:
-    if data.shape is None or len(data) <= indices.max():
-        raise DamagedBytesError(f"{array.path} has become shorter")
     row_bytes = math.prod(data.shape[1:]) * data.dtype.itemsize
     if row_bytes * len(indices) > MAX_GROUP_BYTES:
         raise DamagedBytesError(f"a batch of {array.path} has {row_bytes * len(indices):,} bytes")
-    is_text = array.column.kind == "text"
-    values: list[Any] | NDArray[Any]
-    if array.column.shape is None:
-        values = [None] * len(indices)
-    else:
-        values = np.empty((len(indices), *array.column.shape), data.dtype)
+    values = np.empty((len(indices), *data.shape[1:]), data.dtype)
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
     cuts = np.flatnonzero(np.diff(ordered // max(array.chunk_rows, 1))) + 1
     for positions, rows in zip(np.split(order, cuts), np.split(ordered, cuts), strict=True):
         block = data[int(rows[0]) : int(rows[-1]) + 1]
-        if not isinstance(values, list):
-            values[positions] = block[rows - rows[0]]
-            continue
-        for position, row in zip(positions.tolist(), (rows - rows[0]).tolist(), strict=True):
-            values[position] = _value(block[row], array.column.kind, is_text=is_text)
+        values[positions] = block[rows - rows[0]]
+    if array.column.kind == "text":
+        return [value.decode("utf-8") for value in values.tolist()]
     return values
-
-
-def _value(value: Any, kind: str, *, is_text: bool) -> Any:
-    if is_text:
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-    return value.tobytes() if kind == "bytes" else value
