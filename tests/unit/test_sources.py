@@ -9,6 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 from steptime.data.sources import open_source  # noqa: E402 - it needs both
 from steptime.errors import DataError, NotFoundError, UsageError  # noqa: E402

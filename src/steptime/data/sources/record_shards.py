@@ -58,7 +58,7 @@ def read_records(
     return records
 
 
-class Walk:
+class RecordWalk:
     """Reads a file from its front to its end: a window at once where records are small."""
 
     def __init__(self, stored: StoredBytes) -> None:

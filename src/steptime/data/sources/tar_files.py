@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.array_header import parse_array
-from steptime.data.sources.record_shards import Walk, stack
+from steptime.data.sources.record_shards import RecordWalk, stack
 from steptime.data.sources.shards import OpenShards, find_shards
 from steptime.data.stored_bytes import (
     DamagedBytesError,
@@ -207,7 +207,7 @@ def members_of(stored: StoredBytes) -> Iterator[TarMember]:
     Raises:
         DamagedBytesError: a header is damaged, or the archive is cut off.
     """
-    walk, at = Walk(stored), 0
+    walk, at = RecordWalk(stored), 0
     long_name: str | None = None
     long_size: int | None = None
     while True:

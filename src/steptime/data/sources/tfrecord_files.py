@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from steptime.data.crc32c import crc32c_many, crc32c_rows, mask
 from steptime.data.source import Column, Values
 from steptime.data.sources.example_wire import Features, parse_example
-from steptime.data.sources.record_shards import RecordIndex, Walk, join_index, read_records, stack
+from steptime.data.sources.record_shards import (
+    RecordIndex,
+    RecordWalk,
+    join_index,
+    read_records,
+    stack,
+)
 from steptime.data.sources.shards import OpenShards, find_shards
 from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace
 from steptime.errors import DataError
@@ -101,7 +107,7 @@ def _walk(place: StoredPlace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the records of one file; the checksums of their lengths are compared."""
     stored = place.stored()
     heads, begins, cut = [], [], False
-    walk, at = Walk(stored), 0
+    walk, at = RecordWalk(stored), 0
     while at < stored.size:
         if at + HEAD_BYTES > stored.size:
             cut = True
