@@ -15,6 +15,7 @@ from typing import Any
 
 from steptime.data.source import SampleSource
 from steptime.data.sources.checked_source import FAILURES, CheckedSource, FormatReader, sentence
+from steptime.data.sources.fingerprints import fingerprint_of
 from steptime.data.sources.recognition import recognize
 from steptime.data.stored_bytes import LocalFiles, StoredFiles, StoredPlace
 from steptime.data.stores.cloud_files import files_of_url, is_url
@@ -93,6 +94,17 @@ class Opening:
         """Open the source, with the index of its reader where that is known."""
         in_flight = getattr(self.place.files, "reads_in_flight", None)
         return CheckedSource(self._reader(index), self, in_flight)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes with the files, and with what is read of them.
+
+        Raises:
+            DataError: they cannot be asked.
+        """
+        try:
+            return f"{fingerprint_of(self.place)} {self.format} {self.options!r}"
+        except OSError as error:
+            raise DataError(f"{self.place.where} cannot be read: {sentence(error)}") from error
 
     def _reader(self, index: object) -> FormatReader:
         module, _, function = FORMATS[self.format].partition(".")
