@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 
 import pytest
 
@@ -12,6 +13,8 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")
 
 from steptime.data.sources import open_source  # noqa: E402 - it needs both
+from steptime.data.sources.folder_files import pack_names  # noqa: E402
+from steptime.data.stored_bytes import StoredPlace  # noqa: E402
 from steptime.errors import DataError, NotFoundError, UsageError  # noqa: E402
 
 JPEG = b"\xff\xd8\xff\xe0 a picture"
@@ -119,6 +122,21 @@ class TestFolders:
         (tmp_path / "a").write_bytes(b"a")
 
         assert pickle.loads(kept).read([0])["data"] == [b"b"]
+
+    def test_names_of_many_files_take_no_object_each(self):
+        class Many:
+            def walk(self, where):
+                for i in range(100_000):
+                    yield b"class %d/%08d.jpg" % (i % 10, 99_999_999 - i), None
+
+        tracemalloc.start()
+        names = pack_names(StoredPlace("many", Many()), None)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert names.name(0) == b"class 0/99900009.jpg"
+        assert names.offsets.nbytes + names.data.nbytes < 30 * 100_000
+        assert peak < 90 * 100_000  # Python's objects of them all would take 12 MB
 
 
 class TestShards:
