@@ -24,6 +24,7 @@ TITLES = {
     "machine": "`machine`",
     "check": "`machine --check`",
     "data_convert": "`data convert`",
+    "data_check": "`data check`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",

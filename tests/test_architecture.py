@@ -688,6 +688,7 @@ OPENS_ITSELF = {
     "app/run_end.py": "a file of the kernel",
     "core/control_groups.py": "files of the kernel",
     "core/fallback_store.py": "a folder, to check whose it is",
+    "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
     "data/convert/prediction.py": "a file of the kernel",
     "data/convert/treatment.py": "bytes of a picture, by Pillow",
