@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
@@ -97,6 +98,15 @@ class TestEverySource:
 
         assert len(set(places)) == NUM_SAMPLES
         assert all(str(written.where) in place for place in places)
+
+    def test_a_fingerprint_changes_with_the_files(self, source, written):
+        before = source.fingerprint
+        assert before == pickle.loads(pickle.dumps(source)).fingerprint
+
+        file = next(p for p in [written.where, *written.where.rglob("*")] if p.is_file())
+        times = file.stat()
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+        assert source.fingerprint != before
 
     def test_bytes_are_counted_or_not_known(self, source):
         assert source.num_bytes is None or source.num_bytes > NUM_SAMPLES
