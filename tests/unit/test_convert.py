@@ -304,6 +304,22 @@ def test_an_example_is_the_published_bytes():
     assert len(frame_examples([record])) == len(record) + 16
 
 
+@pytest.mark.parametrize("form", ["parquet", "tfrecord", "webdataset"])
+def test_what_is_shared_is_read_again_by_open_source(tmp_path, form):
+    folder = write_folder(tmp_path / "files")
+    source = open_source(folder)
+    plan = make_plan(source, str(folder), KEPT, form, take_sample(source, KEPT), shard_bytes=400)
+
+    convert(source, tmp_path / "out", plan, KEPT)
+
+    again = open_source(tmp_path / "out")
+    values = again.read(range(len(again)))
+    data, label = (name for kind in ("bytes", "number") for name, k, *_ in again.columns
+                   if k == kind)  # fmt: skip
+    assert list(values[data]) == list(source.read(range(30))["data"])
+    assert [int(x) for x in values[label]] == [int(x) for x in source.read(range(30))["label"]]
+
+
 # --- from a folder ----------------------------------------------------------------------
 
 
