@@ -106,6 +106,8 @@ class LoaderFacts:
     lengths_from: str | None = None
     """Where the lengths of all rows can be had cheaply: `column`, `mask` or `rows`."""
     padding: PaddingFacts | None = None
+    prepared: str | None = None
+    """The prepared copy that lies beside the folder of the data set; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
