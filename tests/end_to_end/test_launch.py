@@ -10,8 +10,9 @@ import stat
 import subprocess
 import sys
 import termios
+import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,12 @@ def run(
     )
 
 
-def start(folder: Path, *command: str, **more: object) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, *command: str, around: Sequence[str] = (), **more: object
+) -> subprocess.Popen[bytes]:
     """The same, not waited for; it has said `ready` on stdout."""
     job = subprocess.Popen(  # type: ignore[call-overload]
-        [*STEPTIME, "run", "--", *command],
+        [*around, *STEPTIME, "run", "--", *command],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.PIPE,
@@ -264,6 +267,66 @@ def test_a_signal_sent_to_us_reaches_the_command_once(tmp_path: Path, name: str)
     job.send_signal(number)
     code, out, _ = finish(job)
     assert (code, out) == (7, f"[{int(number)}]\n")
+
+
+SAVES = """\
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    time.sleep(0.3)  # it writes a checkpoint
+    print("saved", flush=True)
+"""
+
+
+def in_turn(group: int) -> None:
+    """Interrupt each process of a group, as a scheduler does that knows them all."""
+    stats = [stat.read_text() for stat in Path("/proc").glob("[0-9]*/stat")]
+    of_group = [line for line in stats if line.rpartition(")")[2].split()[2] == str(group)]
+    assert len(of_group) > 1
+    for line in of_group:
+        os.kill(int(line.split()[0]), signal.SIGINT)
+
+
+@pytest.mark.parametrize("send", [lambda group: os.killpg(group, signal.SIGINT), in_turn])
+def test_an_interrupt_of_the_group_lets_the_command_save(
+    tmp_path: Path, send: Callable[[int], None]
+) -> None:
+    job = start(tmp_path, *python(SAVES), start_new_session=True)
+    send(job.pid)
+    code, out, err = finish(job)
+    assert (code, out) == (0, "saved\n"), err
+
+
+def test_signals_to_the_group_and_to_us_are_counted_as_they_are_without_us(tmp_path: Path) -> None:
+    count = COUNTER.replace("not seen", "seen.count(1) < 1").replace("time.sleep(0.3)", "")
+    job = start(tmp_path, *python(count), start_new_session=True)
+    for _ in range(4):
+        os.killpg(job.pid, signal.SIGUSR1)
+        time.sleep(0.2)  # longer than two signals count as one
+        job.send_signal(signal.SIGUSR2)
+        time.sleep(0.2)
+    job.send_signal(signal.SIGHUP)
+    code, out, _ = finish(job)
+    assert (code, out) == (7, f"{[10, 12] * 4 + [1]}\n")
+
+
+def test_a_time_limit_interrupts_the_command_once(tmp_path: Path) -> None:
+    job = start(tmp_path, *python(COUNTER), around=("timeout", "--signal=INT", "2"))
+    _, out, _ = finish(job)
+    assert out == "[2]\n"
+
+
+def test_the_process_beside_us_bears_another_name(tmp_path: Path) -> None:
+    job = start(tmp_path, *python(SAVES), start_new_session=True)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    words = [Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children]
+    job.send_signal(signal.SIGINT)
+    assert finish(job)[1] == "saved\n"
+    assert words[0] == b"signal witness"
+    assert len(words) == 2
+    assert not Path(f"/proc/{children[0]}").exists()
 
 
 def test_ctrl_c_at_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the guest finds out about a loader, and that it leaves no trace in the random states."""
 
+import io
 import random
 
 import pytest
@@ -129,6 +130,7 @@ def test_a_loader_is_described_without_reading():
         "has_own_sampler": False,
         "num_samples": 40,
         "is_shuffled": True,
+        "decodes_jpeg": None,
     }
 
 
@@ -163,3 +165,31 @@ def test_a_sampler_of_the_scripts_own_is_told():
 
     assert describe(Rows(), sampler=Mine())["has_own_sampler"]
     assert not describe(Rows(), sampler=data.SubsetRandomSampler([1, 2]))["has_own_sampler"]
+
+
+class Pictures(Rows):
+    """Decodes a file of one kind by Pillow."""
+
+    def __init__(self, kind):
+        super().__init__()
+        image_module = pytest.importorskip("PIL.Image")
+        self.file = io.BytesIO()
+        image_module.new("RGB", (8, 8)).save(self.file, kind)
+        self.open = image_module.open
+
+    def __getitem__(self, index):
+        self.file.seek(0)
+        return torch.tensor(list(self.open(self.file).convert("L").tobytes()))
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("JPEG", True), ("PNG", False)])
+def test_it_is_seen_whether_samples_are_decoded_from_jpeg_files(kind, expected):
+    assert probe(Pictures(kind))["decodes_jpeg"] is expected
+
+
+def test_a_list_of_jpeg_files_says_so_where_workers_read():
+    rows = Rows()
+    rows.samples = [("a/b.JPG", 0)]
+
+    assert describe(rows, num_workers=2)["decodes_jpeg"] is True
+    assert describe(Rows(), num_workers=2)["decodes_jpeg"] is None

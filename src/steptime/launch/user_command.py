@@ -15,12 +15,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.core.executable import NotStarted as NotStarted
 from steptime.core.executable import need_executable, not_started, why_not_started
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.launch.ptrace_leave import load_permit
 from steptime.launch.shims import write_shims
+
+if TYPE_CHECKING:
+    from steptime.launch.signal_witness import SignalWitness
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 SITE = _PACKAGE / "inject" / "site"
@@ -45,6 +49,8 @@ class StartedCommand:
 
     pid: int
     mask: frozenset[int]
+    witness: SignalWitness | None
+    """Tells what was sent to the command too; None where the system does not name senders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +125,26 @@ def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedComma
     dispositions = _initial_dispositions()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, we would lose the exit code
     mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
+    witness = _start_witness()
     try:
         pid = _spawn(path, argv, environment, _Signals(mask=mask, dispositions=dispositions))
     except OSError as error:
+        if witness is not None:
+            witness.stop()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise not_started(argv, why_not_started(error)) from error
-    return StartedCommand(pid=pid, mask=mask)
+    return StartedCommand(pid=pid, mask=mask, witness=witness)
+
+
+def _start_witness() -> SignalWitness | None:
+    if not hasattr(signal, "sigtimedwait"):
+        return None
+    from steptime.launch.signal_witness import SignalWitness
+
+    try:
+        return SignalWitness(_FORWARDED)
+    except (OSError, AttributeError):  # no process is left for it; what we get is passed on
+        return None
 
 
 def release_streams() -> None:
@@ -216,10 +236,12 @@ def wait(
         info = signal.sigtimedwait(_WATCHED, max(0.0, due - time.monotonic()))
         # A signal from the kernel (Ctrl-C at the terminal) went to the whole foreground group.
         if info is not None and info.si_signo in _FORWARDED and info.si_code <= 0:
-            _forward(child.pid, info.si_signo)
+            _forward_unless_sent(child, info.si_signo, info.si_pid)
         if time.monotonic() >= due:
             due = time.monotonic() + tick()
     on_end(end)
+    if child.witness is not None:
+        child.witness.stop()
     while signal.sigtimedwait(_WATCHED, 0) is not None:
         pass  # they were meant for the command, which is gone
     _interrupt_at_ending()
@@ -271,6 +293,12 @@ def _wait_with_handlers(
         signal.signal(number, handler)
     _interrupt_at_ending()
     return end
+
+
+def _forward_unless_sent(child: StartedCommand, number: int, sender: int) -> None:
+    """Pass a signal on that the command was not sent itself."""
+    if child.witness is None or not child.witness.is_for_all(number, sender):
+        _forward(child.pid, number)
 
 
 def _forward(pid: int, number: int) -> None:

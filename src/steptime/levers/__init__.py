@@ -32,6 +32,7 @@ NAMES: tuple[str, ...] = (
     "dataloader",
     "whole_batch_fetch",
     "dataset_cache",
+    "jpeg_decoder",
     "trim_padding",
     "length_grouping",
     "module_precision",

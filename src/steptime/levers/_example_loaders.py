@@ -21,6 +21,7 @@ FILES = LoaderFacts(
     sample_bytes=200_000,
     is_deterministic=True,
     is_collate_deterministic=True,
+    decodes_jpeg=True,
 )
 
 TEXTS = LoaderFacts(

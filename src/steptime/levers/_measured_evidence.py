@@ -20,6 +20,7 @@ _CLICKS = "benchmarks/busy_scripts/clicks.py, two cores beside a busy neighbor"
 _PICTURES = "benchmarks/busy_scripts/pictures.py, two cores beside a busy neighbor"
 _BUSY = "benchmarks/results/busy_studies.json"
 _ARMS = "benchmarks/results/compare_arms.json"
+_JPEG = "benchmarks/results/data_jpeg_decoder.json"
 _PADDING = "benchmarks/results/padding_levers.json"
 _RANKS = "benchmarks/results/ranks_and_memory_levers.json"
 _GPT256 = "GPT, 6 layers of 256, batches of 8 x 64, CPU time of one thread"
@@ -175,6 +176,10 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "whole_batch_fetch": (_ours(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),),
     "dataset_cache": (
         _ours(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),
+    ),
+    "jpeg_decoder": (
+        _ours("JPEG files of 32 x 32 opened and converted, one thread", _JPEG, 1.70, 1.69, 1.72),
+        _ours("JPEG photos of 500 x 375 opened and converted, one thread", _JPEG, 1.04, 1.03, 1.08),
     ),
     "trim_padding": (
         _ours("Layers on each position, one thread", _PADDING, 3.84, 3.26, 4.12),

@@ -109,6 +109,8 @@ class LoaderFacts:
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None
+    decodes_jpeg: bool | None = None
+    """Pillow decoded JPEG files for some samples, or the data set names such files."""
     is_shuffled: bool | None = None
     """torch's own batches of torch's own random sampler; None where a sampler is the script's."""
     lengths_from: str | None = None
@@ -167,8 +169,9 @@ class Facts:
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
-    `has_accelerator`: torch found one, whether or not the training uses it. `worker_rates` are of a
-    trial in which the loader's workers were changed while it trained.
+    `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
+    script's Python has that package. `worker_rates` are of a trial in which the loader's workers
+    were changed while it trained.
     """
 
     torch_version: str
@@ -218,6 +221,7 @@ class Facts:
     num_numa_nodes: int | None = None
     has_accelerator: bool | None = None
     syncs_per_step: float | None = None
+    has_simplejpeg: bool | None = None
     worker_rates: tuple[WorkerRate, ...] | None = None
 
 

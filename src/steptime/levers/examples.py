@@ -40,6 +40,7 @@ CPU = Facts(
     checkpointed_bytes=1 << 30,
     num_physical_cores=4,
     num_numa_nodes=2,
+    has_simplejpeg=True,
 )
 """A CPU with every capability, and a script that uses none of them and leaves all checks on."""
 
@@ -92,6 +93,7 @@ WORLDS: tuple[Facts, ...] = (
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
     dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
+    dataclasses.replace(CPU, has_simplejpeg=False),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True
     ),

@@ -6,6 +6,7 @@ observed is None. Only what the script itself does counts, so nothing is noted w
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import weakref
@@ -210,6 +211,7 @@ class FactsBook:
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
             lambda: {"has_accelerator": has_accelerator(torch)},
+            lambda: {"has_simplejpeg": importlib.util.find_spec("simplejpeg") is not None},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -50,7 +51,44 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
         facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
     shuffled = tools("_grouping").is_shuffled(torch, loader)
-    return facts | {"num_samples": len(dataset), "is_shuffled": shuffled}
+    names = True if names_jpegs(dataset) else None
+    return facts | {"num_samples": len(dataset), "is_shuffled": shuffled, "decodes_jpeg": names}
+
+
+def names_jpegs(dataset: Any) -> bool:
+    """Return whether a list of the data set begins with a JPEG file's name, alone or in a tuple."""
+    for one in tools().chain_of(dataset):
+        for value in vars(one).values() if hasattr(one, "__dict__") else ():
+            first = value[0] if isinstance(value, list) and value else None
+            name = first[0] if isinstance(first, tuple) and first else first
+            if str(name).lower().endswith((".jpg", ".jpeg")):
+                return True
+    return False
+
+
+@contextmanager
+def watched_jpegs() -> Iterator[list[Any]]:
+    """Count the JPEG images that Pillow decodes meanwhile: it gives a list with one item each."""
+    plugin, seen = sys.modules.get("PIL.JpegImagePlugin"), list[Any]()
+    if plugin is None:
+        yield seen
+        return
+    image_class = plugin.JpegImageFile
+    own, original = vars(image_class).get("load"), image_class.load
+
+    def load(image: Any) -> Any:
+        if image.tile:
+            seen.append(None)
+        return original(image)
+
+    image_class.load = load
+    try:
+        yield seen
+    finally:
+        if own is None:
+            del image_class.load
+        else:
+            image_class.load = own
 
 
 def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter) -> Any:
@@ -80,16 +118,18 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     num_wanted = min(NUM_SAMPLES, num)
     indices = [place * num // num_wanted for place in range(num_wanted)]
     began, before, first, copies = clock(), states(torch), [], []
-    for index in indices:
-        sample = dataset[index]
-        first.append(content_of(sample))
-        copies.append(copy_of(sample))
-        if len(first) >= MIN_SAMPLES and clock() - began > LIMIT_S:
-            break
+    with watched_jpegs() as jpegs:
+        for index in indices:
+            sample = dataset[index]
+            first.append(content_of(sample))
+            copies.append(copy_of(sample))
+            if len(first) >= MIN_SAMPLES and clock() - began > LIMIT_S:
+                break
     again = [content_of(dataset[index]) for index, _ in zip(indices, first)]
     facts = {
         "is_deterministic": again == first and states(torch) == before,
         "sample_bytes": max(size for _, size in copies),
+        "decodes_jpeg": bool(jpegs),
     }
     before, batches = states(torch), []
     for _ in range(2):

@@ -1,14 +1,14 @@
 """Tries numbers of loader workers in one process, while the script trains with what they deliver.
 
 It exists only in a trial that is made for this. The training's loader is replaced by a feed: for
-each setting the feed starts the workers anew, hands out some batches unmeasured until the queue is
+each setting the feed starts new workers, hands out some batches unmeasured until the queue is
 as full as it gets, and then counts batches over a window. What is counted is the whole loop,
 consumer and loader on the same cores. Before, the consumer alone is measured with one kept batch.
 
 Settings are none, one, two, four workers and so on up to the cores; beyond the cores as long as
 that pays, because workers that wait for a disk or a network need no core. The better half gets
-windows of twice the length, and again. It ends as soon as a setting feeds the consumer as fast as
-it can train. Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits
+twice as many windows, in turns, and again. It ends as soon as a setting feeds the consumer as fast
+as it can train. Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits
 (2013).
 """
 
@@ -37,9 +37,9 @@ PAYS = 1.15
 CLOSE = 0.95
 """Of the best rate: of settings above it, the smallest one is taken."""
 
-MIN_BATCHES, MAX_BATCHES = 8, 100
-FIRST_S, MAX_S = 1.0, 3.0
-"""The first window ends after 100 batches or this time, and the longest likewise."""
+MIN_BATCHES = 8
+WINDOW_S = 1.0
+"""A window ends after this time, but not before the first eight batches."""
 
 CONSUMER_S = 0.5
 WARM_S = 1.0
@@ -72,8 +72,9 @@ class BatchCount:
         return self.batches / self.seconds if self.seconds > 0 else 0.0
 
 
-Search = Generator[tuple[QueueSetting, float], BatchCount, None]
-"""Yields what to measure, and for how long at most [s]; is sent what was counted."""
+Search = Generator[tuple[QueueSetting | None, float], BatchCount, None]
+"""Yields what to measure, None for the consumer alone, and for how long at most [s]; is sent what
+was counted."""
 
 
 def ladder(cores: int) -> list[QueueSetting]:
@@ -87,41 +88,60 @@ def setting_of(num_workers: int, prefetch: int = PREFETCH) -> QueueSetting:
     return QueueSetting(num_workers, prefetch if num_workers else None)
 
 
-def search(cores: int, consumer: float, found: dict[QueueSetting, BatchCount]) -> Search:
-    """Measure settings until one is fast enough or the best is known; `found` takes them in.
+def search(cores: int, found: dict[QueueSetting, BatchCount], consumer: BatchCount) -> Search:
+    """Measure settings until one is fast enough or the best is known.
 
     Args:
         cores: that the process may use.
-        consumer: rate of the consumer alone; 0 where it is not known.
-        found: what was counted, by setting.
+        found: takes in what was counted, by setting.
+        consumer: takes in what was counted of the consumer alone, in its fastest window.
     """
-
-    def take(setting: QueueSetting, seconds: float) -> Search:
-        count = yield setting, seconds
-        known = found.setdefault(setting, BatchCount())
-        known.batches += count.batches
-        known.seconds += count.seconds
-
-    def is_enough() -> bool:
-        return consumer > 0 and any(one.rate >= FAST * consumer for one in found.values())
-
+    yield from time_consumer(consumer)
     for setting in ladder(cores):
-        yield from take(setting, FIRST_S)
-        if is_enough():
+        yield from take(found, setting)
+        if (yield from is_enough(found, consumer)):
             return
     while (more := next_beyond(found)) is not None:
-        yield from take(more, FIRST_S)
-        if is_enough():
+        yield from take(found, more)
+        if (yield from is_enough(found, consumer)):
             return
-    alive, seconds = list(found), FIRST_S
-    while len(alive) > 2 or seconds == FIRST_S:
+    alive, num_visits = list(found), 1
+    while len(alive) > 2 or num_visits == 1:
         ordered = sorted(alive, key=lambda one: -found[one].rate)
-        alive, seconds = ordered[: max(2, (len(ordered) + 1) // 2)], min(MAX_S, 2 * seconds)
-        for setting in alive:
-            yield from take(setting, seconds)
+        alive, num_visits = ordered[: max(2, (len(ordered) + 1) // 2)], 2 * num_visits
+        for _ in range(num_visits):  # in turns, because other programs come and go
+            for setting in alive:
+                yield from take(found, setting)
     best = ranked(found)[0]
     if best.num_workers:
-        yield from take(setting_of(best.num_workers, DEEP_PREFETCH), seconds)
+        for _ in range(2):
+            yield from take(found, setting_of(best.num_workers, DEEP_PREFETCH))
+            yield from take(found, best)
+
+
+def take(found: dict[QueueSetting, BatchCount], setting: QueueSetting) -> Search:
+    """Measure a setting once more."""
+    count = yield setting, WINDOW_S
+    known = found.setdefault(setting, BatchCount())
+    known.batches += count.batches
+    known.seconds += count.seconds
+
+
+def time_consumer(consumer: BatchCount) -> Search:
+    """Measure the consumer alone; other programs can only make it slower, so the best counts."""
+    count = yield None, CONSUMER_S
+    if count.rate > consumer.rate:
+        consumer.batches, consumer.seconds = count.batches, count.seconds
+
+
+def is_enough(
+    found: dict[QueueSetting, BatchCount], consumer: BatchCount
+) -> Generator[tuple[QueueSetting | None, float], BatchCount, bool]:
+    """Return whether a setting feeds the consumer, which is measured again where it seems so."""
+    best = max(one.rate for one in found.values())
+    if best >= FAST * consumer.rate:
+        yield from time_consumer(consumer)
+    return best >= FAST * consumer.rate
 
 
 def ranked(found: dict[QueueSetting, BatchCount]) -> list[QueueSetting]:
@@ -224,14 +244,17 @@ class Feed:
         source = self.start(setting_of(0))
         kept = next(source)
         yield kept  # the first step is slow, whatever feeds it
-        self.consumer = yield from self.count(lambda: kept, CONSUMER_S)
-        windows, count = search(num_cores(), self.consumer.rate, self.found), None
+        windows, count = search(num_cores(), self.found, self.consumer), None
         setting = setting_of(0)
         while not self.is_over:
             try:
                 wanted, seconds = next(windows) if count is None else windows.send(count)
             except StopIteration:
                 break
+            if wanted is None:
+                yield kept
+                count = yield from self.count(lambda: kept, seconds)
+                continue
             if wanted != setting:
                 del source
                 setting, source = wanted, self.start(wanted)
@@ -269,7 +292,7 @@ class Feed:
     def count(self, take: Callable[[], Any], most_s: float) -> Generator[Any, None, BatchCount]:
         """Hand out batches for a window; return how many there were in what time."""
         began_s, num, passed_s = self.clock(), 0, 0.0
-        while num < MAX_BATCHES and (passed_s < most_s or num < MIN_BATCHES):
+        while passed_s < most_s or num < MIN_BATCHES:
             if num and self.is_over:
                 break
             yield take()

@@ -1,0 +1,110 @@
+"""A process beside us that tells whether a signal was sent to the whole group, or to us alone.
+
+The command is in our process group. What is sent to the group reaches it from the sender; what is
+sent to us alone is passed on. The kernel does not say which of the two it was, so a third process
+stands in the group and does nothing but hear: a signal of the same number from the same sender
+that it got as well went to everybody. A scheduler that kills one process after the other, and
+`timeout`, look the same.
+
+In: the numbers of the signals. Out: pairs of number and sender. It has no descriptors but a pipe,
+another name and command line than ours (`pkill steptime` means us alone), and ends with us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import struct
+import time
+from pathlib import Path
+
+PATIENCE_S = 0.02
+"""How long after the first of several processes the last one of them may be sent its signal."""
+_ANSWER_S = 5.0  # it only has to be scheduled; without an answer, a signal is passed on
+_KEPT_S = 0.1  # signals of one sender that are nearer than this count as one, as the kernel does
+_PING = signal.SIGRTMIN
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
+_NAME = b"signal witness"
+_HEARD = struct.Struct("=ii")  # a number, and the process that sent it
+
+
+class SignalWitness:
+    """Hears the signals of our process group; nothing of it is left after `stop`."""
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.heard: dict[tuple[int, int], float] = {}
+        libc = ctypes.CDLL(None, use_errno=True)
+        us = os.getpid()
+        self.pipe, writer = os.pipe()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {_PING})
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _hear(writer, us, libc, numbers)
+            finally:
+                os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writer)
+
+    def is_for_all(self, number: int, sender: int) -> bool:
+        """Return whether a signal that we just got from this sender went to the witness too."""
+        if not self._is_heard(number, sender):
+            time.sleep(PATIENCE_S)
+            self._listen()
+        return self._is_heard(number, sender)
+
+    def stop(self) -> None:
+        """End the witness and wait for it."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.pipe)
+
+    def _is_heard(self, number: int, sender: int) -> bool:
+        return time.monotonic() - self.heard.get((number, sender), 0.0) < _KEPT_S
+
+    def _listen(self) -> None:
+        """Take what the witness was sent until now: it answers after all that came before."""
+        try:
+            os.kill(self.pid, _PING)
+        except OSError:
+            return
+        until = time.monotonic() + _ANSWER_S
+        while select.select([self.pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+            words = os.read(self.pipe, 512 * _HEARD.size)
+            now = time.monotonic()
+            pairs: list[tuple[int, int]] = list(_HEARD.iter_unpack(words))
+            self.heard |= dict.fromkeys(pairs, now)
+            if not words or pairs[-1][0] == _PING:
+                return
+
+
+def _hear(writer: int, us: int, libc: ctypes.CDLL, numbers: frozenset[int]) -> None:
+    """Write down each signal, until nobody is there to read it."""
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != us:
+        return
+    libc.prctl(_PR_SET_NAME, ctypes.c_char_p(_NAME), 0, 0, 0)
+    _rename_command_line()
+    os.dup2(writer, 0)
+    os.closerange(1, os.sysconf("SC_OPEN_MAX"))
+    os.chdir("/")
+    heard = numbers | {_PING}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    while True:
+        info = signal.sigwaitinfo(heard)
+        if info.si_code <= 0 or info.si_signo == _PING:
+            os.write(0, _HEARD.pack(info.si_signo, info.si_pid))
+
+
+def _rename_command_line() -> None:
+    """Write another name over our own arguments, where `ps` and `pkill` read them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        begin, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: proc(5), 48 and 49
+        if 0 < begin < end:
+            ctypes.memset(begin, 0, end - begin)
+            ctypes.memmove(begin, _NAME, min(len(_NAME), end - begin - 1))

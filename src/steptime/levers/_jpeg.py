@@ -1,0 +1,104 @@
+"""Decodes a JPEG file that Pillow has opened by simplejpeg, to the same image.
+
+This is no lever, as it has no `LEVER`. Both decode with libjpeg-turbo, and simplejpeg's newer or
+better built copy of it needs less time; the pixels are compared while the training runs, because
+nothing promises that two builds agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._datasets import EVERY, NUM_FIRST
+
+START_OF_IMAGE = b"\xff\xd8"
+END_OF_IMAGE = b"\xff\xd9"
+BASELINE = (0xC0, 0xC1)
+"""Frames that are coded in one pass with Huffman's code; 0xC2 is progressive."""
+
+OTHER_FRAMES = frozenset(range(0xC2, 0xD0)) - {0xC4, 0xC8, 0xCC}
+START_OF_SCAN = 0xDA
+LAYOUTS = {"RGB": ("RGBX", 4), "L": ("GRAY", 1)}
+"""Pillow's modes as simplejpeg names them, and the bytes of a pixel in Pillow's memory."""
+
+
+def is_plain(data: bytes) -> bool:
+    """Return whether it is a baseline JPEG that ends where its file does."""
+    if data[:2] != START_OF_IMAGE or data[-2:] != END_OF_IMAGE:
+        return False
+    place, is_baseline = 2, False
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker in OTHER_FRAMES:
+            return False
+        is_baseline = is_baseline or marker in BASELINE
+        if marker == START_OF_SCAN:
+            return is_baseline
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return False
+
+
+def can_decode(image: Any) -> bool:
+    """Return whether an opened image waits to be decoded whole, as it is in its file."""
+    if len(image.tile) != 1 or image.mode not in LAYOUTS or image.decoderconfig != ():
+        return False  # `draft` asked for a smaller one
+    (kind, extents, offset, arguments), whole = image.tile[0], (0, 0, *image.size)
+    return kind == "jpeg" and (extents, offset, arguments) == (whole, 0, (image.mode, ""))
+
+
+def decode(simplejpeg: Any, core: Any, image: Any) -> Any:
+    """Return the pixels of an opened image as Pillow keeps them; None where Pillow must decode.
+
+    The file is at its end afterwards, where Pillow leaves it, or else where it was.
+    """
+    if not can_decode(image) or image.fp is None:
+        return None
+    place = image.fp.tell()
+    image.fp.seek(0)
+    data = image.fp.read()
+    pixels = None
+    if is_plain(data):
+        layout, num_bytes = LAYOUTS[image.mode]
+        try:
+            pixels = simplejpeg.decode_jpeg(data, layout)
+        except ValueError:
+            pixels = None  # damaged: Pillow raises, or makes of it what it can
+        if pixels is not None and pixels.nbytes == num_bytes * image.width * image.height:
+            return core.map_buffer(pixels, image.size, "raw", 0, (image.mode, 0, 1))
+    image.fp.seek(place)
+    return None
+
+
+class Decoder:
+    """Loads JPEG images for Pillow; gives up in this process as soon as two pixels differ.
+
+    Args:
+        pil: the modules `Image` and `JpegImagePlugin` of Pillow.
+        simplejpeg: the module.
+        load: Pillow's own `load`.
+    """
+
+    def __init__(self, pil: tuple[Any, Any], simplejpeg: Any, load: Any) -> None:
+        (self.image_module, plugin), self.simplejpeg, self.own_load = pil, simplejpeg, load
+        self.image_class = plugin.JpegImageFile
+        self.num_decoded = 0
+        self.is_off = False
+
+    def load(self, image: Any) -> Any:
+        """Load an image; what Pillow's own `load` returns and leaves behind."""
+        if self.is_off or not image.tile or type(image) is not self.image_class:
+            return self.own_load(image)  # it is loaded, or a file of several images
+        pixels = decode(self.simplejpeg, self.image_module.core, image)
+        if pixels is None:
+            return self.own_load(image)
+        self.num_decoded += 1
+        if self.num_decoded <= NUM_FIRST or self.num_decoded % EVERY == 0:
+            result = self.own_load(image)
+            self.is_off = image.tobytes() != image._new(pixels).tobytes()
+            return result
+        image.map, image.im, image.tile, image.readonly = None, pixels, [], 0
+        image.load_end()
+        if image._exclusive_fp and image._close_exclusive_fp_after_loading:
+            image.fp.close()
+        image.fp = None
+        return self.image_module.Image.load(image)

@@ -1,0 +1,87 @@
+"""Decodes JPEG files by simplejpeg where the script opens them with Pillow.
+
+Pillow still opens the file and says its mode, size and metadata; where it would decode, simplejpeg
+does, and Pillow holds the pixels as before. The first 16 images of each process are decoded both
+ways, then one in 64; as soon as one differs, Pillow decodes on. So it does where a file is
+progressive, damaged, has four colors or several images, or where a smaller one was asked for.
+
+Source: simplejpeg (https://pypi.org/project/simplejpeg/), a binding of libjpeg-turbo.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ._jpeg import Decoder
+from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
+
+
+def applies(facts: Facts) -> str | None:
+    """It applies where samples are made from JPEG files by Pillow and simplejpeg is there."""
+    loaders = facts.loaders
+    if loaders is not None and not loaders:
+        return "No DataLoader fed the training."
+    if loaders and all(loader.decodes_jpeg is False for loader in loaders):
+        return "No sample was made from a JPEG file by Pillow."
+    if facts.has_simplejpeg is False:
+        return (
+            "The script's Python has no simplejpeg: install it with `pip install simplejpeg`, then "
+            "it can be tried."
+        )
+    return None
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Let Pillow's class of JPEG images load by simplejpeg, in this process and forked ones.
+
+    Raises:
+        ModuleNotFoundError: there is no simplejpeg.
+    """
+    simplejpeg = import_module("simplejpeg")
+    if find_spec("PIL") is None:
+        return lambda: None
+    image_module: Any = import_module("PIL.Image")
+    image_module.preinit()  # the order in which Pillow itself registers its readers
+    plugin: Any = import_module("PIL.JpegImagePlugin")
+    image_class = plugin.JpegImageFile
+    decoder = Decoder((image_module, plugin), simplejpeg, image_class.load)
+    before = vars(image_class).get("load")
+
+    def load(self: Any) -> Any:
+        return decoder.load(self)
+
+    def undo() -> None:
+        if before is None:
+            del image_class.load
+        else:
+            image_class.load = before
+
+    image_class.load = load
+    return undo
+
+
+LEVER = Lever(
+    name="jpeg_decoder",
+    title="Decode JPEG files by simplejpeg in place of Pillow's decoder.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait", "fetch"),
+    preserves=Preserves.EXACT,
+    when=(
+        "Samples are made from JPEG files that Pillow opens, and simplejpeg is installed. It is "
+        "used where both give the same bits: baseline files of one or three colors."
+    ),
+    applies=applies,
+    space=lambda facts: ({},),
+    moment=Moment.STARTUP,
+    judged_by_cpu_time=True,
+    judged_beside_others=True,
+    apply=apply,
+    edit=lambda settings: (
+        'pixels = simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB")\n'
+        'image = Image.fromarray(pixels)  # in place of Image.open(path).convert("RGB")'
+    ),
+    costs="One more package. A process decodes its first 16 images twice, then one in 64.",
+    source="https://pypi.org/project/simplejpeg/",
+)
