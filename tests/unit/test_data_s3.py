@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import traceback
 from collections import Counter
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from faulty_store import KEYS, faulty_store
-from steptime.data import Loader
+from steptime.data import Loader, open_source
 from steptime.data.source import Column
 from steptime.data.stores.cloud_files import CloudFiles
 from steptime.data.stores.retries import Retries
@@ -107,6 +108,18 @@ def test_names_and_sizes_are_those_of_the_store(store, faults):
     found = dict(make_files(store).walk("s3://samples/part"))
 
     assert found == {f"{number}.bin".encode(): 500 + number for number in range(NUM)}
+
+
+def test_a_folder_of_objects_is_opened_by_its_url_and_read_by_many_at_once(store, faults):
+    faults.latency_s = 0.01
+    source = pickle.loads(pickle.dumps(open_source("s3://samples/part", files=make_files(store))))
+
+    batches = list(Loader(source, 16, shuffle=False))
+
+    names = sorted(f"{number}.bin" for number in range(NUM))
+    read = [data for batch in batches for data in batch["data"]]
+    assert read == [content(int(name.partition(".")[0])) for name in names]
+    assert faults.most_at_once > 8
 
 
 def _read_in_fork(files, queue):

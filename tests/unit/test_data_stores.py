@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steptime.data import open_source
 from steptime.data.stores.cloud_files import CloudFiles
 from steptime.data.stores.hidden_secrets import hide_secrets
 from steptime.data.stores.retries import Retries, is_passing
-from steptime.errors import DataError, MissingExtraError
+from steptime.errors import DataError, MissingExtraError, UsageError
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -171,6 +172,21 @@ def test_no_error_shows_a_secret(memory, monkeypatch):
         files.open_bytes(f"memory://user:{SECRET}@samples/x")
     told = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
     assert SECRET not in told.replace(f'user:{SECRET}@samples/x")', "")  # the line of this test
+
+
+def test_a_signature_in_a_url_is_used_and_never_shown(memory):
+    memory.pipe("/samples/one.npy?sig=" + SECRET, b"no such format")
+
+    with pytest.raises(DataError) as raised:
+        open_source("memory://samples/one.npy?sig=" + SECRET)
+    assert "samples/one.npy" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_url_with_a_password_in_it_is_refused():
+    with pytest.raises(UsageError) as raised:
+        open_source(f"https://me:{SECRET}@host/a.npy")
+    assert SECRET not in str(raised.value)
 
 
 @given(st.text(alphabet="abcdefghijklmnop/+=0123456789", min_size=8, max_size=40))

@@ -11,10 +11,14 @@ if typing.TYPE_CHECKING:
     from steptime.data.feed.map_dataset import MapDataset
     from steptime.data.source import Column, SampleSource
     from steptime.data.sources.opening import open_source
+    from steptime.data.stores.cloud_files import CloudFiles
+    from steptime.data.tiers.cached_source import CachedSource
     from steptime.errors import DataError, MissingExtraError
 
 __all__ = [
     "ArraySource",
+    "CachedSource",
+    "CloudFiles",
     "Column",
     "DataError",
     "Loader",
@@ -27,6 +31,8 @@ __all__ = [
 # Each is imported when somebody asks for it, with the packages that it needs.
 _PLACES = {
     "ArraySource": "data.feed.array_source",
+    "CachedSource": "data.tiers.cached_source",
+    "CloudFiles": "data.stores.cloud_files",
     "Column": "data.source",
     "DataError": "errors",
     "Loader": "data.feed.feed_loader",

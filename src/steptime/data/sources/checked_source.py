@@ -65,8 +65,14 @@ class FormatReader(Protocol):
 class CheckedSource:
     """See the module; the open file of a format behind the contract `SampleSource`."""
 
-    def __init__(self, reader: FormatReader, again: Callable[[Any], CheckedSource]) -> None:
+    def __init__(
+        self,
+        reader: FormatReader,
+        again: Callable[[Any], CheckedSource],
+        reads_in_flight: int | None = None,
+    ) -> None:
         self._reader = reader
+        self._in_flight = reads_in_flight
         self._again = again
         self._columns: tuple[Column, ...] | None = None
 
@@ -89,7 +95,12 @@ class CheckedSource:
 
     @property
     def reads_in_flight(self) -> int:
-        """How many reads at once pay: 0 of what is mapped, 1 of what a processor must decode."""
+        """How many reads at once pay: 0 of what is mapped, 1 of what a processor must decode.
+
+        A store answers late, so many reads of it go on at once.
+        """
+        if self._in_flight is not None:
+            return self._in_flight
         return int(getattr(self._reader, "reads_in_flight", 1))
 
     def __len__(self) -> int:

@@ -17,6 +17,7 @@ from steptime.data.source import SampleSource
 from steptime.data.sources.checked_source import FAILURES, CheckedSource, FormatReader, sentence
 from steptime.data.sources.recognition import recognize
 from steptime.data.stored_bytes import LocalFiles, StoredFiles, StoredPlace
+from steptime.data.stores.cloud_files import files_of_url, is_url
 from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 
 FORMATS: Mapping[str, str] = {
@@ -39,9 +40,10 @@ def open_source(
     """Open data, whatever its format; it is read only.
 
     Args:
-        where: a file or folder.
+        where: a file or folder, or the URL of one in a store (`s3://…`).
         format: the format's name (one of `FORMATS`); None tells it by the contents.
-        files: what opens files, for a store; None for the files of this machine.
+        files: what opens files, for a store with keys or options of its own
+            (`steptime.data.CloudFiles`); None for files of this machine, and for URLs.
         options: of the format, e.g. `split="train"`, `columns=("image", "label")`.
 
     Raises:
@@ -50,7 +52,7 @@ def open_source(
         UsageError: there is no such format, or it has no such option.
         MissingExtraError: a package that the format needs is not installed.
     """
-    place = StoredPlace(os.fsdecode(where), LocalFiles() if files is None else files)
+    place = _place(os.fsdecode(where), files)
     is_folder = place.files.is_folder(place.where)
     if is_folder is None:
         raise NotFoundError(f"there is no file or folder {place.where}")
@@ -64,6 +66,12 @@ def open_source(
     return Opening(place, format, tuple(options.items()))(None)
 
 
+def _place(where: str, files: StoredFiles | None) -> StoredPlace:
+    if files is None and is_url(where):
+        where, files = files_of_url(where)
+    return StoredPlace(where, LocalFiles() if files is None else files)
+
+
 @dataclass(frozen=True)
 class Opening:
     """How a source was opened, so that another process can do it again."""
@@ -74,7 +82,8 @@ class Opening:
 
     def __call__(self, index: object) -> CheckedSource:
         """Open the source, with the index of its reader where that is known."""
-        return CheckedSource(self._reader(index), self)
+        in_flight = getattr(self.place.files, "reads_in_flight", None)
+        return CheckedSource(self._reader(index), self, in_flight)
 
     def _reader(self, index: object) -> FormatReader:
         module, _, function = FORMATS[self.format].partition(".")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from steptime.data.stores.hidden_secrets import hide_secrets
+from steptime.data.stores.hidden_secrets import has_user, hide_secrets
 from steptime.data.stores.retries import Retries, ShortAnswerError, store_errors
-from steptime.errors import DataError, MissingExtraError
+from steptime.errors import DataError, MissingExtraError, UsageError
 
 T = TypeVar("T")
 
@@ -42,13 +42,32 @@ def is_url(where: str) -> bool:
     return "://" in where
 
 
+def files_of_url(where: str) -> tuple[str, CloudFiles]:
+    """Return a URL as it may be shown, and what opens it; keys come from the environment.
+
+    Raises:
+        UsageError: it has a user or a password in it, which would be shown with each error.
+    """
+    place, mark, query = where.partition("?")
+    if has_user(place):
+        raise UsageError(
+            "a URL with a user or a password in it is not opened",
+            hint="Give them to CloudFiles as options of the store's package.",
+        )
+    return place, CloudFiles(query=mark + query)
+
+
 @dataclass
 class CloudFiles:
     """The objects of stores; it can be pickled, and used after a fork and by many threads."""
 
+    reads_in_flight: ClassVar[int] = READS_IN_FLIGHT
+
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """For the store's package: keys, `endpoint_url`, …"""
     retries: Retries = field(default_factory=Retries)
+    query: str = field(default="", repr=False)
+    """What is put behind each URL (`?…`): a signature, which no message shows."""
     _made: dict[tuple[int, str], Any] = field(default_factory=dict, init=False, repr=False)
 
     def is_folder(self, where: str) -> bool | None:
@@ -139,7 +158,7 @@ class CloudFiles:
         raise DataError(f"{self.name_of(where)} cannot be read: {what}") from None
 
     def _path(self, where: str) -> str:
-        return str(self._files(where)._strip_protocol(where))
+        return str(self._files(where)._strip_protocol(where + self.query))
 
     def _files(self, where: str) -> Any:
         """Return the store's file system, made once in each process."""
@@ -176,7 +195,7 @@ class CloudFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out connections."""
-        return {"options": self.options, "retries": self.retries, "_made": {}}
+        return {**self.__dict__, "_made": {}}
 
 
 @dataclass

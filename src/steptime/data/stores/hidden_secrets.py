@@ -17,7 +17,8 @@ _SECRET_NAME = re.compile(
 _SECRET_VARIABLE = re.compile(
     r"^(AWS|AZURE|GOOGLE|GCS|FSSPEC|HF)_.*(KEY|SECRET|TOKEN|PASS|CREDENTIAL|SAS|CONNECTION)"
 )
-_USER = re.compile(r"(\w://)[^/\s@]+@")
+# A password may have slashes that nobody wrote as %2F.
+_USER = re.compile(r"(\w://)(?:[^/\s@]+|[^/\s@:]*:[^\s@]+)@")
 _QUERY = re.compile(r"\?[^\s'\"<>]*[=&][^\s'\"<>]*")
 _HEADER = re.compile(r"(?i)((?:authorization|x-amz-security-token)['\"]?\s*[:=]\s*)[^\n]+")
 
@@ -29,6 +30,11 @@ def secrets_in(options: Mapping[str, object]) -> Iterator[str]:
             yield from secrets_in(value)
         elif isinstance(value, str) and len(value) >= MIN_SECRET and _SECRET_NAME.search(name):
             yield value
+
+
+def has_user(url: str) -> bool:
+    """Whether a URL has a user, or a password, in it."""
+    return _USER.search(url) is not None
 
 
 def hide_secrets(text: str, options: Mapping[str, object] | None = None) -> str:
