@@ -1,7 +1,7 @@
 """Which levers of the input fit what a run showed of its data set.
 
-In: a lever's name and a Measurement. Out: whether the lever may act here. What a run did not show
-rules nothing out: the lever's own facts decide in the trial.
+In: a lever's name and a Measurement. Out: whether the lever may act here; the lever's own facts
+decide in the trial. Of a run that shows nothing of its data set, levers of images are not named.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
 
+_OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform")
+"""Levers that are named only where a run showed what they act on."""
+
 _DRAWING = ("Random", "AutoAugment", "TrivialAugment", "AugMix", "ColorJitter", "MixUp", "CutMix")
 """How the names of transforms begin that give another sample each time."""
 
@@ -19,7 +22,9 @@ def fits_input(lever: str, measurement: Measurement) -> bool:
     """Return whether a lever of the input may act on a loader of this run."""
     fits = _FITS.get(lever)
     uses = [use for rank in measurement.ranks for use in rank.loaders if use.module is not None]
-    return fits is None or not uses or fits(uses, measurement)
+    if fits is None:
+        return True
+    return fits(uses, measurement) if uses else lever not in _OF_IMAGES
 
 
 def _opens_images(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
