@@ -184,7 +184,8 @@ class WorkerSearch:
 
         def __iter__(loader: Any) -> Any:
             if self.feed is not None:
-                return self.feed if self.feed.loader is loader else iterate(loader)
+                is_fed = self.feed.loader is loader and not self.feed.is_told
+                return self.feed if is_fed else iterate(loader)
             if not self.torch.is_grad_enabled() or not can_change(self.torch, loader, 1):
                 return iterate(loader)
             self.feed = Feed(loader, iterate, self.limit_s, self.clock, self.tell)
@@ -213,7 +214,7 @@ class WorkerSearch:
 
 
 class Feed:
-    """The iterator that a script gets in place of its loader's; it never ends."""
+    """The iterator that a script gets in place of its loader's; its epoch lasts as long as the search."""
 
     def __init__(
         self,
@@ -227,6 +228,7 @@ class Feed:
         self.limit_s, self.tell = limit_s, tell
         self.found: dict[QueueSetting, BatchCount] = {}
         self.consumer = BatchCount()
+        self.is_told = False
         self.began_s = clock()
         self.batches = self.run()
 
@@ -261,7 +263,7 @@ class Feed:
             yield from self.warm(source, setting)
             count = yield from self.count(source.__next__, seconds)
         self.tell(self.found, self.consumer, self.clock() - self.began_s)
-        yield from source
+        self.is_told = True
 
     @property
     def is_over(self) -> bool:
