@@ -25,7 +25,7 @@ VALUES = {
     "verify.values": BASE,
     "compare.values": {*BASE, "measure.values", "diagnose.values"},
     "plan.values": BASE,
-    "data.values": BASE,
+    "data.values": {*BASE, "verify.values"},
     "tune.values": {*BASE, "measure.values", "verify.values"},
     "patch.values": {*BASE, "verify.values"},
 }
@@ -69,7 +69,7 @@ ARROWS = {
     "verify": {*BASE, *VALUES},
     "plan": {*BASE, *VALUES},
     # A library of its own, for whoever trains.
-    "data": {*BASE, "data.values"},
+    "data": {*BASE, "data.values", "verify.values"},
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
     "report": {*BASE, *VALUES, *ROWS},
@@ -688,6 +688,7 @@ OPENS_ITSELF = {
     "app/run_end.py": "a file of the kernel",
     "core/control_groups.py": "files of the kernel",
     "core/fallback_store.py": "a folder, to check whose it is",
+    "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
     "isolate/broker.py": "a file of the kernel",
     "isolate/broker_files.py": "what its own child opens in the child's own folder",

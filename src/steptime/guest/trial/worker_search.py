@@ -214,7 +214,7 @@ class WorkerSearch:
 
 
 class Feed:
-    """The iterator that a script gets in place of its loader's; its epoch lasts as long as the search."""
+    """What a script gets in place of its loader's iterator; its epoch lasts as long as the search."""
 
     def __init__(
         self,
