@@ -214,7 +214,7 @@ class WorkerSearch:
 
 
 class Feed:
-    """What a script gets in place of its loader's iterator; its epoch lasts as long as the search."""
+    """What a script gets in place of its loader's iterator, until the search is over."""
 
     def __init__(
         self,
