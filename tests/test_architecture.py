@@ -687,6 +687,7 @@ OPENS_ITSELF = {
     "core/control_groups.py": "files of the kernel",
     "core/fallback_store.py": "a folder, to check whose it is",
     "core/store.py": "what it has just written, to force it to the disk",
+    "data/feed/image_decoder.py": "bytes in memory",
     "isolate/broker.py": "a file of the kernel",
     "isolate/broker_files.py": "what its own child opens in the child's own folder",
     "isolate/broker_sockets.py": "files of the kernel",
