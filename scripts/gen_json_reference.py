@@ -23,6 +23,8 @@ TITLES = {
     "compare": "`compare`",
     "machine": "`machine`",
     "check": "`machine --check`",
+    "data_check": "`data check`",
+    "data_convert": "`data convert`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from steptime.data.sources.prepared_folder import is_prepared
 from steptime.data.sources.shards import is_data_name
 from steptime.data.stored_bytes import StoredPlace
 from steptime.errors import DataError
@@ -59,6 +60,8 @@ def _of_file(place: StoredPlace) -> str | None:
 
 
 def _of_folder(place: StoredPlace) -> str | None:
+    if is_prepared(place):
+        return "prepared"
     names = list(islice(_data_names(place), MAX_NAMES))
     if not names:
         return None

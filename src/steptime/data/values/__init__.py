@@ -1,0 +1,1 @@
+"""What `steptime data` answers with: frozen values for whoever shows or stores them."""
