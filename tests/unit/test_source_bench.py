@@ -107,6 +107,7 @@ def test_the_command_reads_a_source(folder, capsys):
     assert "Upper bound of any loader's gain" in told
     assert "12 samples, batches of 4" in told
     assert "steptime tune" not in told
+    assert f"steptime data convert {folder} {folder}.prepared" in told
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-PARTS: tuple[str, ...] = ("bench", "check")
+PARTS: tuple[str, ...] = ("bench", "check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
 
 SUMMARY = "measure, prepare and check the data of a training"
@@ -18,6 +18,7 @@ EXAMPLES = """\
 examples:
   steptime data bench -- python train.py    what loading costs, and may gain
   steptime data check -- python train.py
+  steptime data convert photos photos.prepared --decode --resize 256x256
 """
 
 

@@ -43,8 +43,8 @@ _REASONS: Mapping[str, str] = {
     "not_copied": "no copy was seen",
 }
 _LEVERS: Mapping[str, tuple[str, ...]] = {
-    FETCH: ("whole_batch_fetch", "decoded_cache", "dataset_cache", "dataloader"),
-    DECODE: ("decoded_cache", "jpeg_decoder", "dataset_cache", "dataloader"),
+    FETCH: ("whole_batch_fetch", "prepared_data", "dataset_cache", "dataloader"),
+    DECODE: ("jpeg_decoder", "decoded_cache", "dataset_cache", "dataloader"),
     TRANSFORM: ("batched_transform", "decoded_cache", "dataset_cache", "dataloader"),
     COLLATE: ("whole_batch_fetch", "dataloader"),
     COPY: ("prefetch_to_device", "pinned_copies", "dataloader"),
@@ -174,12 +174,21 @@ def next_commands(bench: LoaderBench, *, levers: Collection[str]) -> list[str]:
         levers: the names of those that there are.
     """
     if bench.is_source:
-        return []
+        return _conversion(bench)
     relieving = _LEVERS.get(bench.bottleneck or "")
     if relieving is None or bench.bound is None or bench.bound.estimate < HELPS:
         return []
     names = ",".join(name for name in relieving if name in levers)
     return [f"steptime tune --levers {names} -- {shlex.join(bench.command)}"]
+
+
+def _conversion(bench: LoaderBench) -> list[str]:
+    """Return the command that prepares a source; it predicts its gain, and refuses a small one."""
+    if bench.bottleneck not in (FETCH, DECODE):
+        return []
+    (where,) = bench.command
+    words = [where, f"{where.rstrip('/')}.prepared", *(["--decode"] * (bench.bottleneck == DECODE))]
+    return [f"steptime data convert {shlex.join(words)}"]
 
 
 def per_sample(bench: LoaderBench) -> str | None:
