@@ -183,7 +183,6 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-
 def main() -> None:
     """Write one format in this process: `_data_sets.py WRITER KIND FOLDER`; print its cost."""
     name, kind, where = sys.argv[1:]

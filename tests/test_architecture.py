@@ -690,6 +690,8 @@ OPENS_ITSELF = {
     "core/fallback_store.py": "a folder, to check whose it is",
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
+    "data/convert/prediction.py": "a file of the kernel",
+    "data/convert/treatment.py": "bytes of a picture, by Pillow",
     "isolate/broker.py": "a file of the kernel",
     "isolate/broker_files.py": "what its own child opens in the child's own folder",
     "isolate/broker_sockets.py": "files of the kernel",

@@ -9,6 +9,7 @@ if typing.TYPE_CHECKING:
     from steptime.data.feed.array_source import ArraySource
     from steptime.data.feed.feed_loader import Loader
     from steptime.data.feed.map_dataset import MapDataset
+    from steptime.data.prepared.prepared_source import open_prepared
     from steptime.data.source import Column, SampleSource
     from steptime.data.sources.opening import open_source
     from steptime.data.stores.cloud_files import CloudFiles
@@ -25,6 +26,7 @@ __all__ = [
     "MapDataset",
     "MissingExtraError",
     "SampleSource",
+    "open_prepared",
     "open_source",
 ]
 
@@ -39,6 +41,7 @@ _PLACES = {
     "MapDataset": "data.feed.map_dataset",
     "MissingExtraError": "errors",
     "SampleSource": "data.source",
+    "open_prepared": "data.prepared.prepared_source",
     "open_source": "data.sources.opening",
 }
 

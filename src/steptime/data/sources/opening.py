@@ -23,6 +23,7 @@ from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageEr
 
 FORMATS: Mapping[str, str] = {
     "folder": "folder_files.open_folder",
+    "prepared": "prepared_folder.open_prepared_folder",
     "npy": "npy_files.open_npy",
     "npz": "npy_files.open_npz",
     "arrow": "arrow_files.open_arrow",
