@@ -60,13 +60,13 @@ class TestWhatDataIs:
         assert said.endswith("read as folder, which has no option colour: it has kind, names")
 
     def test_an_index_of_something_else_makes_no_shards_of_files(self, tmp_path):
-        (tmp_path / "index.json").write_text('{"pages": 3}')
+        (tmp_path / "index.json").write_text("[3]")
         (tmp_path / "1.jpg").write_bytes(JPEG)
 
         assert open_source(tmp_path).name == "folder of files"
 
     def test_shards_whose_index_is_damaged_are_not_files(self, tmp_path):
-        (tmp_path / "index.json").write_text('{"pages": 3}')
+        (tmp_path / "index.json").write_text('{"shards": ')
         (tmp_path / "shard.00000.mds").write_bytes(b"1")
 
         assert "the index" in refusal(tmp_path)

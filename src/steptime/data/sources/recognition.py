@@ -86,7 +86,10 @@ def _of_file(place: StoredPlace) -> str | None:
 def _of_index(place: StoredPlace) -> str | None:
     """The format of which a folder has the index."""
     if place.files.is_folder(place.inside(SHARED_INDEX).where) is False:
-        index = read_index(place.inside(SHARED_INDEX), dict[str, Any])
+        try:
+            index = read_index(place.inside(SHARED_INDEX), dict[str, Any])
+        except DataError:  # it may be of something else: the names of the shards tell
+            index = {}
         if "shards" in index or "chunks" in index:
             return "mds" if "shards" in index else "litdata"
     for name, found in INDEXES.items():
