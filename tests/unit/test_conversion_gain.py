@@ -101,7 +101,7 @@ def test_what_is_no_picture_is_a_value_error():
 
 
 def test_pixels_pay_and_kept_jpegs_do_not(tmp_path, quick):
-    folder = str(write_pictures(tmp_path / "pics", 8, height=256, width=256))
+    folder = str(write_pictures(tmp_path / "pics", 4, height=512, width=512))
     kept = ConversionRequest(source=folder, target=str(tmp_path / "out"))
     pixels = dataclasses.replace(kept, decode=True)
 
@@ -112,9 +112,9 @@ def test_pixels_pay_and_kept_jpegs_do_not(tmp_path, quick):
     assert refused.conversion is None
     assert done.prediction.gain.low > 2
     assert done.prediction.target_bytes.estimate == pytest.approx(
-        8 * (256 * 256 * 3 + 12), rel=0.01
+        4 * (512 * 512 * 3 + 12), rel=0.01
     )
-    assert open_prepared(tmp_path / "out").columns[0].shape == (256, 256, 3)
+    assert open_prepared(tmp_path / "out").columns[0].shape == (512, 512, 3)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 

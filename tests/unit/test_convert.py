@@ -2,6 +2,10 @@
 
 import errno
 import json
+import os
+import signal
+import subprocess
+import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -25,6 +29,7 @@ from steptime.errors import DataError
 from unit.data_lists import ListSource, make_mixed
 
 KEPT = Treatment()
+TESTS = Path(__file__).resolve().parent.parent
 
 
 def make(source, *, form="prepared", treatment=KEPT, shard_bytes=600):
@@ -130,6 +135,49 @@ def test_nothing_is_written_over(tmp_path):
     with pytest.raises(DataError, match="no unfinished conversion"):
         convert(source, tmp_path / "other", make(source), KEPT)
     assert (tmp_path / "other.partial" / "mine").exists()
+
+
+CHILD = """
+import os, sys
+sys.path[:0] = [TESTS]
+from pathlib import Path
+from unit.data_lists import make_mixed
+from unit.test_convert import KEPT, convert, make
+
+source = make_mixed(50)
+plan = make(source)
+read = source.read
+
+def blocking(rows):
+    if rows[0] >= 2 * plan.rows_per_shard:
+        print("blocked", flush=True)
+        sys.stdin.read()
+    return read(rows)
+
+source.read = blocking
+convert(source, Path(TARGET), plan, KEPT)
+"""
+
+
+def test_a_killed_process_loses_no_whole_shard_and_writes_none_twice(tmp_path):
+    source, target = make_mixed(50), tmp_path / "out"
+    code = f"TESTS, TARGET = {str(TESTS)!r}, {str(target)!r}\n{CHILD}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with child:
+        assert child.stdout.readline() == b"blocked\n"
+        os.killpg(child.pid, signal.SIGKILL)
+    assert not target.exists()
+
+    assert convert(source, target, make(source), KEPT).num_resumed == 2
+
+    prepared = open_prepared(target)
+    assert list(prepared.damage()) == []
+    assert prepared.read(range(50))["data"] == source.values["data"]
 
 
 # --- failing ----------------------------------------------------------------------------
@@ -254,6 +302,22 @@ def test_an_example_is_the_published_bytes():
     features = b"\x0a" + bytes([len(entry)]) + entry
     assert record == b"\x0a" + bytes([len(features)]) + features
     assert len(frame_examples([record])) == len(record) + 16
+
+
+@pytest.mark.parametrize("form", ["parquet", "tfrecord", "webdataset"])
+def test_what_is_shared_is_read_again_by_open_source(tmp_path, form):
+    folder = write_folder(tmp_path / "files")
+    source = open_source(folder)
+    plan = make_plan(source, str(folder), KEPT, form, take_sample(source, KEPT), shard_bytes=400)
+
+    convert(source, tmp_path / "out", plan, KEPT)
+
+    again = open_source(tmp_path / "out")
+    values = again.read(range(len(again)))
+    data, label = (name for kind in ("bytes", "number") for name, k, *_ in again.columns
+                   if k == kind)  # fmt: skip
+    assert list(values[data]) == list(source.read(range(30))["data"])
+    assert [int(x) for x in values[label]] == [int(x) for x in source.read(range(30))["label"]]
 
 
 # --- from a folder ----------------------------------------------------------------------

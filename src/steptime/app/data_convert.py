@@ -84,7 +84,8 @@ def convert_data(
         if not treatment.keeps_bytes and all(c.kind != "image" for c in source.columns):
             raise UsageError("the data holds no pictures to decode, resize or encode again.")
         sample = planning.take_sample(source, treatment)
-        place = os.path.abspath(request.source) if os.path.exists(request.source) else ""
+        is_here = os.path.exists(request.source)
+        place = os.path.abspath(request.source) if is_here else source.place_of(0)
         plan = planning.make_plan(source, place, treatment, request.form, sample)
         memory = read_available_bytes() or 0
         predicted = prediction.predict(source, sample, plan, target.parent, memory_bytes=memory)

@@ -21,7 +21,7 @@ FOLDER = "folder of files"
 
 def write_files(source: SampleSource, root: Path, path: Path) -> bool:
     """Write the list, if each sample of the source is a file below a folder of this machine."""
-    if source.name != FOLDER or not root.is_dir():
+    if source.name != FOLDER or not (root.is_absolute() and root.is_dir()):
         return False
     with open(path, "w", encoding="ascii") as file:
         file.writelines(_lines(source, os.fspath(root)))

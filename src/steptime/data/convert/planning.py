@@ -136,7 +136,12 @@ def make_plan(
     row_bytes = max(1, total // len(sample.indices))
     return ConversionPlan(
         form=form,
-        origin=Origin(name=source.name, place=place, num_bytes=source.num_bytes),
+        origin=Origin(
+            name=source.name,
+            place=place,
+            num_bytes=source.num_bytes,
+            fingerprint=getattr(source, "fingerprint", None),
+        ),
         num_samples=len(source),
         columns=columns,
         rows_per_shard=max(1, min(shard_bytes // row_bytes, len(source))),

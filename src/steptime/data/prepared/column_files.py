@@ -48,7 +48,9 @@ class ArrayFile:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         if os.fstat(self._file).st_size != size:
             os.truncate(self._file, 0)
-            os.posix_fallocate(self._file, 0, size)  # a disk that is too small says so now
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                os.posix_fallocate(self._file, 0, size)  # a disk that is too small says so now
+            os.truncate(self._file, size)
             os.pwrite(self._file, header, 0)
 
     def write(self, first: int, rows: np.ndarray[Any, Any]) -> None:

@@ -99,12 +99,14 @@ class Origin:
         name: the format, as a person knows it.
         place: where it was.
         num_bytes: of all its samples; null where only reading them would tell.
+        fingerprint: a word that changes with its files; null where it has none.
         files: the list of its files (`files.tsv`), if each sample was one.
     """
 
     name: str
     place: str
     num_bytes: int | None
+    fingerprint: str | None = None
     files: str | None = None
 
 
