@@ -3,10 +3,11 @@
     python benchmarks/data_workers.py [--rounds 3] [--window 2.0]
 
 Five trainings are planted by what they wait for. In each, the search of
-`guest/trial/worker_search.py` picks a setting (limit 30 s with the last window); then every setting of {0, 1, 2, 4, 8,
-16} workers and a queue of 2 or 4 batches a worker is measured in windows of its own, in an order
-that turns round from round to round, each in a process of its own. `reached` is the median rate of
-the picked setting over that of the best one. Results go to benchmarks/results/data_workers.json.
+`guest/trial/worker_search.py` picks a setting (limit 30 s with the last window); then every
+setting of {0, 1, 2, 4, 8, 16} workers and a queue of 2 or 4 batches a worker is measured in
+windows of its own, in an order that turns round from round to round, each in a process of its
+own. `reached` is the median rate of the picked setting over that of the best one. Results go to
+benchmarks/results/data_workers.json.
 """
 
 from __future__ import annotations
