@@ -691,6 +691,7 @@ OPENS_ITSELF = {
     "core/fallback_store.py": "a folder, to check whose it is",
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
+    "data/feed/image_decoder.py": "bytes in memory",
     "data/convert/prediction.py": "a file of the kernel",
     "data/convert/treatment.py": "bytes of a picture, by Pillow",
     "isolate/broker.py": "a file of the kernel",

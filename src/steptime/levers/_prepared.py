@@ -59,7 +59,7 @@ class PreparedCopy:
         (self.column,) = columns
         self.num_samples, self.shards = index["num_samples"], index["shards"]
         self.firsts = [shard["first"] for shard in self.shards]
-        self.maps: dict[str, mmap.mmap] = {}
+        self.maps: dict[str, memoryview] = {}
         self.starts_at = self._check_files()
         self._read_list(index["origin"])
 
@@ -109,7 +109,7 @@ class PreparedCopy:
         is_same = (status.st_size, status.st_mtime_ns) == (self.sizes[row], self.times_ns[row])
         return row if is_same else None
 
-    def pixels(self, row: int) -> tuple[int, int, bytes]:
+    def pixels(self, row: int) -> tuple[int, int, memoryview]:
         """Return width, height, and RGB bytes of a sample."""
         if self.column["file"] is not None:
             height, width, _ = self.column["shape"]
@@ -124,11 +124,11 @@ class PreparedCopy:
             raise ValueError(f"sample {row} is damaged")
         return width, height, mapped[at["values_at"] + begin : at["values_at"] + end]
 
-    def _map(self, name: str) -> mmap.mmap:
+    def _map(self, name: str) -> memoryview:
         found = self.maps.get(name)
         if found is None:
             with open(os.path.join(self.folder, name), "rb") as file:
-                found = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                found = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
             self.maps[name] = found
         return found
 
