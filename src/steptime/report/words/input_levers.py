@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
 
-_OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform")
+_OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data")
 """Levers that are named only where a run showed what they act on."""
 
 _DRAWING = ("Random", "AutoAugment", "TrivialAugment", "AugMix", "ColorJitter", "MixUp", "CutMix")
@@ -56,6 +56,7 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "dataset_cache": _repeats,
     "decoded_cache": _decodes,
     "jpeg_decoder": _opens_images,
+    "prepared_data": _opens_images,
     "batched_transform": _transforms,
     "no_pin_memory": lambda uses, _: any(use.pin_memory for use in uses),
 }
