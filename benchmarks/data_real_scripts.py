@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steptime.levers import file_of
+from steptime.levers import file_of, load
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "data_real_scripts.json"
@@ -226,7 +226,7 @@ def run(script: Script, root: Path, way: str) -> dict[str, float]:
 def plan_of(script: Script) -> dict[str, Any]:
     """Return the plan of a recipe with the levers, as docs/reference/study-folder.md has it."""
     levers = [
-        {"name": name, "settings": settings, "file": str(file_of(name))}
+        {"name": name, "settings": settings, "file": str(file_of(load(name)))}
         for name, settings in script.levers
     ]
     return {"schema": 1, "mode": "recipe", "levers": levers, "is_live": False, "probe": False}

@@ -315,6 +315,26 @@ def write_litdata(folder: Path) -> Written:
     return Written(folder, {name: data[column] for name, column in renamed.items()})
 
 
+def write_litdata_rows(folder: Path) -> Written:
+    import pyarrow as pa
+
+    chunks = []
+    for chunk in range(2):
+        part = table().select(["image", "label", "text"]).slice(chunk * 100, 100)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, part.schema) as writer:
+            writer.write_table(part, max_chunksize=64)
+        rows = sink.getvalue().to_pybytes()
+        raw = packed_chunk([b""] * 100) + rows + struct.pack("<I", len(rows)) + b"LDARW01\0"
+        name = f"chunk-0-{chunk}.bin"
+        (folder / name).write_bytes(raw)
+        chunks.append({"chunk_bytes": len(raw), "chunk_size": 100, "dim": None, "filename": name})
+    config = {"data_format": ["bytes", "int", "str"], "item_loader": "PyTreeLoader"}
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+    data = samples()
+    return Written(folder, {name: data[name] for name in ("image", "label", "text")})
+
+
 def write_tokens(folder: Path) -> Written:
     tokens = np.random.default_rng(3).integers(0, 50_000, 8 * NUM_SAMPLES + 5).astype(np.uint16)
     raw = packed_chunk([tokens[:300].tobytes(), tokens[300:].tobytes()])
@@ -407,6 +427,7 @@ WRITERS = {
     "MDS": write_mds,
     "MDS, compressed": write_mds_packed,
     "LitData": write_litdata,
+    "LitData, rows": write_litdata_rows,
     "LitData tokens": write_tokens,
     "Hugging Face": write_huggingface,
     "CSV": write_csv,

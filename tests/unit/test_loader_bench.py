@@ -9,6 +9,7 @@ from steptime.core.codec import from_json, to_json
 from steptime.measure.bench_lines import PassLines, make_loader_bench, mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+from steptime.report.html.html_loader import render_loader_page
 from steptime.report.text.loader_text import render_loader
 from steptime.report.words.loader_words import describe_bottleneck, next_commands
 
@@ -216,3 +217,23 @@ def test_the_mean_counts_what_one_step_in_four_waits_for():
     times = [0.001, 0.001, 0.001, 0.009] * 20
 
     assert mean_interval(times).estimate == pytest.approx(0.003, rel=0.01)
+
+
+def test_the_page_shows_parts_curve_and_sample_and_makes_no_markup_of_names():
+    evil = read("cached", transforms=[{"name": "<b>Crop", "place": "t.py:7"}], transform_0=5)
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), {**evil, "num_files": 3})
+    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+
+    for told in ("The step waits for transform", "<polyline", "The way of one sample", "t.py:7"):
+        assert told in page
+    assert "<b>Crop" not in page
+    assert "&lt;b&gt;Crop" in page
+
+
+def test_the_page_of_a_bench_without_parts_has_the_bound_alone():
+    failed = {"k": "pass", "pass": "warm", "num_files": 0, "error": "OSError: gone"}
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), failed)
+    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+
+    assert "upper bound" in page
+    assert "<polyline" not in page

@@ -59,6 +59,18 @@ class TestWhatDataIs:
         said = refusal(tmp_path, UsageError, format="folder", colour=1)
         assert said.endswith("read as folder, which has no option colour: it has kind, names")
 
+    def test_an_index_of_something_else_makes_no_shards_of_files(self, tmp_path):
+        (tmp_path / "index.json").write_text("[3]")
+        (tmp_path / "1.jpg").write_bytes(JPEG)
+
+        assert open_source(tmp_path).name == "folder of files"
+
+    def test_shards_whose_index_is_damaged_are_not_files(self, tmp_path):
+        (tmp_path / "index.json").write_text('{"shards": ')
+        (tmp_path / "shard.00000.mds").write_bytes(b"1")
+
+        assert "the index" in refusal(tmp_path)
+
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
 

@@ -27,10 +27,10 @@ SUMMARY = "measure the loader of a training, by part, and the most a better one 
 DESCRIPTION = """\
 Run the command a few times, each in a child that can do no harm: with its own
 loader, with one batch that is kept and given again and again, and up to its
-loader alone, which reads batches with their bytes in the page cache and without.
-With a SOURCE (a file, a folder or an address), read its batches alone.
-The report names the bottleneck, the times by part, how many workers would keep up,
-and the upper bound of what any other loader could gain.
+loader alone, whose batches are read with their bytes cached and without. With a
+SOURCE (a file, a folder or an address), read its batches alone. The report names
+the bottleneck, the times by part, how many workers would keep up, and the upper
+bound of what any other loader could gain.
 A training that reads tf.data (Keras, TensorFlow) is measured by tf.data's own
 statistics: the slowest stage, the wait in a step, and changes with their lines.
 """

@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
+from steptime.data.sources.arrow_files import ArrowBatches, ArrowReader, find_batches
+from steptime.data.sources.decoded_groups import CACHE_BYTES
 from steptime.data.sources.json_index import decode_json, read_index, shard_in
+from steptime.data.sources.litdata_rows import ArrowTails, has_rows
 from steptime.data.sources.mds_files import decode_raw_picture
 from steptime.data.sources.packed_chunks import CODECS, PackedChunk, PackedChunks
 from steptime.data.sources.record_shards import stack
@@ -159,16 +162,17 @@ class TokensReader:
 
 
 def open_litdata(
-    place: StoredPlace, index: None, *, block_size: int | None = None
-) -> LitDataReader | TokensReader:
+    place: StoredPlace, index: ArrowBatches | None, *, block_size: int | None = None
+) -> LitDataReader | TokensReader | ArrowReader:
     """Open a folder with an index.
 
     Args:
         place: the folder.
-        index: always None.
+        index: the batches of chunks of rows, where they are known.
         block_size: tokens of a sample, of data that was written for LitData's TokensLoader.
     """
-    del index
+    if index is not None:
+        return ArrowReader("LitData", index, None, CACHE_BYTES)
     found = read_index(place.inside(INDEX), LitDataIndex)
     where = place.inside(INDEX).where
     if found.config.encryption is not None:
@@ -176,6 +180,8 @@ def open_litdata(
     if not found.chunks:
         raise DataError(f"{where} names no chunks")
     chunks = tuple(_chunk(place, chunk, found.config.compression, where) for chunk in found.chunks)
+    if any(chunk.codec is None and has_rows(chunk.place) for chunk in chunks):
+        return _rows(chunks, where)
     packed = PackedChunks(chunks, verify=False)
     if found.config.item_loader == "TokensLoader":
         return _tokens(packed, found, where, block_size)
@@ -196,6 +202,16 @@ def _chunk(
         raise DataError(f"{where}: the chunk {chunk.filename} has numbers below zero")
     found = shard_in(place, chunk.filename, INDEX)
     return PackedChunk(found, chunk.chunk_size, chunk.chunk_bytes, codec, {})
+
+
+def _rows(chunks: tuple[PackedChunk, ...], where: str) -> ArrowReader:
+    """Open chunks that end with an Arrow file of their samples."""
+    places = [StoredPlace(c.place.where, ArrowTails(c.place.files)) for c in chunks]
+    reader = ArrowReader("LitData", find_batches(places), None, CACHE_BYTES)
+    expected = sum(chunk.num_samples for chunk in chunks)
+    if len(reader) != expected:
+        raise DataError(f"the chunks of {where} have {len(reader):,} of {expected:,} samples")
+    return reader
 
 
 def _tokens(

@@ -30,12 +30,13 @@ STARTS = {
 """The first bytes of a file, by the descriptions of the formats."""
 
 INDEXES = {
-    "index.json": "mds",
     "dataset_dict.json": "huggingface",
     "state.json": "huggingface",
     "data.mdb": "lmdb",
 }
-"""Files that only the folders of one format have; `index.json` is of two."""
+"""Files that only the folders of one format have."""
+SHARED_INDEX = "index.json"
+"""Folders of MDS and of LitData have it, and others may."""
 
 FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv")
 """Formats of which a folder holds shards."""
@@ -84,12 +85,17 @@ def _of_file(place: StoredPlace) -> str | None:
 
 def _of_index(place: StoredPlace) -> str | None:
     """The format of which a folder has the index."""
-    there = {name for name in INDEXES if place.files.is_folder(place.inside(name).where) is False}
-    if "index.json" in there:
-        index = read_index(place.inside("index.json"), dict[str, Any])
+    if place.files.is_folder(place.inside(SHARED_INDEX).where) is False:
+        try:
+            index = read_index(place.inside(SHARED_INDEX), dict[str, Any])
+        except DataError:  # it may be of something else: the names of the shards tell
+            index = {}
         if "shards" in index or "chunks" in index:
             return "mds" if "shards" in index else "litdata"
-    return next((INDEXES[name] for name in INDEXES if name in there), None)
+    for name, found in INDEXES.items():
+        if place.files.is_folder(place.inside(name).where) is False:
+            return found
+    return None
 
 
 def _of_folder(place: StoredPlace) -> str | None:

@@ -186,7 +186,8 @@ def next_commands(bench: LoaderBench, *, levers: Collection[str]) -> list[str]:
 
 def _conversion(bench: LoaderBench) -> list[str]:
     """Return the command that prepares a source; it predicts its gain, and refuses a small one."""
-    if bench.bottleneck not in (FETCH, DECODE):
+    is_prepared = bench.loader is not None and bench.loader.dataset == "prepared data"
+    if bench.bottleneck not in (FETCH, DECODE) or is_prepared:
         return []
     (where,) = bench.command
     words = [where, f"{where.rstrip('/')}.prepared", *(["--decode"] * (bench.bottleneck == DECODE))]
