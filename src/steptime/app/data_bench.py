@@ -19,6 +19,8 @@ from steptime.app.page_file import write_page_file
 from steptime.core.executable import need_executable
 from steptime.core.store import Run, create_run, write_value
 from steptime.core.version import installed_version
+from steptime.data.tf_data import read_tf_data
+from steptime.data.values.tf_data_values import TfData
 from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.launch.user_command import user_environment
@@ -35,6 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 
 BENCHES = "benches"
 VALUE, PAGE = "bench.json", "bench.html"
+FULL = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +97,14 @@ def bench_loader(options: BenchOptions, *, tell: Tell) -> tuple[LoaderBench, Run
 def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBench:
     wish: dict[str, Any] = {"seconds": options.seconds, "steps": options.steps}
     tell("the loop with its loader")
-    full = run_pass(start, {**wish, "pass": "full"}, name="full")
+    asks_tf_data = {**start.environment, "STEPTIME_TFDATA": "1"}
+    with_both = replace(start, environment=asks_tf_data)
+    full = run_pass(with_both, {**wish, "pass": "full"}, name=FULL)
     num_cores = num_usable_cores()
     if find_line(full.lines, kinds.BENCH_LOOP) is None:
         bench = make_loader_bench(options.command, PassLines(), num_cores=num_cores)
+        if read_tf_data(start.folder / FULL, num_cores=num_cores) is not None:
+            return replace(bench, missing={"loader": "tf_data"})
         return _without_loader(bench, full)
     tell("the loop with a kept batch")
     consumer = run_pass(start, {**wish, "pass": "consumer"}, name="consumer")
@@ -111,6 +118,13 @@ def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBenc
     lines = PassLines(full=full.lines, consumer=consumer.lines, parts=parts.lines)
     bench = make_loader_bench(options.command, lines, num_cores=num_cores)
     return replace(bench, notes=(*bench.notes, *notes))
+
+
+def tf_data_of(bench: LoaderBench, run: Run) -> TfData | None:
+    """Return what tf.data said in place of a torch loader; None where it was not used."""
+    if bench.missing.get("loader") != "tf_data":
+        return None
+    return read_tf_data(run.folder / FULL, num_cores=bench.num_cores)
 
 
 def write_loader_page(bench: LoaderBench, run: Run) -> Path | None:

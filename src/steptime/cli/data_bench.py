@@ -20,6 +20,7 @@ from steptime.cli.output import STDOUT, console_for, tell, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
+    from steptime.data.values.tf_data_values import TfData
     from steptime.measure.values.loader_bench import LoaderBench
 
 SUMMARY = "measure the loader of a training, by part, and the most a better one could gain"
@@ -30,6 +31,8 @@ loader alone, whose batches are read with their bytes cached and without. With a
 SOURCE (a file, a folder or an address), read its batches alone. The report names
 the bottleneck, the times by part, how many workers would keep up, and the upper
 bound of what any other loader could gain.
+A training that reads tf.data (Keras, TensorFlow) is measured by tf.data's own
+statistics: the slowest stage, the wait in a step, and changes with their lines.
 """
 USAGE = "steptime data bench [options] (SOURCE | -- COMMAND [ARG ...])"
 EXAMPLES = """\
@@ -37,10 +40,11 @@ examples:
   steptime data bench images/ --step-ms 28
   steptime data bench -- python train.py
   steptime data bench --workers-curve -- python train.py --batch-size 64
+  steptime data bench -- python keras_train.py
   steptime data bench --json bench.json -- python train.py
 """
 
-_EXIT_CODES = {"command_failed": 3, "own_failure": 1, "no_loader": 0}
+_EXIT_CODES = {"command_failed": 3, "own_failure": 1, "no_loader": 0, "tf_data": 0}
 _INCONCLUSIVE = 4
 _WINDOW = "3s"
 
@@ -100,7 +104,7 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="data bench", usage=USAGE)
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps must be 1 or more, got {options.steps}.")
-    from steptime.app.data_bench import BenchOptions, bench_loader, write_loader_page
+    from steptime.app.data_bench import BenchOptions, bench_loader, tf_data_of, write_loader_page
 
     bench, run = bench_loader(
         BenchOptions(
@@ -114,7 +118,8 @@ def execute(options: argparse.Namespace) -> int:
         ),
         tell=tell,
     )
-    return _report(options, bench, page=write_loader_page(bench, run))
+    tf_data = tf_data_of(bench, run)
+    return _report(options, bench, page=write_loader_page(bench, run), tf_data=tf_data)
 
 
 def _bench_source(options: argparse.Namespace, seconds: float) -> int:
@@ -136,22 +141,33 @@ def _bench_source(options: argparse.Namespace, seconds: float) -> int:
     return _report(options, bench, page=None)
 
 
-def _report(options: argparse.Namespace, bench: LoaderBench, *, page: Path | None) -> int:
+def _report(
+    options: argparse.Namespace,
+    bench: LoaderBench,
+    *,
+    page: Path | None,
+    tf_data: TfData | None = None,
+) -> int:
     """Say what was found, where the options say; return the exit code."""
     from steptime.levers import NAMES
     from steptime.report.document.loader_document import LoaderDocument, loader_envelope
-    from steptime.report.text.loader_text import render_loader
+    from steptime.report.text.loader_text import render_loader, render_tf_data
     from steptime.report.words.loader_words import next_commands
 
     word = bench.missing.get("loader")
     code = 0 if word is None else _EXIT_CODES.get(word, _INCONCLUSIVE)
+    if tf_data is not None and tf_data.pipeline is None:
+        code = _INCONCLUSIVE
     if options.json != STDOUT:
         render_loader(bench, console=console_for(sys.stdout), levers=NAMES)
+        if tf_data is not None:
+            render_tf_data(tf_data, cwd=str(Path.cwd()), console=console_for(sys.stdout))
     if page is not None:
         tell(f"the page of this bench: {page}")
     if options.json is not None:
         document = LoaderDocument(
             bench=bench,
+            tf_data=tf_data,
             next_commands=tuple(next_commands(bench, levers=NAMES)),
             page=None if page is None else str(page),
         )

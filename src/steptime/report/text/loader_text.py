@@ -12,6 +12,7 @@ from rich.text import Text
 
 from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.data.values.tf_data_values import TfData
 from steptime.measure.values.loader_bench import IN_LOADER, TRANSFORM, LoaderBench, LoaderPart
 from steptime.report.text.page import Page, columns, joined, page_of
 from steptime.report.words.loader_words import (
@@ -25,6 +26,7 @@ from steptime.report.words.loader_words import (
     per_sample,
     short_place,
 )
+from steptime.report.words.tf_data_words import describe_tf_data
 
 _BAR = 16
 
@@ -39,6 +41,12 @@ def render_loader(bench: LoaderBench, *, console: Console, levers: Collection[st
     """
     page = page_of(console)
     page.write(loader_lines(bench, page=page, levers=levers))
+
+
+def render_tf_data(found: TfData, *, cwd: str, console: Console) -> None:
+    """Print what tf.data's own statistics say; files below `cwd` are named from there."""
+    page = page_of(console)
+    page.write([Text(), *(Text(line) for line in describe_tf_data(found, cwd=cwd))])
 
 
 def loader_lines(bench: LoaderBench, *, page: Page, levers: Collection[str]) -> list[Text]:

@@ -92,6 +92,8 @@ def describe_no_loader(bench: LoaderBench) -> str:
         return f"The command failed before its loop was timed: {detail}."
     if word == "own_failure":
         return f"Steptime failed to time the loop: {detail}."
+    if word == "tf_data":
+        return "No torch DataLoader feeds this training; it reads its batches with tf.data."
     if word == "no_loader":
         return (
             f"The training made {detail} steps without a batch of a torch DataLoader: its data do "

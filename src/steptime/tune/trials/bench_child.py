@@ -17,6 +17,7 @@ from steptime.isolate.child import start_contained
 from steptime.isolate.tiers import Containment
 from steptime.record import files, kinds
 from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.tf_data_lines import has_enough
 from steptime.tune.trials.trial_process import (
     ContainedProcess,
     TrialEnded,
@@ -92,7 +93,7 @@ def run_pass(start: BenchStart, wish: Mapping[str, Any], *, name: str) -> PassEn
     def is_over(watch: TrialWatch) -> bool:
         lines.extend(reader.read())
         if not lines:
-            return watch.num_updates > MAX_UPDATES
+            return watch.num_updates > MAX_UPDATES or has_enough(folder)
         return kind_of(lines[-1]) == kinds.BENCH_DONE
 
     try:
