@@ -22,9 +22,11 @@ HEAD = """\
 
 def cli_reference() -> str:
     """The whole page as Markdown, one section a command."""
+    from steptime.cli.data import PARTS
     from steptime.cli.main import COMMANDS
 
     sections = [_section()] + [_section(command) for command in COMMANDS]
+    sections += [_section("data", part) for part in PARTS]
     return "\n".join([HEAD, *sections])
 
 

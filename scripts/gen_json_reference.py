@@ -23,6 +23,7 @@ TITLES = {
     "compare": "`compare`",
     "machine": "`machine`",
     "check": "`machine --check`",
+    "data_check": "`data check`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-PARTS: tuple[str, ...] = ()
+PARTS: tuple[str, ...] = ("check",)
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
 
 SUMMARY = "measure, prepare and check the data of a training"
 DESCRIPTION = """\
-Measure what loading data costs a training, prepare the data once so that it costs
-less, and check that samples, order and splits are what they should be.
+Measure what loading data costs a training, prepare the data once so that it
+costs less, and check that samples, order and splits are what they should be.
 """
 USAGE = "steptime data COMMAND --help"
 EXAMPLES = """\
 examples:
+  steptime data check -- python train.py
 """
 
 

@@ -32,8 +32,9 @@ COMMANDS = (
     "study",
     "levers",
     "machine",
+    "data",
 )
-_WITH_COMMAND = ("run", "tune")
+_WITH_COMMAND = ("run", "tune", "data")
 """The user's command follows their first `--`."""
 _WITH_SIDES = ("compare",)
 """More of our own words follow their first `--`."""

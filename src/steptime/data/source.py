@@ -8,9 +8,12 @@ a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-Values: TypeAlias = Sequence[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "Sequence[Any] | NDArray[Any]"
 """The values of one column for a batch: a numpy array of shape `(B, *shape)` where all samples have
 the shape, else a list of B values (bytes, str, numbers, arrays)."""
 
@@ -25,6 +28,8 @@ class Column(NamedTuple):
     """numpy's name of the numbers; None for text and bytes."""
     shape: tuple[int, ...] | None = None
     """The shape that all samples have; None where it varies or is not known."""
+    classes: tuple[str, ...] | None = None
+    """The names that the numbers of a label stand for; None where there are none."""
 
 
 class SampleSource(Protocol):

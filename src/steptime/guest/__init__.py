@@ -10,7 +10,8 @@ In: markers from the hooks, and the plan of a trial. Out: lines in the run's fol
 start with `bootstrap.py`, which puts everything in place, then follow one step: `hooks/` notes a
 marker in a `timeline/` journal, and the recorder there writes the rows. `sites/`, `count/`,
 `memory/` and `profile/` examine a few updates more closely, `watchers/` observe the process at each
-write, and `trial/`, `quality/` and `redirect/` serve the trials of `tune`.
+write, `trial/`, `quality/` and `redirect/` serve the trials of `tune`, and `tfdata/` a bench of the
+input pipeline.
 """
 
 from __future__ import annotations

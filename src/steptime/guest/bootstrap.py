@@ -142,6 +142,11 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         context.calls.switch_off()  # a trial leaves nothing outside its walls
     if not is_meant(plan.only, context.recorder.run):
         return
+    if plan.order is not None:
+        from .order.order_hooks import install as watch_orders
+
+        watch_orders(context, plan.order)
+        return
     if plan.is_counting:
         from .count.whole_updates import hook_threads
 

@@ -6,8 +6,11 @@ stands in the group and does nothing but hear: a signal of the same number from 
 that it got as well went to everybody. A scheduler that kills one process after the other, and
 `timeout`, look the same.
 
-In: the numbers of the signals. Out: pairs of number and sender. It has no descriptors but a pipe,
-another name and command line than ours (`pkill steptime` means us alone), and ends with us.
+It bears the name and the words of the command, so that whoever kills by name (`pkill -f train.py`)
+kills all three, or us alone (`pkill steptime`).
+
+In: the numbers of the signals, the command. Out: whether a signal that we got went to it as well.
+It has no descriptors but a pipe, and ends with us.
 """
 
 from __future__ import annotations
@@ -27,23 +30,21 @@ _ANSWER_S = 5.0  # it only has to be scheduled; without an answer, a signal is p
 _KEPT_S = 0.1  # signals of one sender that are nearer than this count as one, as the kernel does
 _PING = signal.SIGRTMIN
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
-_NAME = b"signal witness"
 _HEARD = struct.Struct("=ii")  # a number, and the process that sent it
 
 
 class SignalWitness:
     """Hears the signals of our process group; nothing of it is left after `stop`."""
 
-    def __init__(self, numbers: frozenset[int]) -> None:
+    def __init__(self, numbers: frozenset[int], argv: tuple[str, ...]) -> None:
         self.heard: dict[tuple[int, int], float] = {}
-        libc = ctypes.CDLL(None, use_errno=True)
         us = os.getpid()
         self.pipe, writer = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {_PING})
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _hear(writer, us, libc, numbers)
+                _hear(writer, us, numbers, argv)
             finally:
                 os._exit(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -82,13 +83,14 @@ class SignalWitness:
                 return
 
 
-def _hear(writer: int, us: int, libc: ctypes.CDLL, numbers: frozenset[int]) -> None:
+def _hear(writer: int, us: int, numbers: frozenset[int], argv: tuple[str, ...]) -> None:
     """Write down each signal, until nobody is there to read it."""
+    libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != us:
         return
-    libc.prctl(_PR_SET_NAME, ctypes.c_char_p(_NAME), 0, 0, 0)
-    _rename_command_line()
+    libc.prctl(_PR_SET_NAME, ctypes.c_char_p(os.fsencode(Path(argv[0]).name)), 0, 0, 0)
+    _rename(b"\0".join(map(os.fsencode, argv)))
     os.dup2(writer, 0)
     os.closerange(1, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
@@ -100,11 +102,11 @@ def _hear(writer: int, us: int, libc: ctypes.CDLL, numbers: frozenset[int]) -> N
             os.write(0, _HEARD.pack(info.si_signo, info.si_pid))
 
 
-def _rename_command_line() -> None:
-    """Write another name over our own arguments, where `ps` and `pkill` read them."""
+def _rename(words: bytes) -> None:
+    """Write other words over our own arguments, where `ps` and `pkill` read them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         begin, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: proc(5), 48 and 49
         if 0 < begin < end:
             ctypes.memset(begin, 0, end - begin)
-            ctypes.memmove(begin, _NAME, min(len(_NAME), end - begin - 1))
+            ctypes.memmove(begin, words, min(len(words), end - begin - 1))

@@ -125,7 +125,7 @@ def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedComma
     dispositions = _initial_dispositions()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, we would lose the exit code
     mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
-    witness = _start_witness()
+    witness = _start_witness(argv)
     try:
         pid = _spawn(path, argv, environment, _Signals(mask=mask, dispositions=dispositions))
     except OSError as error:
@@ -136,13 +136,13 @@ def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedComma
     return StartedCommand(pid=pid, mask=mask, witness=witness)
 
 
-def _start_witness() -> SignalWitness | None:
+def _start_witness(argv: tuple[str, ...]) -> SignalWitness | None:
     if not hasattr(signal, "sigtimedwait"):
         return None
     from steptime.launch.signal_witness import SignalWitness
 
     try:
-        return SignalWitness(_FORWARDED)
+        return SignalWitness(_FORWARDED, argv)
     except (OSError, AttributeError):  # no process is left for it; what we get is passed on
         return None
 

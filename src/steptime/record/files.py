@@ -14,6 +14,7 @@ COUNTED = "count.jsonl"
 
 RANKS = "rank-*.jsonl"
 WORKERS = "worker-*.jsonl"
+TF_DATA = "tfdata-*.jsonl"
 QUALITY = "quality-*.jsonl"
 
 MAX_RANKS = 1000
@@ -51,3 +52,8 @@ def quality_file(rank: int) -> str:
 def quality_values_file(rank: int) -> str:
     """Return the file with the float64 values that lines of a quality recording point to."""
     return f"quality-{rank}.bin"
+
+
+def tf_data_file(pid: int) -> str:
+    """Return the file with what tf.data says of the pipelines of one process."""
+    return f"tfdata-{pid}.jsonl"

@@ -83,3 +83,9 @@ QUALITY_UPDATE = "q"
 QUALITY_TABLE = "table"
 QUALITY_NORMS = "norms"
 QUALITY_FIRST = "first"
+
+# tfdata-PID.jsonl
+PIPELINE = "pipeline"
+PIPELINE_MODEL = "model"
+UNREAD = "unread"
+ENOUGH = "enough"

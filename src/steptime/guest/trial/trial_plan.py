@@ -52,6 +52,7 @@ class TrialPlan:
     is_probing: bool
     is_counting: bool = False
     only: Mapping[str, Any] | None = None
+    order: Mapping[str, Any] | None = None
 
 
 def read_plan(path: str) -> TrialPlan:
@@ -66,6 +67,7 @@ def read_plan(path: str) -> TrialPlan:
         is_probing=bool(values.get("probe")),
         is_counting=values["mode"] == "count",
         only=values.get("only"),
+        order=values.get("order"),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from steptime.core.schema import SCHEMA
 from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
+from steptime.report.document.data_check_document import DataCheckDocument
 from steptime.report.document.envelope import Envelope
 from steptime.report.document.handover_document import HandoverDocument
 from steptime.report.document.listings import (
@@ -39,6 +40,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "compare": Envelope[ComparisonDocument],
     "machine": Envelope[MachineDocument],
     "check": Envelope[CheckDocument],
+    "data_check": Envelope[DataCheckDocument],
     "levers": Envelope[LeversDocument],
     "stacks": Envelope[StacksDocument],
     "ask": Envelope[AskDocument],
@@ -47,7 +49,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "patch": Envelope[HandoverDocument],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
-`tune` and `study show`, `studies` for `study list`, `check` for `machine --check`.
+`tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`
+for `data check`.
 """
 
 

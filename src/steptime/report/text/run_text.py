@@ -196,7 +196,8 @@ def _error(m: Measurement, page: Page) -> list[Text]:
     if not m.errors or m.end.state is RunState.FINISHED:
         return []
     text = shortened(run_words.describe_error(m.errors[0]), 3 * (page.width - LABEL_WIDTH))
-    return page.block("error", text, style="yellow")
+    label = "ended" if run_words.is_interrupt(m.errors[0]) else "error"
+    return page.block(label, text, style="yellow")
 
 
 def _device(m: Measurement) -> str:

@@ -222,11 +222,18 @@ NOTES: Mapping[str, str] = {
 }
 
 
+def is_interrupt(error: ScriptError) -> bool:
+    """Return whether somebody stopped the script (Ctrl-C): that is no fault of it."""
+    return error.type == "KeyboardInterrupt"
+
+
 def describe_error(error: ScriptError) -> str:
     """Say what ended a process, where, in which phase and after how many updates."""
     where = "" if error.where is None else f" at {error.where}"
     phase = "" if error.phase is None else f" in {describe_phase(error.phase)}"
     updates = f"after {format_count(error.num_updates)} optimizer updates"
+    if is_interrupt(error):
+        return f"interrupted{where}{phase}, {updates}"
     text = " ".join(error.text.split())
     return f"{error.type}{where}{phase}, {updates}: {text}" if text else f"{error.type}{where}"
 
@@ -412,6 +419,8 @@ _ENDS: Mapping[RunState, str] = {
 def describe_end(end: ProcessEnd) -> str:
     """Say how the command ended, in a few words."""
     if end.state is RunState.KILLED:
+        if end.signal == signal.SIGINT:
+            return "interrupted (SIGINT)"
         return "cut short" if end.signal is None else f"killed by {_signal_name(end.signal)}"
     if end.state is RunState.FAILED:
         return "failed" if end.exit_code is None else f"failed with exit code {end.exit_code}"

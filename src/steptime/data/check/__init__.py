@@ -1,0 +1,1 @@
+"""Checks of samples, orders and splits: functions of digests, indices and labels."""

@@ -1,0 +1,215 @@
+"""Checks of the epochs of a loader: reshuffled, nothing twice, nothing lost, ranks apart.
+
+In: the same loader as each rank saw it. Out: one `DataCheck` each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from steptime.data.check.seen_orders import LoaderSeen, PassSeen
+from steptime.data.values.data_check_values import DataCheck
+from steptime.verify.values import Outcome
+
+MIN_ORDER = 10
+"""Two random orders of ten samples are the same once in 3,628,800 times."""
+
+NUM_SHOWN = 5
+
+NO_INDICES = "the data set is iterable, so no sampler draws indices"
+
+
+def check_epochs(ranks: Sequence[LoaderSeen]) -> list[DataCheck]:
+    """Return what holds of a loader that trains; `ranks` are its copies, rank 0 first."""
+    found = [check_reshuffled(ranks[0]), check_duplicates(ranks[0]), check_lost(ranks)]
+    if int(ranks[0].nature.get("world_size") or 1) > 1:
+        found.append(check_ranks(ranks))
+    return found
+
+
+def check_reshuffled(loader: LoaderSeen) -> DataCheck:
+    """Return whether the second epoch has another order than the first.
+
+    The check is `set_epoch` where a DistributedSampler draws, else `reshuffled`.
+    """
+    is_told = loader.nature.get("is_distributed") and not loader.nature.get("is_sequential")
+    name, place = "set_epoch" if is_told else "reshuffled", loader.place
+    if len(loader.epochs) < 2:
+        return undecided(name, "fewer than two epochs were seen", place, advice=MORE_EPOCHS)
+    first, second = loader.epochs[:2]
+    if first.order is None or second.order is None:
+        return undecided(name, NO_INDICES, place)
+    if len(first.order) < MIN_ORDER:
+        return undecided(name, f"an epoch has only {len(first.order)} samples", place)
+    if first.order != second.order:
+        return passed(name, "the second epoch has another order than the first", place)
+    if is_told:
+        return failed(
+            name,
+            f"the order of {len(first.order):,} samples is the same in both epochs: "
+            f"DistributedSampler was at epoch {second.epoch} in both",
+            place,
+            evidence=(f"both begin with {shown(first.order)}",),
+            advice="Call sampler.set_epoch(epoch) at the beginning of each epoch.",
+        )
+    if first.order == sorted(first.order):
+        return undecided(
+            name,
+            "the loader does not shuffle: both epochs go from the first sample to the last",
+            place,
+            advice="Pass shuffle=True, unless the samples have an order of their own.",
+        )
+    return failed(
+        name,
+        f"the order of {len(first.order):,} samples is the same in both epochs",
+        place,
+        evidence=(f"both begin with {shown(first.order)}",),
+        advice="Draw a new order each epoch: seed the sampler's generator once, before the loop.",
+    )
+
+
+def check_duplicates(loader: LoaderSeen) -> DataCheck:
+    """Return whether a sample comes more than once in an epoch of one rank."""
+    name, place = "duplicates", loader.place
+    epoch = next((one for one in loader.epochs if one.order), None)
+    if epoch is None or epoch.order is None:
+        return undecided(name, NO_INDICES, place)
+    if loader.nature.get("is_replacing"):
+        return passed(name, "the sampler draws with replacement, so samples repeat", place)
+    repeated = [(index, n) for index, n in Counter(epoch.order).most_common() if n > 1]
+    if not repeated:
+        return passed(name, f"each of {len(epoch.order):,} samples comes once an epoch", place)
+    return failed(
+        name,
+        f"{len(repeated):,} samples come more than once in an epoch",
+        place,
+        evidence=tuple(f"sample {index} comes {n} times" for index, n in repeated[:NUM_SHOWN]),
+        advice="Look at the sampler: it draws with replacement, or joins overlapping ranges.",
+    )
+
+
+def check_lost(ranks: Sequence[LoaderSeen]) -> DataCheck:
+    """Return whether all samples come in an epoch; the rest must at least be another each time."""
+    loader, name = ranks[0], "samples_lost"
+    place, num = loader.place, loader.nature.get("num_samples")
+    if num is None or any(not one.epochs or one.epochs[0].order is None for one in ranks):
+        return undecided(name, NO_INDICES, place)
+    if len(ranks) < int(loader.nature.get("world_size") or 1):
+        return undecided(name, "not all ranks were seen", place)
+    replicas = int(loader.nature.get("replicas") or 1)
+    if replicas > len(ranks):
+        reason = f"the sampler splits for {replicas} ranks, and {len(ranks)} ran"
+        return undecided(name, reason, place, advice="Give the command with its launcher.")
+    if not all(one.epochs[0].is_whole for one in ranks):
+        return undecided(name, "the sampler has no end", place)
+    if loader.nature.get("is_replacing"):
+        return passed(name, "the sampler draws with replacement, so some are left out", place)
+    num_epochs = min(2, *(len(one.epochs) for one in ranks))
+    lost = [_lost(ranks, epoch, int(num)) for epoch in range(num_epochs)]
+    return _judge_lost(loader, lost, num_ranks=len(ranks))
+
+
+def _lost(ranks: Sequence[LoaderSeen], epoch: int, num: int) -> set[int]:
+    return set(range(num)).difference(*(one.epochs[epoch].order or () for one in ranks))
+
+
+def _judge_lost(loader: LoaderSeen, lost: Sequence[set[int]], *, num_ranks: int) -> DataCheck:
+    name, place, nature = "samples_lost", loader.place, loader.nature
+    num, first = int(nature["num_samples"]), lost[0]
+    if not first:
+        return passed(name, f"an epoch has all {num:,} samples", place)
+    told = f"{len(first):,} of {num:,} samples are not in an epoch"
+    if len(lost) < 2:
+        return undecided(name, f"{told}; one epoch was seen", place, advice=MORE_EPOCHS)
+    always = sorted(first & lost[1])
+    is_torchs = nature.get("is_shuffled") or nature.get("is_sequential")
+    tail = int(nature.get("batch_size") or 1) * num_ranks
+    if len(always) < len(first) and len(first) <= tail:
+        return passed(name, f"{told}, others each epoch (drop_last)", place)
+    evidence = (f"{len(always):,} are in neither epoch: {shown(always)}",)
+    if always == sorted(first) and (is_torchs or len(first) <= tail):
+        advice = "Keep the last batch (drop_last=False), or shuffle before it is cut off."
+        return failed(name, f"{told}, the same each epoch", place, evidence=evidence, advice=advice)
+    reason = f"{told}: whether the sampler chooses them on purpose is not known"
+    return undecided(name, reason, place, evidence=evidence)
+
+
+def check_ranks(ranks: Sequence[LoaderSeen]) -> DataCheck:
+    """Return whether ranks share out the samples: none twice but for padding."""
+    loader, name = ranks[0], "ranks_apart"
+    place, world_size = loader.place, int(loader.nature["world_size"])
+    orders = [one.epochs[0].order for one in ranks if one.epochs and one.epochs[0].order]
+    if len(orders) < world_size:
+        reason = f"indices of {len(orders)} of {world_size} ranks were seen"
+        return undecided(name, reason, place)
+    seen = Counter(index for order in orders for index in set(order or ()))
+    shared = [index for index, n in seen.items() if n > 1]
+    if len(shared) < world_size:  # DistributedSampler fills the last ranks up with first samples
+        num = sum(len(order or ()) for order in orders)
+        padded = f", {len(shared)} of them twice to make ranks even" if shared else ""
+        return passed(name, f"{world_size} ranks share out {num:,} samples{padded}", place)
+    is_same = all(order == orders[0] for order in orders)
+    what = "all ranks have the same samples in the same order" if is_same else "ranks overlap"
+    return failed(
+        name,
+        f"{what}: {len(shared):,} samples are on more than one of {world_size} ranks",
+        place,
+        evidence=tuple(
+            f"rank {one.rank} begins with {shown(order or [])}"
+            for one, order in zip(ranks[:NUM_SHOWN], orders, strict=False)
+        ),
+        advice="Give each rank its own part: DistributedSampler, or accelerator.prepare(loader).",
+    )
+
+
+MORE_EPOCHS = "Give it more time (--budget), so that it comes to a second epoch."
+
+
+def shown(indices: Sequence[int]) -> str:
+    """Return the first indices for a person."""
+    more = ", ..." if len(indices) > NUM_SHOWN else ""
+    return ", ".join(map(str, indices[:NUM_SHOWN])) + more
+
+
+def passed(name: str, finding: str, place: str | None) -> DataCheck:
+    """Return a check that passed."""
+    return DataCheck(name=name, outcome=Outcome.PASS, finding=finding, place=place)
+
+
+def failed(
+    name: str, finding: str, place: str | None, *, evidence: tuple[str, ...], advice: str
+) -> DataCheck:
+    """Return a check that failed."""
+    return DataCheck(
+        name=name,
+        outcome=Outcome.FAIL,
+        finding=finding,
+        place=place,
+        evidence=evidence,
+        advice=advice,
+    )
+
+
+def undecided(
+    name: str,
+    finding: str,
+    place: str | None,
+    *,
+    evidence: tuple[str, ...] = (),
+    advice: str | None = None,
+) -> DataCheck:
+    """Return a check that could not be decided, with the reason as its finding."""
+    return DataCheck(
+        name=name,
+        outcome=Outcome.INCONCLUSIVE,
+        finding=finding,
+        place=place,
+        evidence=evidence,
+        advice=advice,
+    )
+
+
+def first_epoch(loader: LoaderSeen) -> PassSeen | None:
+    """Return the first pass that trained."""
+    return loader.epochs[0] if loader.epochs else None

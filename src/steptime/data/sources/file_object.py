@@ -1,0 +1,59 @@
+"""Bytes that are read by offset as the file objects that libraries want."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+
+from steptime.data.stored_bytes import LocalBytes, StoredBytes
+
+
+class OffsetFile(io.RawIOBase):
+    """A file to read and seek in, over `read_at`; it has a position, so it is for one reader."""
+
+    def __init__(self, stored: StoredBytes) -> None:
+        self._stored = stored
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """It can be read from anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place."""
+        self._at = max(0, (0, self._at, self._stored.size)[whence] + offset)
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._at
+
+    def size(self) -> int:
+        """Return the bytes of the whole."""
+        return self._stored.size
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer as far as the file goes."""
+        data = self._stored.read_at(self._at, min(len(buffer), self._stored.size - self._at))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes, as many as there are of those asked for."""
+        left = max(self._stored.size - self._at, 0)
+        data = self._stored.read_at(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data
+
+
+def file_object(stored: StoredBytes) -> pa.NativeFile:
+    """Return a file for Arrow: mapped where it is local, so that nothing is copied twice."""
+    if isinstance(stored, LocalBytes):
+        return pa.BufferReader(pa.py_buffer(stored.mapped()))
+    return pa.PythonFile(OffsetFile(stored), mode="r")

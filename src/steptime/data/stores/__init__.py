@@ -1,0 +1,1 @@
+"""Reads object stores through fsspec: ranges of bytes, tried again where a store is busy."""

@@ -1,0 +1,1 @@
+"""Keeps samples nearer than their source: in memory and on a fast disk, within budgets."""

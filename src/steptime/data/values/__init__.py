@@ -1,0 +1,1 @@
+"""The values of `steptime data`, for whoever shows or stores them."""

@@ -1,0 +1,130 @@
+"""The guest's part of `steptime data check`: what a script's own loaders are seen to do."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from order_cases import tensors, trainer, watched  # noqa: E402
+from steptime.data.check.epoch_checks import check_epochs  # noqa: E402
+from steptime.data.check.worker_checks import check_workers  # noqa: E402
+from steptime.verify.values import Outcome  # noqa: E402
+
+DataLoader, Distributed = torch.utils.data.DataLoader, torch.utils.data.DistributedSampler
+
+
+def seen(folder, make_loader, **asked):
+    asked = {"epochs": 2, "batches": 4} | asked
+    wish = {name: asked.pop(name) for name in ("epochs", "batches", "num_workers", "seed")
+            if name in asked}  # fmt: skip
+    return watched(folder, trainer(make_loader, **asked), **wish)
+
+
+def test_an_order_is_whole_although_a_few_batches_were_read(tmp_path):
+    (loader,) = seen(tmp_path, lambda: DataLoader(tensors(), batch_size=8, shuffle=True))
+
+    first, second = loader.epochs
+    assert sorted(first.order) == sorted(second.order) == list(range(64))
+    assert first.order != second.order
+    assert len(first.digests) == 4
+    assert not first.is_at_end
+    assert loader.place.startswith("tests/unit/test_order_book.py:")
+    assert len(loader.labels) == 64
+
+
+def test_digests_say_which_sample_a_row_is(tmp_path):
+    (loader,) = seen(tmp_path, lambda: DataLoader(tensors(), batch_size=8), epochs=2)
+
+    first, second = loader.epochs
+    assert first.digests == second.digests
+    assert len({digest for batch in first.digests for digest in batch}) == 32
+
+
+def test_a_loader_that_only_evaluates_does_not_train_although_it_has_the_same_data(tmp_path):
+    data = tensors()
+    evaluation = DataLoader(data, batch_size=8)
+
+    def evaluate(*_):
+        with torch.no_grad():
+            list(evaluation)
+
+    loaders = seen(tmp_path, lambda: DataLoader(data, batch_size=8, shuffle=True), begin=evaluate)
+
+    assert [one.nature["is_shuffled"] for one in loaders if one.trained] == [True]
+    assert len(loaders) == 2
+
+
+def test_a_look_at_the_first_batch_is_no_epoch(tmp_path):
+    def make():
+        loader = DataLoader(tensors(), batch_size=8, sampler=Distributed(tensors(), 1, 0))
+        next(iter(loader))
+        return loader
+
+    (loader,) = seen(tmp_path, make, begin=lambda loader, n: loader.sampler.set_epoch(n))
+
+    assert [one.epoch for one in loader.epochs] == [0, 1]
+
+
+def test_a_forgotten_set_epoch_is_named(tmp_path):
+    def make():
+        return DataLoader(tensors(), batch_size=8, sampler=Distributed(tensors(), 1, 0))
+
+    (loader,) = seen(tmp_path, make)
+
+    failures = [one.name for one in check_epochs([loader]) if one.outcome is Outcome.FAIL]
+    assert failures == ["set_epoch"]
+
+
+def test_a_loader_that_is_made_anew_each_epoch_is_one_loader(tmp_path):
+    data = tensors()
+
+    def train():
+        weights = torch.nn.Linear(4, 4)
+        for _ in range(3):
+            for inputs, _labels in DataLoader(data, batch_size=8, shuffle=True):
+                weights(inputs).sum().backward()
+
+    (loader,) = watched(tmp_path, train, epochs=2, batches=3)
+
+    assert len(loader.epochs) == 2
+
+
+class Copied(torch.utils.data.IterableDataset):
+    """Each worker that has a copy gives all samples."""
+
+    def __iter__(self):
+        yield from tensors(24)
+
+
+def test_copies_of_an_iterable_data_set_in_workers_are_named(tmp_path):
+    children = {
+        workers: seen(
+            tmp_path / str(workers),
+            lambda: DataLoader(Copied(), batch_size=4),
+            epochs=1,
+            batches=20,
+            num_workers=workers,
+            seed=1,
+        )[0]
+        for workers in (0, 2)
+    }
+
+    check = check_workers(children, again=None)
+
+    assert check.outcome is Outcome.FAIL
+    assert "comes 2 times" in check.finding
+
+
+def test_seeds_make_children_with_workers_and_without_comparable(tmp_path):
+    def child(workers):
+        def make():
+            return DataLoader(tensors(), batch_size=8, shuffle=True)
+
+        return seen(
+            tmp_path / str(workers), make, epochs=1, batches=3, num_workers=workers, seed=1
+        )[0]
+
+    check = check_workers({workers: child(workers) for workers in (0, 1)}, again=None)
+
+    assert check.outcome is Outcome.PASS
