@@ -24,12 +24,14 @@ TITLES = {
     "machine": "`machine`",
     "check": "`machine --check`",
     "data_check": "`data check`",
+    "data_convert": "`data convert`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",
     "report": "`report`",
     "export": "`export`",
     "patch": "`patch`",
+    "data bench": "`data bench`",
 }
 Schema = Mapping[str, Any]
 

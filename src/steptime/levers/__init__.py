@@ -35,6 +35,7 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "decoded_cache",
     "jpeg_decoder",
+    "prepared_data",
     "trim_padding",
     "length_grouping",
     "module_precision",

@@ -25,6 +25,7 @@ FILES = LoaderFacts(
     is_collate_deterministic=True,
     decodes_jpeg=True,
     num_batched_transforms=2,
+    prepared="/data/photos.prepared",
 )
 DIGITS = dataclasses.replace(ROWS, dataset="MNIST", is_tensor_dataset=False, is_in_memory=True)
 
@@ -37,6 +38,7 @@ TEXTS = LoaderFacts(
     is_collate_deterministic=True,
     is_shuffled=True,
     lengths_from="rows",
+    prepared="",
     padding=PaddingFacts(
         num_batches=16,
         side="right",

@@ -53,8 +53,16 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "num_samples": len(dataset),
         "is_shuffled": shuffled,
         "decodes_jpeg": True if lists_jpegs(dataset) else None,
+        "prepared": prepared_copy(dataset),
         "num_batched_transforms": count_batched(torch, loader),
     }
+
+
+def prepared_copy(dataset: Any) -> str:
+    """Return the prepared copy beside the folder of a data set; empty where there is none."""
+    chain = tools().chain_of(dataset)
+    roots = (vars(one).get("root") for one in chain if hasattr(one, "__dict__"))
+    return next(filter(None, map(tools("_prepared").find_copy, roots)), "")
 
 
 def describe_rows(rows: Any) -> dict[str, Any]:

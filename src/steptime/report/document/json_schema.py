@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from steptime.core.schema import SCHEMA
+from steptime.data.values.conversion_values import ConversionAnswer
 from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.data_check_document import DataCheckDocument
@@ -28,6 +29,7 @@ from steptime.report.document.listings import (
     StacksDocument,
     StudiesDocument,
 )
+from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
 from steptime.report.document.run_document import RunDocument
 from steptime.report.document.study_document import StudyDocument
@@ -41,12 +43,14 @@ DOCUMENTS: Mapping[str, Any] = {
     "machine": Envelope[MachineDocument],
     "check": Envelope[CheckDocument],
     "data_check": Envelope[DataCheckDocument],
+    "data_convert": Envelope[ConversionAnswer],
     "levers": Envelope[LeversDocument],
     "stacks": Envelope[StacksDocument],
     "ask": Envelope[AskDocument],
     "report": Envelope[PageDocument],
     "export": Envelope[ExportDocument],
     "patch": Envelope[HandoverDocument],
+    "data bench": Envelope[LoaderDocument],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`
