@@ -223,8 +223,8 @@ FETCH = _input_row(
     explanation="The training process itself reads and decodes the samples.",
     remedy=_LOAD_IN_WORKERS,
     levers=(
-        *("dataloader", "jpeg_decoder", "dataset_cache", "whole_batch_fetch"),
-        "prepared_data",
+        *("dataloader", "jpeg_decoder", "decoded_cache", "batched_transform", "dataset_cache"),
+        *("whole_batch_fetch", "prepared_data"),
     ),
     when_contended=_IN_PROCESS,
 )
@@ -234,7 +234,7 @@ COLLATE = _input_row(
     needs="`input_wait`, `collate`",
     explanation="The training process itself puts the samples together to batches.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("whole_batch_fetch", "dataloader"),
+    levers=("whole_batch_fetch", "batched_transform", "dataloader"),
     when_contended=_IN_PROCESS,
 )
 LOADER = _input_row(
@@ -253,7 +253,7 @@ WORKER_FETCH = _input_row(
     explanation="The loader's workers are too slow at reading and decoding samples.",
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
-    levers=("dataloader", "jpeg_decoder", "prepared_data"),
+    levers=("dataloader", "jpeg_decoder", "decoded_cache", "batched_transform", "prepared_data"),
     when_contended=_IN_WORKERS,
 )
 WORKER_COLLATE = _input_row(
