@@ -1,4 +1,4 @@
-"""The data of the input-pipeline benchmarks, written in each format by its own writer.
+"""The data of the input-pipeline benchmarks, made here and written in each format by its writer.
 
 A: 20,000 records of 32 x 32 x 3 random bytes with a label. B: 800 JPEGs of 256 x 256 pixels at
 quality 90, some 23 kB each, with a label. Each writer is timed: wall and CPU time.
@@ -6,6 +6,7 @@ quality 90, some 23 kB each, with a label. Each writer is timed: wall and CPU ti
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import io
@@ -36,6 +37,7 @@ def records(kind: str) -> list[tuple[bytes, int]]:
     return [(jpeg(i), i % 10) for i in range(NUM_B)]
 
 
+@functools.cache
 def images_a() -> np.ndarray[Any, Any]:
     """Return A as one array (20000, 32, 32, 3)."""
     random = np.random.default_rng(0)
@@ -137,6 +139,28 @@ def write_tfrecord(kind: str, folder: Path) -> None:
             sink.write(example.SerializeToString())
 
 
+def write_prepared(kind: str, folder: Path) -> None:
+    """Write Steptime's mapped arrays: A as it is, B decoded from loose files by `data convert`."""
+    from steptime.data import ArraySource, open_source
+    from steptime.data.convert import conversion, planning
+    from steptime.data.convert.treatment import Treatment
+
+    folder.rmdir()  # it makes its target itself
+    if kind == "a":
+        labels = np.array([label for _, label in records("a")])
+        source: Any = ArraySource({"image": images_a(), "label": labels})
+    else:
+        source = open_source(os.environ["DATA_MADE"])
+    treatment = Treatment(decode=kind == "b")
+    sample = planning.take_sample(source, treatment)
+    plan = planning.make_plan(source, "", treatment, "prepared", sample)
+    conversion.convert(source, folder, plan, treatment)
+
+
+_NMS = "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_kept: list[Any] = []
+
+
 class _StandIns:
     """Stands in for transformers, of which MosaicML Streaming imports some classes' names."""
 
@@ -160,7 +184,17 @@ class _StandIn(types.ModuleType):
 
 
 def load_streaming() -> Any:
-    """Return MosaicML Streaming."""
+    """Return MosaicML Streaming, which imports torchvision.
+
+    torchvision's wheel may have operators for a GPU alone; their names are enough for the import.
+    """
+    import torch
+
+    operators = torch.library.Library("torchvision", "FRAGMENT")
+    _kept.append(operators)
+    for name in (_NMS, "qnms" + _NMS[3:]):
+        with contextlib.suppress(RuntimeError):
+            operators.define(name)
     if not any(isinstance(one, _StandIns) for one in sys.meta_path):
         sys.meta_path.append(_StandIns())  # type: ignore[arg-type]
     import streaming
@@ -175,6 +209,7 @@ WRITERS: dict[str, Callable[[str, Path], None]] = {
     "mds": write_mds,
     "litdata": write_litdata,
     "tfrecord": write_tfrecord,
+    "prepared": write_prepared,
 }
 
 
@@ -188,8 +223,7 @@ def main() -> None:
     name, kind, where = sys.argv[1:]
     folder = Path(where)
     folder.mkdir(parents=True)
-    if name in ("tfrecord", "litdata", "mds", "tar"):  # what is imported is not written yet
-        _import(name)
+    _import(name)  # what is imported is not written yet
     records(kind)  # making the samples is the same for all
     began, cpu = time.perf_counter(), time.process_time()
     WRITERS[name](kind, folder)
@@ -205,7 +239,10 @@ def _import(name: str) -> None:
         import litdata.streaming.writer  # noqa: F401
     elif name == "mds":
         load_streaming()
-    else:
+    elif name == "prepared":
+        import steptime.data.convert.conversion
+        import steptime.data.convert.planning  # noqa: F401
+    elif name == "tar":
         import webdataset  # noqa: F401
 
 

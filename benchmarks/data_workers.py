@@ -3,10 +3,12 @@
     python benchmarks/data_workers.py [--rounds 3] [--window 2.0]
 
 Five trainings are planted by what they wait for. In each, the search of
-`guest/trial/worker_search.py` picks a setting (limit 30 s with the last window); then every
-setting of {0, 1, 2, 4, 8, 16} workers and a queue of 2 or 4 batches a worker is measured in
-windows of its own, in an order that turns round from round to round, each in a process of its
-own. `reached` is the median rate of the picked setting over that of the best one. Results go to
+`guest/trial/worker_search.py` picks a setting (limit 30 s with the last window); then every setting
+of 0, 1, 2, 4, 8 and 16 workers with a queue of 2 or 4 batches a worker is measured in windows of
+its own, in an order that turns round from round to round, each in a process of its own. `reached`
+is the median rate of the picked setting over that of the best one, and `reached_within_cores` over
+the best of those with as many workers as cores at most: beside other programs, more processes win a
+larger part of the cores, which is no property of the training. Results go to
 benchmarks/results/data_workers.json.
 """
 
@@ -68,10 +70,20 @@ def one_plant(plant: str, rounds: int, window_s: float) -> dict[str, Any]:
         "in_flight": setting[0] * (setting[1] or 1),
         "took_s": found["took_s"],
         "reached": medians[setting] / max(medians.values()),
+        "reached_within_cores": medians[setting] / max(rate_within_cores(medians, setting)),
+        "load_average": os.getloadavg()[0],
         "consumer_per_s": found["consumer_per_s"],
         "searched": found["rates"],
         "every": [{"num_workers": n, "prefetch_factor": p, "rates": rates[n, p]} for n, p in order],
     }
+
+
+def rate_within_cores(
+    medians: dict[tuple[int, int | None], float], setting: tuple[int, int | None]
+) -> list[float]:
+    """Return the rates of settings with as many workers as cores at most, and of the picked one."""
+    cores = len(os.sched_getaffinity(0))
+    return [rate for one, rate in medians.items() if one[0] <= cores or one == setting]
 
 
 def ask(*words: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ TITLES = {
     "report": "`report`",
     "export": "`export`",
     "patch": "`patch`",
+    "data bench": "`data bench`",
 }
 Schema = Mapping[str, Any]
 

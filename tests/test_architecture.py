@@ -659,6 +659,7 @@ def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
         *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
         "desync/recorded_calls.py",
+        "guest/bench/forked_copy.py",
         "levers/_prepared.py",
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
@@ -691,6 +692,7 @@ OPENS_ITSELF = {
     "core/fallback_store.py": "a folder, to check whose it is",
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
+    "data/timed_reads.py": "a file of the kernel, and files that it only drops from the page cache",
     "data/feed/image_decoder.py": "bytes in memory",
     "data/convert/prediction.py": "a file of the kernel",
     "data/convert/treatment.py": "bytes of a picture, by Pillow",

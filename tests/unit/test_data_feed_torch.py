@@ -179,6 +179,16 @@ def test_on_the_cpu_batches_are_handed_on():
     assert prefetch.epoch == 1
 
 
+def test_without_torch_an_iterable_dataset_says_so(monkeypatch):
+    import steptime.data as data
+
+    monkeypatch.delitem(sys.modules, "steptime.data.feed.iter_dataset")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError) as raised:
+        _ = data.IterDataset
+    assert raised.value.hint == "pip install torch"
+
+
 # --- pictures -------------------------------------------------------------------------
 
 image_module = pytest.importorskip("PIL.Image")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -236,6 +239,44 @@ def test_an_epoch_that_is_left_leaves_no_threads():
 
     assert mine
     assert not any(thread.is_alive() for thread in mine)
+
+
+SLOW_EPOCH = """
+import atexit, sys, time
+from steptime.data import Column, Loader
+
+class Slow:
+    name, columns, num_bytes, begun = "slow", (Column("x", "number"),), None, 0
+    def __len__(self):
+        return 400
+    def read(self, indices):
+        Slow.begun += 1
+        time.sleep(0.2)
+        return {"x": list(indices)}
+    def place_of(self, index):
+        return str(index)
+
+atexit.register(lambda: print(Slow.begun))
+for number, batch in enumerate(Loader(Slow(), 4, threads=4, depth=100)):
+    print("ready", flush=True)
+"""
+
+
+def test_ctrl_c_ends_an_epoch_without_reading_what_is_queued():
+    """Of the 400 reads that are queued, those that had begun end, and no others begin."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOW_EPOCH],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    said, complained = child.communicate(timeout=60)
+
+    assert "KeyboardInterrupt" in complained
+    assert int(said.split()[-1]) < 100
+    assert child.returncode in (-signal.SIGINT, 1, 130)
 
 
 def test_what_a_source_is_made_for_decides_the_threads():

@@ -137,8 +137,18 @@ def test_what_a_place_is(memory):
     assert files.path_of("memory://samples/b.bin") is None
     with pytest.raises(DataError, match="is a prefix"):
         files.open_bytes("memory://samples/a")
-    with pytest.raises(DataError, match="nothing cannot be read: FileNotFoundError"):
+    with pytest.raises(DataError, match="nothing cannot be read: FileNotFoundError") as raised:
         files.open_bytes("memory://samples/nothing")
+    assert isinstance(raised.value, FileNotFoundError)  # readers of formats ask so
+    assert raised.value.hint is None
+
+
+def test_a_folder_in_a_store_is_recognized(memory):
+    source = open_source("memory://samples")
+
+    assert source.name == "folder of files"
+    assert source.read([0, 1])["data"] == [b"0123456789", b"abc"]
+    assert source.place_of(0) == "memory://samples/a/one.bin"
 
 
 def test_an_answer_that_broke_off_is_asked_for_again(memory, monkeypatch):

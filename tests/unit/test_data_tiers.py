@@ -82,6 +82,25 @@ def test_a_second_epoch_comes_from_memory(threads):
     assert cached.hit_rate == pytest.approx(2 / 3)
 
 
+def test_what_is_kept_is_not_shared_out_over_threads():
+    source = Counted()
+    cached = CachedSource(source, ram_bytes=2 * source.num_bytes)
+    assert not cached.are_near([0, 1])
+    epoch_of(cached)
+    read = []
+
+    class Watched(CachedSource):
+        def read(self, indices):
+            read.append(len(indices))
+            return super().read(indices)
+
+    cached.__class__ = Watched
+    epoch_of(cached, 1, threads=4)
+
+    assert cached.are_near(range(N))
+    assert sorted(set(read)) == [8, 16]
+
+
 def test_a_quarter_of_the_data_in_memory_gives_a_quarter_of_the_hits_in_each_epoch():
     """The plan's figure: a budget of a quarter hits at least 24 % and is never exceeded."""
     source = Counted(num=1000, width=4000)

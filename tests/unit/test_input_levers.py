@@ -10,7 +10,7 @@ import pytest
 from steptime.diagnose.diagnosis import diagnose
 from steptime.measure.values.measurement import Measurement, WorkerSummary
 from steptime.measure.values.observations import LoaderUse
-from steptime.report.words.advice import trial_levers
+from steptime.report.words.advice import bench_command, trial_levers
 from steptime.report.words.input_levers import fits_input
 from unit.builders import make_measurement, make_rank
 
@@ -74,3 +74,11 @@ def test_images_that_workers_open_count() -> None:
     measurement = make(workers=replace(WORKERS, opens_images=True))
 
     assert fits_input("jpeg_decoder", measurement)
+
+
+def test_a_finding_of_the_input_offers_to_measure_its_parts() -> None:
+    (finding,) = [one for one in diagnose(make()).findings if one.cause == "fetch"]
+
+    assert bench_command(finding, make()) == "steptime data bench -- python train.py"
+    assert bench_command(replace(finding, cause="copies"), make()) is None
+    assert bench_command(replace(finding, kind=None), make()) is None

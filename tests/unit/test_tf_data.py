@@ -11,13 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.data.tf_advice import advise, least_step, part_times
-from steptime.data.tf_data import has_enough, read_tf_data
+from steptime.data.tf_data import read_tf_data
 from steptime.data.tf_stages import kind_of, method_of
 from steptime.data.values.tf_data_values import AUTOTUNE, TfStage
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.tfdata import install
 from steptime.guest.tfdata.model_reads import ModelReads
 from steptime.guest.tfdata.pipeline_calls import PipelineCalls
+from steptime.record.tf_data_lines import has_enough
 from steptime.report.words.tf_data_words import describe_tf_data
 
 RECORDED = Path(__file__).parent / "tf_data_lines"

@@ -119,7 +119,7 @@ def _check(asked: DataCheckOptions, children: OrderChildren, tell: Tell) -> Data
         checks += [check_shuffle(ranks[0]), check_sorted(ranks[0])]
     if numbers and asked.wants(WORKERS):
         checks.append(_check_workers(asked, children, numbers[0], tell))
-    if numbers and asked.wants(RESUME):
+    if numbers and asked.wants(RESUME) and not _passes_over_resume(asked):
         checks.append(_check_resume(asked, children, numbers[0], tell))
     chosen = tuple(check for check in checks if asked.wants(check.name))
     return DataCheckReport(
@@ -193,6 +193,14 @@ def _limits(
         return (NO_TIME,)
     if not has_trained:
         return ("no torch DataLoader was seen whose batches were trained on",)
-    return (
-        f"{asked.epochs} epochs; the whole order of each, and its first {asked.batches} batches",
+    looked_at = (
+        f"{asked.epochs} epochs; the whole order of each, and its first {asked.batches} batches"
     )
+    if _passes_over_resume(asked):
+        return looked_at, f"Not checked: the order after a resume. {HOW}"
+    return (looked_at,)
+
+
+def _passes_over_resume(asked: DataCheckOptions) -> bool:
+    """Return whether a resume was not asked for: many scripts have none."""
+    return asked.resume is None and asked.only is None

@@ -13,7 +13,7 @@ from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.levers import NAMES, load
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import LeverTrial
-from steptime.report.words.advice import trial_command, trial_levers
+from steptime.report.words.advice import bench_command, trial_command, trial_levers
 from steptime.tune.search.order import headroom
 
 
@@ -25,8 +25,15 @@ def find_trials(measurement: Measurement, diagnosis: Diagnosis | None) -> tuple[
 
 def _trial(finding: Finding, measurement: Measurement) -> LeverTrial:
     found = trial_levers(finding, measurement)
+    bench = bench_command(finding, measurement)
     if not found.levers:
-        return LeverTrial(cause=finding.cause, levers=(), command=None, missing=found.missing)
+        return LeverTrial(
+            cause=finding.cause,
+            levers=(),
+            command=None,
+            missing=found.missing,
+            bench_command=bench,
+        )
     own = finding.headroom_speedup
     return LeverTrial(
         cause=finding.cause,
@@ -34,6 +41,7 @@ def _trial(finding: Finding, measurement: Measurement) -> LeverTrial:
         command=trial_command(found.levers, measurement),
         at_most_speedup=own if own is not None else _most_of(found.levers, measurement),
         bound_by="phases" if own is None else "finding",
+        bench_command=bench,
     )
 
 

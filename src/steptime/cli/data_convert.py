@@ -10,10 +10,11 @@ from steptime.cli.output import write_json
 
 SUMMARY = "prepare data once, so that reading it costs little"
 DESCRIPTION = """\
-Convert data to plain mapped arrays (values of one shape) and Arrow files (values that
-vary), or to a format to share. It measures on a sample what that gives, says so, and
-does it where reading becomes at least 1.1x as fast. An interrupted conversion goes on
-with the same command; what was written is read back and compared."""
+Convert data to plain mapped arrays (values of one shape) and Arrow files
+(values that vary), or to a format to share. It measures on a sample what that
+gives, says so, and does it where reading becomes at least 1.1x as fast. An
+interrupted conversion continues with the same command; all that was written is
+read back."""
 USAGE = "steptime data convert SOURCE TARGET [options]"
 EXAMPLES = """\
 examples:

@@ -49,14 +49,6 @@ def read_tf_data(folder: Path, *, num_cores: int) -> TfData | None:
     return TfData(pipeline=pipeline, missing=None if pipeline else "too_short")
 
 
-def has_enough(folder: Path) -> bool:
-    """Return whether a process of a run has read its pipeline for long enough."""
-    for path in folder.glob(TF_DATA):
-        if any(kind_of(line) == kinds.ENOUGH for line in read_lines(path)):
-            return True
-    return False
-
-
 def _pipelines(lines: Lines) -> Iterator[Lines]:
     """Yield the lines of each pipeline of a process."""
     for first in (line for line in lines if kind_of(line) == kinds.PIPELINE):

@@ -142,6 +142,15 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         context.calls.switch_off()  # a trial leaves nothing outside its walls
     if not is_meant(plan.only, context.recorder.run):
         return
+    if plan.bench is not None:
+        from .bench.loop_pass import install_bench
+
+        context.is_benched = True
+        context.anatomy = None
+        context.leave_weights()
+        context.padding.stop()
+        install_bench(context, plan.bench, targets)
+        return
     if plan.order is not None:
         from .order.order_hooks import install as watch_orders
 

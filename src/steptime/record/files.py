@@ -11,6 +11,7 @@ PROCESSES = "processes.jsonl"
 HOST = "host.jsonl"
 STALLS = "stalls.jsonl"
 COUNTED = "count.jsonl"
+BENCH = "bench.jsonl"
 
 RANKS = "rank-*.jsonl"
 WORKERS = "worker-*.jsonl"

@@ -63,6 +63,17 @@ FACTS = "facts"
 LEVER_COUNTS = "counts"
 EXPERIMENT = "experiment"
 
+# bench.jsonl
+BENCH_BEGUN = "begun"
+BENCH_LOOP = "loop"
+BENCH_LOADER = "loader"
+BENCH_PASS = "pass"
+BENCH_WORKERS = "workers"
+BENCH_ENDED = "ended"
+BENCH_FAILED = "failed"
+BENCH_DONE = "done"
+"""The last line: nothing more is to come."""
+
 # worker-PPID-NUMBER.jsonl
 WORKER = "w"
 

@@ -29,7 +29,7 @@ SHARD_BYTES = 64 << 20
 """Lost at most by a kill; large enough for a disk to write at its rate."""
 _SAMPLE_BYTES = 32 << 20
 _SAMPLE_S = 2.0
-_MIN_SAMPLED, _MAX_SAMPLED = 32, 8192
+_MIN_SAMPLED, _MAX_SAMPLED = 32, 2048
 _CHUNK = 32
 
 

@@ -123,7 +123,8 @@ class Loader:
 
     def read(self, plan: Iterable[tuple[Name, Sequence[int]]]) -> Iterator[tuple[Name, Any]]:
         """Yield the batches of these samples, read ahead and in order, each with its name."""
-        steps = Steps(self._read, self._finish)
+        near = getattr(self.source, "are_near", None)
+        steps = Steps(self._read, self._finish, *(() if near is None else (near,)))
         if self.processes:
             return read_in_processes(plan, steps, processes=self.processes, depth=self.depth)
         return read_ahead(plan, steps, threads=self.num_threads, depth=self.depth)

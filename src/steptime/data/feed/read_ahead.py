@@ -26,6 +26,8 @@ class Steps(NamedTuple):
     """Reads some samples; called in several threads at once."""
     finish: Callable[[Columns], Any]
     """Makes the batch of all its samples; called in one thread, batch by batch."""
+    are_near: Callable[[Sequence[int]], bool] = lambda _: False
+    """Whether samples are at hand, so that more than one thread costs more than it gives."""
 
 
 class _Threads(Generic[Batch]):
@@ -37,7 +39,8 @@ class _Threads(Generic[Batch]):
         self._closed = threading.Event()
 
     def submit(self, indices: Sequence[int]) -> Future[Any]:
-        size = max(1, -(-len(indices) // self._num))
+        num_pieces = 1 if self._steps.are_near(indices) else self._num
+        size = max(1, -(-len(indices) // num_pieces))
         pieces = [
             self._readers.submit(self._read, indices[start : start + size])
             for start in range(0, len(indices), size)

@@ -37,6 +37,14 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "
              "abfs": "adlfs", "abfss": "adlfs", "adl": "adlfs"}  # fmt: skip
 
 
+class StoreReadError(DataError, OSError):
+    """An object cannot be read, as a file cannot: readers of formats know OSError alone."""
+
+
+class NoObjectError(StoreReadError, FileNotFoundError):
+    """There is no such object."""
+
+
 def is_url(where: str) -> bool:
     """Whether a place is in a store."""
     return "://" in where
@@ -118,7 +126,7 @@ class CloudFiles:
         files, path = self._files(where), self._path(where)
         found = self._call(where, lambda: files.info(path))
         if found["type"] == "directory" or found.get("size") is None:
-            raise DataError(f"{self.name_of(where)} is a prefix, and no object")
+            raise StoreReadError(f"{self.name_of(where)} is a prefix, and no object")
         return CloudBytes(self, where, int(found["size"]))
 
     def path_of(self, where: str) -> None:
@@ -154,8 +162,9 @@ class CloudFiles:
             return self.retries.call(work)
         except store_errors() as error:
             what = hide_secrets(f"{type(error).__name__}: {error}", self.options)
+            kind = NoObjectError if isinstance(error, FileNotFoundError) else StoreReadError
         # What the library raised is not chained, because its text may hold keys.
-        raise DataError(f"{self.name_of(where)} cannot be read: {what}") from None
+        raise kind(f"{self.name_of(where)} cannot be read: {what}") from None
 
     def _path(self, where: str) -> str:
         return str(self._files(where)._strip_protocol(where + self.query))

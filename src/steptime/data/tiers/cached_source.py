@@ -126,6 +126,13 @@ class CachedSource:
         if self._disk is not None:
             self._disk.close()
 
+    def are_near(self, indices: Sequence[int]) -> bool:
+        """Whether all these samples are kept, as far as is known."""
+        disk = self._disk
+        return all(
+            self._ram.has(index) or (disk is not None and disk.has(index)) for index in indices
+        )
+
     def read(self, indices: Sequence[int]) -> Mapping[str, Values]:
         """Return the samples, from the nearest place that has them.
 

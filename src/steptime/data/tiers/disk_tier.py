@@ -67,6 +67,10 @@ class DiskTier:
             with self._lock:
                 self._refresh(files)
 
+    def has(self, index: int) -> bool:
+        """Whether a sample is kept, as far as is known."""
+        return bool(self._lengths[index])
+
     def get(self, index: int) -> bytes | None:
         """Return what was kept of a sample; None where there is nothing, or it is damaged.
 

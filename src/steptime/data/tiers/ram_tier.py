@@ -39,6 +39,10 @@ class RamTier:
         """Memory in use: samples and index [bytes]; at most the budget."""
         return self._end + self._offsets.nbytes + self._lengths.nbytes
 
+    def has(self, index: int) -> bool:
+        """Whether a sample is kept."""
+        return self._memory is not None and bool(self._lengths[index])
+
     def get(self, index: int) -> bytes | None:
         """Return what was kept of a sample."""
         if self._memory is None or not (length := int(self._lengths[index])):

@@ -73,6 +73,7 @@ class Context:
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
+        self.is_benched = False  # the process exists only to time its loader and its loop
         self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
@@ -115,7 +116,7 @@ class Context:
 
     def new_windows(self) -> SiteWindows | None:
         """Return what walks frames in the thread that steps first, if anything may."""
-        if self.trial is not None and self.trial.plan.is_live:
+        if self.is_benched or (self.trial is not None and self.trial.plan.is_live):
             return None  # each step is compared with others, and nobody asks for its sites
         profile = None if self.new_profile is None else self.new_profile()
         return SiteWindows(self.frames, perf_counter_ns, profile=profile)
@@ -125,7 +126,7 @@ class Context:
         if self.is_counting:
             self.counting = WholeUpdates(self.torch, self.recorder)
             return self.counting
-        if self.trial is not None and self.trial.plan.is_live:
+        if self.is_benched or (self.trial is not None and self.trial.plan.is_live):
             return None
         return CountPlan(
             self.torch,

@@ -29,6 +29,7 @@ from steptime.report.document.listings import (
     StacksDocument,
     StudiesDocument,
 )
+from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
 from steptime.report.document.run_document import RunDocument
 from steptime.report.document.study_document import StudyDocument
@@ -49,6 +50,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "report": Envelope[PageDocument],
     "export": Envelope[ExportDocument],
     "patch": Envelope[HandoverDocument],
+    "data bench": Envelope[LoaderDocument],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`

@@ -103,6 +103,8 @@ class LeverTrial:
         missing: why there is nothing to try: `no_lever` (no lever relieves it), `not_here` (those
             that do cannot act in this run), `in_recipe` (the run trained with them), or
             `failed` (the command failed).
+        bench_command: the command that says which part of the input holds the training back, and
+            what any loader could give at most; null for a finding that is not of the input.
     """
 
     cause: str | None
@@ -111,6 +113,7 @@ class LeverTrial:
     at_most_speedup: float | None = None
     bound_by: str | None = None
     missing: str | None = None
+    bench_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from rich.text import Text
 from steptime.diagnose.values.finding import Finding
 from steptime.report.document.run_document import LeverTrial, RecipeGain, RunDocument
 from steptime.report.text.page import LABEL_WIDTH, Page
-from steptime.report.words.gain_words import describe_gain, describe_trial
+from steptime.report.words.gain_words import BENCH, describe_gain, describe_trial
 
 
 def trial_of(finding: Finding, document: RunDocument) -> LeverTrial | None:
@@ -22,7 +22,11 @@ def trial_lines(finding: Finding, document: RunDocument, page: Page) -> list[Tex
     trial = trial_of(finding, document)
     if trial is None or trial.command is None:
         return []
-    return [*page.block("", describe_trial(trial)), Text(" " * LABEL_WIDTH + trial.command)]
+    lines = [*page.block("", describe_trial(trial)), Text(" " * LABEL_WIDTH + trial.command)]
+    if trial.bench_command is not None:
+        lines += page.block("", BENCH)
+        lines.append(Text(" " * LABEL_WIDTH + trial.bench_command))
+    return lines
 
 
 def gain_lines(gain: RecipeGain | None, page: Page) -> list[Text]:

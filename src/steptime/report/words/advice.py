@@ -172,6 +172,17 @@ def _in_use(measurement: Measurement) -> tuple[str, ...]:
     return () if use is None else tuple(one.name for one in use.levers if one.error is None)
 
 
+_NOT_THE_LOADER = ("copies", "worker_startup", "preprocessing")
+"""Findings of the input of which `data bench` says no more than the run does."""
+
+
+def bench_command(finding: Finding, measurement: Measurement) -> str | None:
+    """Return the command that measures the parts of the input; None where it would not help."""
+    is_input = finding.kind is BottleneckKind.INPUT_BOUND and finding.cause not in _NOT_THE_LOADER
+    has_ended = measurement.end.state is not RunState.FAILED
+    return _command("steptime data bench --", measurement) if is_input and has_ended else None
+
+
 def trial_command(levers: Sequence[str], measurement: Measurement) -> str:
     """Return the command that tries these levers."""
     return _command(

@@ -16,6 +16,9 @@ _MISSING: Mapping[str, str] = {
 }
 
 
+BENCH = "Or see which part of the input it is, and what any loader can give at most:"
+
+
 def describe_trial(trial: LeverTrial) -> str:
     """Say what the command after it tries, and what that can give at most."""
     these = "this lever" if len(trial.levers) == 1 else "these levers"

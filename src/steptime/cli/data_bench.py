@@ -1,0 +1,175 @@
+"""`steptime data bench`: what the loader of a training costs, and what a better one could gain."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.cli.options import (
+    BESIDE,
+    add_json,
+    add_store,
+    check_json,
+    parse_time,
+    store_to_write,
+    take_command,
+)
+from steptime.cli.output import STDOUT, console_for, tell, write_json
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.data.values.tf_data_values import TfData
+    from steptime.measure.values.loader_bench import LoaderBench
+
+SUMMARY = "measure the loader of a training, by part, and the most a better one could gain"
+DESCRIPTION = """\
+Run the command a few times, each in a child that can do no harm: with its own
+loader, with one batch that is kept and given again and again, and up to its
+loader alone, whose batches are read with their bytes cached and without. With a
+SOURCE (a file, a folder or an address), read its batches alone. The report names
+the bottleneck, the times by part, how many workers would keep up, and the upper
+bound of what any other loader could gain.
+A training that reads tf.data (Keras, TensorFlow) is measured by tf.data's own
+statistics: the slowest stage, the wait in a step, and changes with their lines.
+"""
+USAGE = "steptime data bench [options] (SOURCE | -- COMMAND [ARG ...])"
+EXAMPLES = """\
+examples:
+  steptime data bench images/ --step-ms 28
+  steptime data bench -- python train.py
+  steptime data bench --workers-curve -- python train.py --batch-size 64
+  steptime data bench -- python keras_train.py
+  steptime data bench --json bench.json -- python train.py
+"""
+
+_EXIT_CODES = {"command_failed": 3, "own_failure": 1, "no_loader": 0, "tf_data": 0}
+_INCONCLUSIVE = 4
+_WINDOW = "3s"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `data bench`."""
+    window = parser.add_argument_group("passes")
+    window.add_argument(
+        "--window",
+        metavar="TIME",
+        default=_WINDOW,
+        help=f"how long the loop is timed in each pass, 20 steps at least (default: {_WINDOW})",
+    )
+    window.add_argument(
+        "--steps", metavar="N", type=int, help="time at most N steps in each pass (default: 400)"
+    )
+    window.add_argument(
+        "--workers-curve",
+        action="store_true",
+        help="measure the loader alone with 0, 1, 2, 4 workers and so on up to the cores; "
+        "without it, the curve is predicted from the parts",
+    )
+    source = parser.add_argument_group("of a source")
+    source.add_argument(
+        "--batch-size", metavar="N", type=int, default=64, help="samples of a batch (default: 64)"
+    )
+    source.add_argument(
+        "--step-ms",
+        metavar="T",
+        type=float,
+        help="a training's own step in milliseconds: gives the bound, and the workers that keep up",
+    )
+    children = parser.add_argument_group("children")
+    children.add_argument(
+        "--share-network",
+        action="store_true",
+        help="let the children use the network, for data that come over it",
+    )
+    children.add_argument(
+        "--unsafe-trials",
+        action="store_true",
+        help="run the children even if nothing here keeps them from changing your files, reaching "
+        "the network, or disturbing other programs",
+    )
+    output = parser.add_argument_group("output")
+    add_json(output, what=BESIDE)
+    add_store(output)
+    parser.add_argument("words", metavar="SOURCE", nargs="*", help=argparse.SUPPRESS)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Measure the loader and report it."""
+    check_json(options)
+    seconds = parse_time(options.window, flag="--window")
+    if options.command is None and len(options.words) == 1:
+        return _bench_source(options, seconds)
+    command = take_command(options, verb="data bench", usage=USAGE)
+    if options.steps is not None and options.steps < 1:
+        raise UsageError(f"--steps must be 1 or more, got {options.steps}.")
+    from steptime.app.data_bench import BenchOptions, bench_loader, tf_data_of, write_loader_page
+
+    bench, run = bench_loader(
+        BenchOptions(
+            command=command,
+            store=store_to_write(options),
+            seconds=seconds,
+            steps=options.steps,
+            with_curve=options.workers_curve,
+            allow_unsafe=options.unsafe_trials,
+            share_network=options.share_network,
+        ),
+        tell=tell,
+    )
+    tf_data = tf_data_of(bench, run)
+    return _report(options, bench, page=write_loader_page(bench, run), tf_data=tf_data)
+
+
+def _bench_source(options: argparse.Namespace, seconds: float) -> int:
+    """Measure a source and report it."""
+    if options.batch_size < 1:
+        raise UsageError(f"--batch-size must be 1 or more, got {options.batch_size}.")
+    if options.step_ms is not None and not 0 < options.step_ms < float("inf"):
+        raise UsageError(f"--step-ms must be above 0, got {options.step_ms}.")
+    from steptime.app.source_bench import SourceOptions, bench_source
+
+    bench = bench_source(
+        SourceOptions(
+            where=options.words[0],
+            batch_size=options.batch_size,
+            seconds=seconds,
+            step_s=None if options.step_ms is None else options.step_ms / 1000,
+        )
+    )
+    return _report(options, bench, page=None)
+
+
+def _report(
+    options: argparse.Namespace,
+    bench: LoaderBench,
+    *,
+    page: Path | None,
+    tf_data: TfData | None = None,
+) -> int:
+    """Say what was found, where the options say; return the exit code."""
+    from steptime.levers import NAMES
+    from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+    from steptime.report.text.loader_text import render_loader, render_tf_data
+    from steptime.report.words.loader_words import next_commands
+
+    word = bench.missing.get("loader")
+    code = 0 if word is None else _EXIT_CODES.get(word, _INCONCLUSIVE)
+    if tf_data is not None and tf_data.pipeline is None:
+        code = _INCONCLUSIVE
+    if options.json != STDOUT:
+        render_loader(bench, console=console_for(sys.stdout), levers=NAMES)
+        if tf_data is not None:
+            render_tf_data(tf_data, cwd=str(Path.cwd()), console=console_for(sys.stdout))
+    if page is not None:
+        tell(f"the page of this bench: {page}")
+    if options.json is not None:
+        document = LoaderDocument(
+            bench=bench,
+            tf_data=tf_data,
+            next_commands=tuple(next_commands(bench, levers=NAMES)),
+            page=None if page is None else str(page),
+        )
+        write_json(options.json, loader_envelope(document, exit_code=code))
+    return code

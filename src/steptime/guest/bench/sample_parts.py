@@ -1,0 +1,199 @@
+"""Times what a data set does for a sample: decoding, and each transform of a chain by its name.
+
+For a process that soon ends: modules and objects of the script's are changed in place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .part_timer import PartTimer
+from .transform_places import code_place, element_place, made_at
+
+IMAGES = ("read_image", "decode_image", "decode_jpeg", "decode_png", "decode_webp", "decode_gif")
+DECODERS: dict[str, tuple[str, ...]] = {
+    "PIL.Image": ("open",),
+    "simplejpeg": ("decode_jpeg",),
+    "cv2": ("imread", "imdecode"),
+    "torchvision.io": IMAGES,
+    "torchvision.io.image": IMAGES,
+    "imageio.v2": ("imread",),
+    "imageio.v3": ("imread",),
+    "skimage.io": ("imread",),
+    "tifffile": ("imread",),
+    "soundfile": ("read",),
+    "torchaudio": ("load",),
+}
+CHAINS = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+NAMES = ("transform", "transforms", "target_transform", "preprocess", "augment", "augmentations")
+MAX_DEPTH = 4
+
+Note = Callable[[Any], None]
+
+
+class Transforms:
+    """The transforms that were found; each is a part `transform:N` of the timer."""
+
+    def __init__(self, timer: PartTimer) -> None:
+        self.timer = timer
+        self.found: list[dict[str, Any]] = []
+        self.chains: list[Any] = []  # those that were wrapped, kept so that no id is used again
+
+    def take_chain(self, chain: Any) -> None:
+        """Time each element of a chain: an object with a list `transforms`, as Compose is."""
+        if any(one is chain for one in self.chains):
+            return
+        self.chains.append(chain)
+        for index, element in enumerate(chain.transforms):
+            if is_chain(element):
+                self.take_chain(element)
+            elif not isinstance(element, TimedTransform):
+                place = element_place(chain, index) or code_place(element)
+                chain.transforms[index] = self.wrap(element, place)
+
+    def wrap(self, call: Any, place: str | None = None) -> TimedTransform:
+        """Return a transform that is timed under its name."""
+        number = len(self.found)
+        self.found.append({"name": name_of(call), "place": place})
+        return TimedTransform(call, self.timer.timed(f"transform:{number}", call))
+
+    def take_dataset(self, dataset: Any, depth: int = 0) -> None:
+        """Time the transforms that a data set holds, or one inside it."""
+        for name, value in list(getattr(dataset, "__dict__", {}).items()):
+            if name.lstrip("_") in NAMES and callable(value):
+                if is_chain(value):
+                    self.take_chain(value)
+                elif depth < MAX_DEPTH and holds_transforms(value):
+                    self.take_dataset(value, depth + 1)
+                else:
+                    setattr(dataset, name, self.wrap(value, code_place(value)))
+            elif depth < MAX_DEPTH:
+                for inner in value if isinstance(value, (list, tuple)) else (value,):
+                    if is_dataset(inner):
+                        self.take_dataset(inner, depth + 1)
+
+    def hook_chains(self) -> None:
+        """Take each chain of torchvision's at its first call, wherever the script keeps it."""
+        for module_name in CHAINS:
+            chain_class = getattr(sys.modules.get(module_name), "Compose", None)
+            if chain_class is not None:
+                method = "forward" if "forward" in vars(chain_class) else "__call__"
+                setattr(chain_class, method, self.taking(getattr(chain_class, method)))
+        self.hook_albumentations()
+
+    def taking(self, original: Any) -> Any:
+        """Return the call of a chain, which is wrapped before the first one."""
+
+        def call(chain: Any, *args: Any, **kwargs: Any) -> Any:
+            self.take_chain(chain)
+            return original(chain, *args, **kwargs)
+
+        return call
+
+    def hook_albumentations(self) -> None:
+        """Time the transforms of albumentations by their class: their chains look at elements."""
+        module = sys.modules.get("albumentations.core.transforms_interface")
+        base = getattr(module, "BasicTransform", None)
+        if base is None:
+            return
+        original, numbers = base.__call__, dict[int, str]()
+
+        def call(transform: Any, *args: Any, **kwargs: Any) -> Any:
+            part = numbers.get(id(transform))
+            if part is None:
+                part = numbers[id(transform)] = f"transform:{len(self.found)}"
+                self.found.append({"name": name_of(transform), "place": made_at(transform)})
+                self.chains.append(transform)
+            self.timer.enter(part)
+            try:
+                return original(transform, *args, **kwargs)
+            finally:
+                self.timer.leave()
+
+        base.__call__ = call
+
+
+class TimedTransform:
+    """A transform that is timed; for whoever asks, it has the attributes of the script's own."""
+
+    def __init__(self, own: Any, timed: Callable[..., Any]) -> None:
+        self.own = own
+        self.timed = timed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Transform, timed."""
+        return self.timed(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+def is_chain(value: Any) -> bool:
+    """Return whether this is a chain of transforms, one after the other."""
+    has_list = isinstance(getattr(value, "transforms", None), list)
+    return has_list and type(value).__name__.endswith(("Compose", "Sequential"))
+
+
+def is_dataset(value: Any) -> bool:
+    """Return whether this is a data set of torch's kind."""
+    return any(base.__name__ == "Dataset" for base in type(value).__mro__)
+
+
+def holds_transforms(value: Any) -> bool:
+    """Return whether this only holds transforms, as torchvision's `StandardTransform` does."""
+    return type(value).__name__ == "StandardTransform"
+
+
+def name_of(call: Any) -> str:
+    """Return the name of a function, or of the class of an object that is called."""
+    name = getattr(call, "__qualname__", None) or type(call).__name__
+    return str(name).rpartition("<locals>.")[2]
+
+
+# -- decoding
+
+
+def hook_decoders(timer: PartTimer, note_file: Note) -> None:
+    """Time the decoders of the libraries that are imported, wherever the script holds them."""
+    replaced: dict[int, tuple[Any, Any]] = {}
+    for module_name, names in DECODERS.items():
+        module = sys.modules.get(module_name)
+        for name in names if module is not None else ():
+            original = getattr(module, name, None)
+            if callable(original) and id(original) not in replaced:
+                replaced[id(original)] = original, decoding(timer, original, note_file)
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            own = replaced.get(id(value))
+            if own is not None and own[0] is value:
+                setattr(module, name, own[1])
+    for image_class in lazy_images():
+        image_class.load = timer.timed("decode", image_class.load)
+
+
+def decoding(timer: PartTimer, original: Any, note_file: Note) -> Any:
+    """Return a decoder that is timed; a file that is given by its path may be opened unseen."""
+
+    def decode(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], str):
+            note_file(args[0])
+        timer.enter("decode")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            timer.leave()
+
+    return decode
+
+
+def lazy_images() -> Iterator[Any]:
+    """Yield the classes of Pillow's whose images are decoded when they are first used."""
+    base = getattr(sys.modules.get("PIL.ImageFile"), "ImageFile", None)
+    classes = [] if base is None else [base]
+    while classes:
+        image_class = classes.pop()
+        if "load" in vars(image_class):
+            yield image_class
+        classes += image_class.__subclasses__()

@@ -1,0 +1,239 @@
+"""What the passes over a loader say together: bottleneck, bound, workers, and the words for it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from steptime.core.codec import from_json, to_json
+from steptime.measure.bench_lines import PassLines, make_loader_bench, mean_interval
+from steptime.measure.values.loader_bench import LoaderBench
+from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+from steptime.report.html.html_loader import render_loader_page
+from steptime.report.text.loader_text import render_loader
+from steptime.report.words.loader_words import describe_bottleneck, next_commands
+
+MS = 1_000_000
+LEVERS = ("dataset_cache", "dataloader", "prefetch_to_device", "whole_batch_fetch")
+LOADER = {
+    "dataset": "Images",
+    "place": "train.py:12",
+    "batch_size": 4,
+    "num_workers": 0,
+    "is_iterable": False,
+    "num_samples": 400,
+    "pin_memory": False,
+}
+
+
+def loop(work_ms, wait_ms, *, what="full", **fields):
+    line = {
+        "k": "loop",
+        "pass": what,
+        "steps": [[int(work_ms * MS), int(wait_ms * MS)] for _ in range(30)],
+        "tail_ns": 0,
+        "first_batch_ns": 9 * MS,
+        "loader": LOADER,
+        "others": [],
+        "num_shapes": 1,
+        "num_kept": 1,
+        "device": None,
+        "copies_ns": None,
+    }
+    return {**line, **fields}
+
+
+def read(name, *, transforms=(), read_bytes=1 << 20, **parts_ms):
+    """A pass over four batches of four samples, with a time by part for a batch."""
+    times = {part.replace("_", ":"): int(3 * value * MS) for part, value in parts_ms.items()}
+    return {
+        "k": "pass",
+        "pass": name,
+        "num_files": 16,
+        "batches": 4,
+        "timed_batches": 3,
+        "samples": 12,
+        "first_ns": 5 * MS,
+        "wall_ns": times,
+        "cpu_ns": times,
+        "transforms": list(transforms),
+        "sample": [["fetch", 0, 2 * MS], ["decode", MS, 2 * MS]],
+        "is_whole_batch": False,
+        "read_bytes": read_bytes,
+    }
+
+
+def bench_of(full, consumer, *parts, num_cores=4):
+    lines = PassLines(full=[full], consumer=[consumer] if consumer else [], parts=parts)
+    return make_loader_bench(("python", "train.py"), lines, num_cores=num_cores)
+
+
+def text_of(bench):
+    console = Console(file=io.StringIO(), width=100, _environ={})
+    render_loader(bench, console=console, levers=LEVERS)
+    return console.file.getvalue()
+
+
+SLOW = {
+    "fetch": read("cached", fetch=8, decode=1, collate=1),
+    "decode": read("cached", fetch=1, decode=8, collate=1),
+    "transform": read(
+        "cached",
+        transforms=[{"name": "Crop", "place": "train.py:7"}, {"name": "Flip", "place": None}],
+        fetch=2,
+        transform_0=5,
+        transform_1=3,
+    ),
+    "collate": read("cached", fetch=1, decode=1, collate=8),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_slowest_part_is_the_bottleneck(name):
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), SLOW[name])
+
+    assert bench.bottleneck == name
+    assert bench.bound.estimate == pytest.approx(6.0)
+    assert bench.bound.low <= 6.0 <= bench.bound.high
+
+
+def test_a_slow_copy_is_the_bottleneck_beside_many_workers():
+    many = {"loader": {**LOADER, "num_workers": 4}}
+    full = loop(9, 1, copies_ns=30 * 5 * MS, **many)
+    bench = bench_of(full, loop(4, 0, what="consumer"), SLOW["fetch"])
+
+    assert bench.bottleneck == "copy"
+    assert bench.part("copy").wall_s == pytest.approx(0.005)
+
+
+def test_a_training_that_does_not_wait_is_told_that_no_loader_helps():
+    bench = bench_of(loop(10, 0.1), loop(10, 0, what="consumer"), SLOW["fetch"])
+
+    assert bench.bottleneck == "consumer"
+    assert "No loader helps" in describe_bottleneck(bench)
+    assert next_commands(bench, levers=LEVERS) == []
+    assert "steptime tune" not in text_of(bench)
+
+
+def test_transforms_have_their_names_and_lines():
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), SLOW["transform"])
+
+    crop, flip = bench.transforms
+    assert (crop.name, crop.place, flip.place) == ("Crop", "train.py:7", None)
+    assert crop.wall_s == pytest.approx(0.005)
+    assert bench.part("transform").wall_s == pytest.approx(0.008)
+    assert "Crop (train.py:7)" in text_of(bench)
+
+
+def test_workers_that_keep_up_follow_from_the_parts():
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), SLOW["fetch"], num_cores=8)
+    few = bench_of(loop(2, 10), loop(2, 0, what="consumer"), SLOW["fetch"], num_cores=2)
+
+    assert (bench.workers_needed, bench.cores_needed) == (5, pytest.approx(5.0))
+    assert "5 workers keep up with the training (5 of 8 cores busy)" in text_of(bench)
+    assert "No number of workers keeps up" in text_of(few)
+
+
+def test_cold_times_are_there_only_if_a_disk_was_read():
+    cold = read("cold", fetch=20, decode=1, collate=1)
+    kept = read("cold", fetch=8, decode=1, collate=1, read_bytes=0)
+    steps = loop(2, 10), loop(2, 0, what="consumer")
+
+    assert bench_of(*steps, SLOW["fetch"], cold).part("fetch").cold_wall_s == pytest.approx(0.02)
+    in_memory = bench_of(*steps, SLOW["fetch"], kept)
+    assert in_memory.part("fetch").cold_wall_s is None
+    assert "cold_kept_in_memory" in in_memory.notes
+
+
+def test_without_the_pass_with_a_kept_batch_the_work_between_batches_stands_in():
+    bench = bench_of(loop(2, 10), None, SLOW["fetch"])
+
+    assert bench.consumer_s.estimate == pytest.approx(0.002)
+    assert "consumer_beside_loader" in bench.notes
+
+
+def test_batches_that_cannot_be_read_apart_leave_the_bound():
+    failed = {"k": "pass", "pass": "warm", "num_files": 0, "error": "OSError: gone"}
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), failed)
+
+    assert bench.parts[0].name == "pin"
+    assert bench.bottleneck is None
+    assert bench.bound.estimate == pytest.approx(6.0)
+    assert "OSError: gone" in text_of(bench)
+
+
+def test_epochs_of_one_batch_have_no_step():
+    bench = bench_of(loop(2, 10, steps=[]), None, SLOW["fetch"])
+
+    assert bench.step_s is None
+    assert bench.missing["step_s"] == "short_epochs"
+    assert "no step was timed" in text_of(bench)
+
+
+def test_the_curve_is_measured_if_it_was_asked_for():
+    asked = {"k": "workers", "num_workers": 2, "batches": 10, "took_ns": 100 * MS}
+    steps = loop(2, 10), loop(2, 0, what="consumer")
+
+    measured = bench_of(*steps, SLOW["fetch"], asked).curve
+    predicted = bench_of(*steps, SLOW["fetch"]).curve
+    assert [(one.num_workers, one.is_measured) for one in measured] == [(2, True)]
+    assert measured[0].batches_per_s == pytest.approx(100)
+    assert [one.num_workers for one in predicted] == [0, 1, 2, 4]
+    assert predicted[-1].batches_per_s == pytest.approx(400)
+    assert not predicted[0].is_measured
+
+
+@pytest.mark.parametrize(
+    ("word", "detail", "told"),
+    [
+        ("no_loader", "201", "201 steps without a batch of a torch DataLoader"),
+        ("not_trained", "7", "gave 7 batches"),
+        ("few_batches", "1", "ended after 1 batches"),
+        ("command_failed", "exit code 1: boom", "exit code 1: boom"),
+        ("no_steps", "", "without a step"),
+    ],
+)
+def test_a_command_without_a_loader_is_told_what_was_seen(word, detail, told):
+    bench = LoaderBench(
+        command=("python", "train.py"),
+        loader=None,
+        num_cores=4,
+        missing={"loader": word},
+        details={"loader": detail},
+    )
+
+    assert told in describe_bottleneck(bench)
+    envelope = loader_envelope(LoaderDocument(bench=bench), exit_code=4)
+    assert (envelope.status.value, envelope.errors[0].code) == ("partial", word)
+
+
+def test_a_bench_survives_its_document():
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), SLOW["transform"])
+
+    assert from_json(LoaderBench, to_json(bench)) == bench
+
+
+def test_the_mean_counts_what_one_step_in_four_waits_for():
+    times = [0.001, 0.001, 0.001, 0.009] * 20
+
+    assert mean_interval(times).estimate == pytest.approx(0.003, rel=0.01)
+
+
+def test_the_page_shows_parts_curve_and_sample_and_makes_no_markup_of_names():
+    evil = read("cached", transforms=[{"name": "<b>Crop", "place": "t.py:7"}], transform_0=5)
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), {**evil, "num_files": 3})
+    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+
+    for told in ("The step waits for transform", "<polyline", "The way of one sample", "t.py:7"):
+        assert told in page
+    assert "<b>Crop" not in page
+    assert "&lt;b&gt;Crop" in page
+
+
+def test_the_page_of_a_bench_without_parts_has_the_bound_alone():
+    failed = {"k": "pass", "pass": "warm", "num_files": 0, "error": "OSError: gone"}
+    bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), failed)
+    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+
+    assert "upper bound" in page
+    assert "<polyline" not in page
