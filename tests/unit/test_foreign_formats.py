@@ -44,3 +44,36 @@ def test_webdataset():
     assert values["txt"] == TEXTS
     assert np.array_equal(values["npy"], ARRAYS)
     assert values["name"] == [f"{i:06d}".encode() for i in range(NUM_SAMPLES)]
+
+
+@pytest.mark.parametrize("name", ["mds", "mds_zstd"])
+def test_mosaicml_streaming(name):
+    source, values = read_all(name, verify=True)
+
+    assert source.name == "MDS"
+    assert values["image"] == IMAGES
+    assert values["label"].tolist() == LABELS
+    assert values["text"] == TEXTS
+    assert np.array_equal(values["array"], ARRAYS)
+
+
+def test_litdata():
+    source, values = read_all("litdata")
+
+    assert source.name == "LitData"
+    assert values["image"] == IMAGES
+    assert values["label"].tolist() == LABELS
+    assert values["text"] == TEXTS
+    assert np.array_equal(values["array"], ARRAYS)
+    assert np.array_equal(values["tensor"], ARRAYS)
+    assert values["pair.0"].tolist() == list(range(NUM_SAMPLES))
+    assert values["pair.1"].tolist() == [0.5] * NUM_SAMPLES
+
+
+def test_lmdb():
+    source, values = read_all("lmdb", names=True)
+
+    assert source.name == "LMDB"
+    assert values["data"] == [v * (300 if i == 3 else 1) for i, v in enumerate(IMAGES)]
+    assert values["name"] == [f"{i:04d}".encode() for i in range(NUM_SAMPLES)]
+    assert source.place_of(3).endswith("data.mdb, row 3 (key 0003)")
