@@ -134,6 +134,8 @@ class FilesInMemory:
                 yield os.fsencode(name.removeprefix(f"{where}/")), len(data)
 
     def open_bytes(self, where):
+        if where not in self.contents:
+            raise FileNotFoundError(where)
         return BytesInMemory(self.contents[where])
 
     def path_of(self, where):

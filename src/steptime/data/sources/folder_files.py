@@ -130,12 +130,13 @@ def pack_names(place: StoredPlace, kind: str | None) -> PackedNames:
     if kind != "files":
         is_image = pc.match_substring_regex(packed, IMAGE_NAME)
         num_images = pc.sum(is_image).as_py() or 0
-        if kind == "images" or 2 * num_images > len(packed):
+        are_images = kind == "images" or 2 * num_images > len(packed)
+        if are_images and num_images < len(packed):
             packed = packed.filter(is_image)
-    whole = packed.combine_chunks() if len(packed) else pa.array([], pa.large_binary())
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.chunk(0)
-    ordered = whole.take(pc.array_sort_indices(whole))
+    packed = packed.combine_chunks() if len(packed) else pa.array([], pa.large_binary())
+    if isinstance(packed, pa.ChunkedArray):
+        packed = packed.chunk(0)
+    ordered = packed.take(pc.array_sort_indices(packed))
     _, offsets, data = ordered.buffers()
     begins = np.frombuffer(offsets, np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
     return PackedNames(begins - begins[0], np.frombuffer(data or b"", np.uint8)[begins[0] :])

@@ -1,0 +1,79 @@
+"""What the libraries of the formats wrote, read without them: tests/foreign_data/make.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from steptime.data.sources import open_source  # noqa: E402 - it needs both
+
+WRITTEN = Path(__file__).parents[1] / "foreign_data"
+NUM_SAMPLES = 6
+IMAGES = [b"\xff\xd8\xff\xe0" + bytes(range(i, i + 20)) for i in range(NUM_SAMPLES)]
+LABELS = [i % 3 for i in range(NUM_SAMPLES)]
+TEXTS = [f"sample {i} é" for i in range(NUM_SAMPLES)]
+ARRAYS = np.arange(6, dtype=np.float32).reshape(3, 2) + np.arange(NUM_SAMPLES)[:, None, None]
+
+
+def read_all(name, **options):
+    source = open_source(WRITTEN / name, **options)
+    return source, source.read(range(len(source)))
+
+
+def test_tensorflow():
+    source, values = read_all("tfrecord")
+
+    assert source.name == "TFRecord"
+    assert values["image"] == IMAGES
+    assert values["label"].tolist() == LABELS
+    assert values["numbers"].tolist() == [-label for label in LABELS]
+    assert [text.decode() for text in values["text"]] == TEXTS
+    assert np.array_equal(values["array"], ARRAYS.reshape(NUM_SAMPLES, -1))
+
+
+def test_webdataset():
+    source, values = read_all("webdataset", names=True)
+
+    assert source.name == "WebDataset tar"
+    assert values["jpg"] == IMAGES
+    assert values["cls"].tolist() == LABELS
+    assert values["txt"] == TEXTS
+    assert np.array_equal(values["npy"], ARRAYS)
+    assert values["name"] == [f"{i:06d}".encode() for i in range(NUM_SAMPLES)]
+
+
+@pytest.mark.parametrize("name", ["mds", "mds_zstd"])
+def test_mosaicml_streaming(name):
+    source, values = read_all(name, verify=True)
+
+    assert source.name == "MDS"
+    assert values["image"] == IMAGES
+    assert values["label"].tolist() == LABELS
+    assert values["text"] == TEXTS
+    assert np.array_equal(values["array"], ARRAYS)
+
+
+def test_litdata():
+    source, values = read_all("litdata")
+
+    assert source.name == "LitData"
+    assert values["image"] == IMAGES
+    assert values["label"].tolist() == LABELS
+    assert values["text"] == TEXTS
+    assert np.array_equal(values["array"], ARRAYS)
+    assert np.array_equal(values["tensor"], ARRAYS)
+    assert values["pair.0"].tolist() == list(range(NUM_SAMPLES))
+    assert values["pair.1"].tolist() == [0.5] * NUM_SAMPLES
+
+
+def test_lmdb():
+    source, values = read_all("lmdb", names=True)
+
+    assert source.name == "LMDB"
+    assert values["data"] == [v * (300 if i == 3 else 1) for i, v in enumerate(IMAGES)]
+    assert values["name"] == [f"{i:04d}".encode() for i in range(NUM_SAMPLES)]
+    assert source.place_of(3).endswith("data.mdb, row 3 (key 0003)")
