@@ -27,8 +27,11 @@ def open_prepared_folder(place: StoredPlace, index: None) -> PreparedSource:
 
 def is_prepared(place: StoredPlace) -> bool:
     """Whether a folder's index is that of prepared data."""
+    index = place.inside(INDEX)
+    if index.files.is_folder(index.where) is not False:
+        return False
     try:
-        stored = place.inside(INDEX).stored()
+        stored = index.stored()
     except OSError:
         return False
     try:
