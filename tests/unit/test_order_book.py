@@ -128,3 +128,28 @@ def test_seeds_make_children_with_workers_and_without_comparable(tmp_path):
     check = check_workers({workers: child(workers) for workers in (0, 1)}, again=None)
 
     assert check.outcome is Outcome.PASS
+
+
+def test_workers_draw_an_order_once_although_their_loader_makes_two_iterators(tmp_path):
+    def make():
+        generator = torch.Generator().manual_seed(3)
+        return DataLoader(tensors(), batch_size=8, shuffle=True, generator=generator)
+
+    bare = list(iter(make().batch_sampler))
+    loader = watched(tmp_path, trainer(make), epochs=2, batches=3, num_workers=1)[0]
+
+    assert [one.number for one in loader.passes] == [0, 1]
+    assert len(loader.epochs[0].order) == sum(map(len, bare))
+
+
+def test_accelerates_loaders_are_read_one_batch_ahead(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+
+    def make():
+        loader = DataLoader(tensors(), batch_size=8, shuffle=True)
+        return accelerate.Accelerator(cpu=True).prepare(loader)
+
+    (loader,) = seen(tmp_path, make)
+
+    assert [one.ahead for one in loader.epochs] == [1, 1]
+    assert loader.epochs[0].order != loader.epochs[1].order
