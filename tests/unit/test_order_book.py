@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from order_cases import tensors, trainer, watched  # noqa: E402
 from steptime.data.check.epoch_checks import check_epochs  # noqa: E402
+from steptime.data.check.leak_checks import check_loaders_apart  # noqa: E402
 from steptime.data.check.worker_checks import check_workers  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 
@@ -153,3 +154,64 @@ def test_accelerates_loaders_are_read_one_batch_ahead(tmp_path):
 
     assert [one.ahead for one in loader.epochs] == [1, 1]
     assert loader.epochs[0].order != loader.epochs[1].order
+
+
+# -- contents
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Torchvision's way: what is held, and a transform."""
+
+    def __init__(self, data, transform):
+        self.data, self.transform = data, transform
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        inputs, label = self.data[index]
+        return (inputs if self.transform is None else self.transform(inputs)), label
+
+
+def leak(folder, evaluation, training):
+    def make():
+        DataLoader(evaluation, batch_size=8)
+        return DataLoader(training, batch_size=8, shuffle=True)
+
+    (check,) = check_loaders_apart(watched(folder, trainer(make), batches=3, contents=True))
+    return check
+
+
+def noise(inputs):
+    return inputs + torch.randn(4)
+
+
+def test_a_leak_is_found_below_random_transforms_and_in_a_loader_that_was_not_used(tmp_path):
+    data, other = tensors(), tensors(16, seed=5)
+    joined = torch.utils.data.ConcatDataset([torch.utils.data.Subset(data, [3, 9]), other])
+
+    check = leak(tmp_path, joined, Noisy(data, noise))
+
+    assert check.outcome is Outcome.FAIL
+    assert check.finding.startswith("2 of 18 samples")
+    assert check.evidence[0].startswith("its sample 0 is sample 3 of")
+
+
+def test_splits_without_a_common_sample_pass(tmp_path):
+    train, evaluation = torch.utils.data.random_split(tensors(), [48, 16])
+
+    assert leak(tmp_path, evaluation, train).outcome is Outcome.PASS
+
+
+def test_the_training_data_evaluated_may_be_meant(tmp_path):
+    data = tensors()
+
+    assert leak(tmp_path, data, data).outcome is Outcome.INCONCLUSIVE
+
+
+def test_samples_that_are_random_cannot_be_compared(tmp_path):
+    class Random(Noisy):
+        def __getitem__(self, index):
+            return torch.randn(4), 0
+
+    assert leak(tmp_path, tensors(8), Random(tensors(), None)).outcome is Outcome.INCONCLUSIVE

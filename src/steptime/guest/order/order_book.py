@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps
+from time import perf_counter
 from typing import Any
 
 from ...record import order_lines
 from ..timeline.recorder import append
 from .loader_nature import epoch_of, labels_of, nature_of
 from .row_digests import digest_rows, labels_in
+from .sample_contents import LIMIT_S, read_contents
 
 MAX_INDICES = 20_000_000
 """Of an order; a sampler without an end is not asked for more."""
@@ -34,7 +36,8 @@ class OrderWish:
 
     `epochs` passes over a loader that trains are seen, of each at most `batches` batches, of the
     last one at most `last_batches`. `num_workers` takes the place of the script's own number. With
-    `seed`, all generators are seeded when a pass begins, so that children can be compared.
+    `seed`, all generators are seeded when a pass begins, so that children can be compared. With
+    `contents`, the data sets of all loaders are read before the process ends.
     """
 
     epochs: int = 2
@@ -42,6 +45,7 @@ class OrderWish:
     last_batches: int | None = None
     num_workers: int | None = None
     seed: int | None = None
+    contents: bool = False
 
     def limit(self, num_ended: int) -> int:
         """Return how many batches of a pass are handed out after so many epochs."""
@@ -244,7 +248,29 @@ class OrderBook:
         if trained:
             self.epochs[record.loader] = self.epochs.get(record.loader, 0) + 1
             if self.epochs[record.loader] >= self.wish.epochs:
+                self.see_contents()
                 self.end_process()
+
+    def see_contents(self) -> None:
+        """Write what the samples of all loaders hold, if that is wanted; on the first rank."""
+        if not self.wish.contents or self.rank()["rank"]:
+            return
+        until_s, seen = perf_counter() + LIMIT_S, set()
+        for loader, _ in list(self.places.values()):
+            if isinstance(loader.dataset, self.torch.utils.data.IterableDataset):
+                continue
+            number = self.number_of(loader)
+            if number in seen:
+                continue
+            seen.add(number)
+            facts: dict[str, Any] = {"loader": number, "dataset": id(loader.dataset)}
+            try:
+                found = read_contents(self.torch, loader.dataset, until_s=until_s)
+            except Exception as error:
+                facts["failed"] = f"{type(error).__name__}: {error}"[:200]
+                self.write(order_lines.SAMPLES, facts)
+            else:
+                self.write(order_lines.SAMPLES, facts | found)
 
     def note_save(self, file: str | None) -> None:
         """Write that the script has saved a checkpoint."""
