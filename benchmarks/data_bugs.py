@@ -456,13 +456,14 @@ def count_sound() -> dict[str, Any]:
 
 def shuffle_level() -> dict[str, Any]:
     """Return how often the shuffle test fails random orders, with four classes."""
-    num_failed, generator = 0, random.Random(11)
+    failed, generator = [], random.Random(11)
     for _ in range(NUM_ORDERS):
         order = generator.sample(range(256), 256)
         seen = loader_seen(order, labels=[index % 4 for index in range(256)], batch_size=16)
-        num_failed += check_shuffle(seen).outcome is Outcome.FAIL
-    print(f"random orders that fail: {num_failed} of {NUM_ORDERS}", flush=True)
-    return {"failed": num_failed, "of": NUM_ORDERS}
+        failed.append(check_shuffle(seen).outcome is Outcome.FAIL)
+    in_pairs = sum(map(all, zip(failed[::2], failed[1::2], strict=True)))
+    print(f"random orders that fail: {sum(failed)} of {NUM_ORDERS}; both of two: {in_pairs}")
+    return {"failed": sum(failed), "of": NUM_ORDERS, "both_of_two": in_pairs}
 
 
 def false_hashes(folder: Path) -> dict[str, Any]:

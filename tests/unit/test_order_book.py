@@ -206,7 +206,24 @@ def test_splits_without_a_common_sample_pass(tmp_path):
 def test_the_training_data_evaluated_may_be_meant(tmp_path):
     data = tensors()
 
-    assert leak(tmp_path, data, data).outcome is Outcome.INCONCLUSIVE
+    def make():
+        with torch.no_grad():
+            list(DataLoader(data, batch_size=8))
+        return DataLoader(data, batch_size=8, shuffle=True)
+
+    (check,) = check_loaders_apart(watched(tmp_path, trainer(make), batches=3, contents=True))
+
+    assert check.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_loader_that_a_library_made_another_one_of_is_left_out(tmp_path):
+    data = tensors()
+
+    def make():
+        DataLoader(data, batch_size=8)
+        return DataLoader(data, batch_size=8, shuffle=True)
+
+    assert not check_loaders_apart(watched(tmp_path, trainer(make), batches=3, contents=True))
 
 
 def test_samples_that_are_random_cannot_be_compared(tmp_path):
