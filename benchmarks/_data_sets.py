@@ -1,4 +1,4 @@
-"""The data of the input-pipeline benchmarks, made here, and written in each format by its own writer.
+"""The data of the input-pipeline benchmarks, written in each format by its own writer.
 
 A: 20,000 records of 32 x 32 x 3 random bytes with a label. B: 800 JPEGs of 256 x 256 pixels at
 quality 90, some 23 kB each, with a label. Each writer is timed: wall and CPU time.
@@ -181,7 +181,6 @@ WRITERS: dict[str, Callable[[str, Path], None]] = {
 def size_of(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
 
 
 def main() -> None:

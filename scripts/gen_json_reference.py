@@ -24,6 +24,7 @@ TITLES = {
     "machine": "`machine`",
     "check": "`machine --check`",
     "data_check": "`data check`",
+    "data_convert": "`data convert`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",

@@ -659,6 +659,7 @@ def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
         *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
         "desync/recorded_calls.py",
+        "levers/_prepared.py",
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(
@@ -690,6 +691,9 @@ OPENS_ITSELF = {
     "core/fallback_store.py": "a folder, to check whose it is",
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
+    "data/feed/image_decoder.py": "bytes in memory",
+    "data/convert/prediction.py": "a file of the kernel",
+    "data/convert/treatment.py": "bytes of a picture, by Pillow",
     "isolate/broker.py": "a file of the kernel",
     "isolate/broker_files.py": "what its own child opens in the child's own folder",
     "isolate/broker_sockets.py": "files of the kernel",
@@ -708,6 +712,7 @@ OPENS_ITSELF = {
     "launch/ptrace_leave.py": "a file of the kernel",
     "launch/signal_witness.py": "a file of the kernel",
     "launch/user_command.py": "a pipe of its own, and a file of the kernel",
+    "levers/_prepared.py": "the guest loads it, and it knows the standard library alone",
     "machine/_files.py": "files of the kernel",
     "machine/checks/read_sshd.py": "files of the system",
     "record/process_identity.py": "files of the kernel",

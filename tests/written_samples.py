@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import sqlite3
+import struct
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +125,271 @@ def write_arrow_dictionary(folder: Path) -> Written:
     return Written(folder / "data.arrow", {"label": words.to_pylist()})
 
 
+def masked_crc(data: bytes) -> bytes:
+    """CRC-32C bit by bit, masked as TFRecord stores it."""
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+    crc = register ^ 0xFFFFFFFF
+    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def example(features: dict) -> bytes:
+    entries = b""
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            feature = field(1, field(1, value))
+        elif isinstance(value, np.ndarray):
+            feature = field(2, field(1, value.astype("<f4").tobytes()))
+        else:
+            feature = field(3, field(1, b"".join(varint(v) for v in value)))
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    return field(1, entries)
+
+
+def tfrecord(records) -> bytes:
+    out = b""
+    for record in records:
+        length = len(record).to_bytes(8, "little")
+        out += length + masked_crc(length) + record + masked_crc(record)
+    return out
+
+
+def write_tfrecord(folder: Path) -> Written:
+    data = samples()
+    numbers = [np.arange(i % 7) * -(3**i % 1000) for i in range(NUM_SAMPLES)]
+    examples = [
+        example(
+            {
+                "image": data["image"][i],
+                "label": [int(data["label"][i])],
+                "numbers": numbers[i].tolist(),
+                "values": data["array"][i].reshape(-1),
+            }
+        )
+        for i in range(NUM_SAMPLES)
+    ]
+    for shard in range(2):
+        name = f"train.tfrecord-{shard:05d}-of-00002"
+        (folder / name).write_bytes(tfrecord(examples[shard * 90 : (200 if shard else 90)]))
+    values = data["array"].reshape(NUM_SAMPLES, -1)
+    expected = {"image": data["image"], "label": data["label"]}
+    return Written(folder, {**expected, "numbers": numbers, "values": values})
+
+
+def write_records(folder: Path) -> Written:
+    data = samples()
+    (folder / "records").write_bytes(tfrecord(data["image"]))
+    return Written(folder / "records", {"data": data["image"]})
+
+
+def write_tar(folder: Path) -> Written:
+    data = samples()
+    for shard in range(2):
+        with tarfile.open(folder / f"{shard:06d}.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+            for i in range(shard * 100, shard * 100 + 100):
+                array = io.BytesIO()
+                np.save(array, data["array"][i])
+                parts = {
+                    "jpg": data["image"][i],
+                    "cls": str(data["label"][i]).encode(),
+                    "txt": data["text"][i].encode(),
+                    "npy": array.getvalue(),
+                }
+                for ending, part in parts.items():
+                    member = tarfile.TarInfo(f"{'long/' * (i % 30)}{i:05d}.{ending}")
+                    member.size = len(part)
+                    tar.addfile(member, io.BytesIO(part))
+    names = {"jpg": "image", "cls": "label", "txt": "text", "npy": "array"}
+    return Written(folder, {ending: data[name] for ending, name in names.items()})
+
+
+def write_tar_pax(folder: Path) -> Written:
+    data = samples()
+    with tarfile.open(folder / "data.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        for i, image in enumerate(data["image"]):
+            member = tarfile.TarInfo(f"é{i}.seg.png")
+            member.size = len(image)
+            tar.addfile(member, io.BytesIO(image))
+    return Written(folder / "data.tar", {"seg.png": data["image"]})
+
+
+def packed_chunk(records, between=b"") -> bytes:
+    """Count, offsets, what stands between, samples: as MDS and LitData lay them out."""
+    begin = 4 * (len(records) + 2) + len(between)
+    offsets = np.cumsum([begin, *map(len, records)])
+    head = struct.pack(f"<{len(records) + 2}I", len(records), *offsets)
+    return head + between + b"".join(records)
+
+
+def write_mds(folder: Path, pack=None) -> Written:
+    data = samples()
+    columns = {"array": "ndarray:float32:3,2", "image": "jpeg", "label": "int", "text": "str"}
+    sizes = [24, None, 8, None]
+    shards = []
+    for shard in range(3):
+        records = []
+        for i in range(shard * 70, min(shard * 70 + 70, NUM_SAMPLES)):
+            text = data["text"][i].encode()
+            head = struct.pack("<2I", len(data["image"][i]), len(text))
+            label = struct.pack("<q", data["label"][i])
+            records.append(head + data["array"][i].tobytes() + data["image"][i] + label + text)
+        raw = packed_chunk(records, b'{"version": 2}')
+        name = f"shard.{shard:05d}.mds"
+        described = {"basename": name, "bytes": len(raw)}
+        packed = None if pack is None else {**described, "basename": f"{name}.zstd"}
+        hashes = {"sha1": hashlib.sha1(raw).hexdigest()}
+        (folder / (packed or described)["basename"]).write_bytes(pack(raw) if pack else raw)
+        shards.append(
+            {
+                "format": "mds",
+                "version": 2,
+                "samples": len(records),
+                "size_limit": 1 << 26,
+                "column_names": list(columns),
+                "column_encodings": list(columns.values()),
+                "column_sizes": sizes,
+                "raw_data": {**described, "hashes": hashes},
+                "zip_data": packed,
+                "compression": "zstd" if pack else None,
+            }
+        )
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    return Written(folder, {name: data[name] for name in columns})
+
+
+def write_mds_packed(folder: Path) -> Written:
+    import pyarrow as pa
+
+    return write_mds(folder, lambda raw: pa.compress(raw, "zstd", asbytes=True))
+
+
+def leaf(kind, context=None, children=()):
+    return {"type": kind, "context": context, "children_spec": list(children)}
+
+
+def write_litdata(folder: Path) -> Written:
+    data = samples()
+    inner = leaf("builtins.dict", '["array", "text"]', [leaf(None), leaf(None)])
+    tree = leaf("builtins.dict", '["image", "label", "inner"]', [leaf(None), leaf(None), inner])
+    chunks = []
+    for chunk, rows in enumerate(np.array_split(np.arange(NUM_SAMPLES), 3)):
+        records = []
+        for i in rows:
+            parts = [
+                data["image"][i],
+                struct.pack("<q", data["label"][i]),
+                struct.pack(">4I", 0, 2, 3, 2) + data["array"][i].tobytes(),
+                data["text"][i].encode(),
+            ]
+            records.append(struct.pack("<4I", *map(len, parts)) + b"".join(parts))
+        raw = packed_chunk(records)
+        name = f"chunk-0-{chunk}.bin"
+        (folder / name).write_bytes(raw)
+        described = {"chunk_bytes": len(raw), "chunk_size": len(records), "dim": None}
+        chunks.append({**described, "filename": name})
+    config = {
+        "data_format": ["jpeg", "int", "tensor", "str"],
+        "data_spec": json.dumps([1, tree]),
+        "compression": None,
+        "encryption": None,
+        "item_loader": "PyTreeLoader",
+    }
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+    renamed = {"image": "image", "label": "label", "inner.array": "array", "inner.text": "text"}
+    return Written(folder, {name: data[column] for name, column in renamed.items()})
+
+
+def write_tokens(folder: Path) -> Written:
+    tokens = np.random.default_rng(3).integers(0, 50_000, 8 * NUM_SAMPLES + 5).astype(np.uint16)
+    raw = packed_chunk([tokens[:300].tobytes(), tokens[300:].tobytes()])
+    (folder / "chunk-0-0.bin").write_bytes(raw)
+    chunk = {"chunk_bytes": len(raw), "chunk_size": 2, "dim": len(tokens)}
+    config = {"data_format": ["no_header_tensor:20"], "item_loader": "TokensLoader"}
+    chunks = [{**chunk, "filename": "chunk-0-0.bin"}]
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+    blocks = tokens[: 8 * NUM_SAMPLES].reshape(NUM_SAMPLES, 8)
+    return Written(folder, {"data": blocks}, block_size=8)
+
+
+def write_huggingface(folder: Path) -> Written:
+    import pyarrow as pa
+
+    names = [{"filename": f"data-{shard:05d}-of-00002.arrow"} for shard in range(2)]
+    for shard, name in enumerate(names):
+        part = table().slice(shard * 100, 100)
+        with pa.ipc.new_stream(folder / name["filename"], part.schema) as writer:
+            writer.write_table(part, max_chunksize=40)
+    (folder / "state.json").write_text(json.dumps({"_data_files": names, "_split": "train"}))
+    (folder / "dataset_info.json").write_text("{}")
+    return Written(folder, samples())
+
+
+def write_csv(folder: Path) -> Written:
+    data = samples()
+    flat = data["array"].reshape(NUM_SAMPLES, -1)[:, 0].astype(np.float64)
+    texts = [f'{text}, "quoted"\nand broken' for text in data["text"]]
+    for shard in range(2):
+        with open(folder / f"{shard}.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\r\n" if shard else "\n")
+            writer.writerow(["label", "text", "value"])
+            for i in range(shard * 100, shard * 100 + 100):
+                writer.writerow([data["label"][i], texts[i], repr(float(flat[i]))])
+    return Written(folder, {"label": data["label"], "text": texts, "value": flat})
+
+
+def write_hdf5(folder: Path) -> Written:
+    import h5py
+
+    data = samples()
+    with h5py.File(folder / "data.h5", "w") as file:
+        file.create_dataset("inner/array", data=data["array"], chunks=(16, 3, 2), compression=4)
+        file["label"] = data["label"]
+        file.create_dataset("text", data=data["text"], dtype=h5py.string_dtype())
+        image = file.create_dataset("image", NUM_SAMPLES, dtype=h5py.vlen_dtype(np.uint8))
+        for i, value in enumerate(data["image"]):
+            image[i] = np.frombuffer(value, np.uint8)
+    expected = {"image": data["image"], "inner.array": data["array"], "label": data["label"]}
+    return Written(folder / "data.h5", {**expected, "text": data["text"]})
+
+
+def write_lmdb(folder: Path) -> Written:
+    import lmdb
+
+    values = [image * (1 + i % 90) for i, image in enumerate(samples()["image"])]
+    with lmdb.open(str(folder), map_size=1 << 24) as store, store.begin(write=True) as writer:
+        for i in np.random.default_rng(0).permutation(NUM_SAMPLES):
+            writer.put(f"{i:04d}".encode() * 20, values[i])
+    (folder / "lock.mdb").unlink()
+    return Written(folder, {"data": values})
+
+
+def write_sqlite(folder: Path) -> Written:
+    data = samples()
+    with contextlib.closing(sqlite3.connect(folder / "data.db")) as store, store:
+        store.execute('CREATE TABLE "my samples" (image BLOB, label INTEGER, text, value REAL)')
+        rows = zip(data["image"], data["label"].tolist(), data["text"], strict=True)
+        store.executemany('INSERT INTO "my samples" VALUES (?, ?, ?, 0.5)', rows)
+    names = ("image", "label", "text")
+    expected = {name: data[name] for name in names}
+    return Written(folder / "data.db", {**expected, "value": np.full(NUM_SAMPLES, 0.5)})
+
+
 WRITERS = {
     "folder": write_folder,
     "npy": write_npy,
@@ -127,4 +400,17 @@ WRITERS = {
     "Feather": write_feather,
     "Arrow streams": write_arrow_stream,
     "Arrow dictionary": write_arrow_dictionary,
+    "TFRecord": write_tfrecord,
+    "TFRecord of bytes": write_records,
+    "WebDataset": write_tar,
+    "tar, pax": write_tar_pax,
+    "MDS": write_mds,
+    "MDS, compressed": write_mds_packed,
+    "LitData": write_litdata,
+    "LitData tokens": write_tokens,
+    "Hugging Face": write_huggingface,
+    "CSV": write_csv,
+    "HDF5": write_hdf5,
+    "LMDB": write_lmdb,
+    "SQLite": write_sqlite,
 }

@@ -24,6 +24,7 @@ WITH_EVIDENCE = (
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *(
         "jpeg_decoder",
+        "prepared_data",
         "dataset_cache",
         "trim_padding",
         "length_grouping",

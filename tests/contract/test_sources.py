@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
@@ -14,7 +15,8 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
 from steptime.data.sources import open_source  # noqa: E402
-from steptime.errors import SteptimeError  # noqa: E402
+from steptime.data.stored_bytes import BytesInMemory  # noqa: E402
+from steptime.errors import DataError, SteptimeError  # noqa: E402
 from written_samples import NUM_SAMPLES, WRITERS  # noqa: E402 - it needs both
 
 
@@ -98,8 +100,57 @@ class TestEverySource:
         assert len(set(places)) == NUM_SAMPLES
         assert all(str(written.where) in place for place in places)
 
+    def test_a_fingerprint_changes_with_the_files(self, source, written):
+        before = source.fingerprint
+        assert before == pickle.loads(pickle.dumps(source)).fingerprint
+
+        file = next(p for p in [written.where, *written.where.rglob("*")] if p.is_file())
+        times = file.stat()
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+        assert source.fingerprint != before
+
     def test_bytes_are_counted_or_not_known(self, source):
         assert source.num_bytes is None or source.num_bytes > NUM_SAMPLES
+
+
+class FilesInMemory:
+    """A store: names and bytes, no paths."""
+
+    def __init__(self, folder):
+        self.contents = {
+            str(p): p.read_bytes() for p in [folder, *folder.rglob("*")] if p.is_file()
+        }
+
+    def is_folder(self, where):
+        if where in self.contents:
+            return False
+        return True if any(name.startswith(f"{where}/") for name in self.contents) else None
+
+    def walk(self, where):
+        for name, data in self.contents.items():
+            if name.startswith(f"{where}/"):
+                yield os.fsencode(name.removeprefix(f"{where}/")), len(data)
+
+    def open_bytes(self, where):
+        return BytesInMemory(self.contents[where])
+
+    def path_of(self, where):
+        return None
+
+
+def test_a_store_without_paths_is_read_alike(written):
+    files = FilesInMemory(written.where)
+    if written.where.suffix in (".h5", ".db"):
+        with pytest.raises(DataError, match="can be read from a local disk alone"):
+            open_source(written.where, files=files)
+        return
+
+    source = open_source(written.where, files=files, **written.options)
+    rows = [199, 0, 1, 2, 150, 0]
+    assert_equal(source.read(rows), written.expected, rows)
+    assert_equal(pickle.loads(pickle.dumps(source)).read(rows), written.expected, rows)
+    assert source.fingerprint
+    source.close()
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

@@ -20,7 +20,7 @@ from steptime.diagnose.ailments.script_faults import SWITCHES
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.observations import Switch
+from steptime.measure.values.observations import LoaderUse, Switch
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.run_text import render
@@ -59,8 +59,17 @@ def with_everything() -> Measurement:
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
     cell = ModuleCount(name="cell", kind="LSTMCell")
+    loader = LoaderUse(
+        dataset="Subset",
+        module="torch.utils.data.dataset",
+        transforms=("ToTensor",),
+        opens_images=True,
+        pin_memory=True,
+    )
+    (rank,) = healthy().ranks
     return replace(
         healthy(),
+        ranks=(replace(rank, loaders=(loader,)),),
         count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,), modules=(cell,)),
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),

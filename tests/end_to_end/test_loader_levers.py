@@ -180,3 +180,18 @@ def test_in_a_trial_the_script_prints_what_it_printed(
     by_workers = [rows(file)[-1]["batches"] for file in files]
     assert len(by_workers) == settings.get("num_workers", 0)
     assert sum(by_workers) in (0, 4 * 8)  # epochs times batches
+
+
+@pytest.mark.slow("it changes the workers of a loader for two seconds")
+def test_numbers_of_workers_are_tried_while_a_script_trains(tmp_path: Path) -> None:
+    plan = {"schema": 1, "mode": "trial", "levers": [], "worker_search_s": 2.0}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    variables = {"STEPTIME_PLAN": str(tmp_path / "plan.json")}
+    script = SPECIMENS / "waiting_samples.py"
+    done = run_forked(tmp_path / "run", "python", script, **variables)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    found = json.loads((tmp_path / "workers.json").read_text())
+    assert found["rates"][0]["num_workers"] == 0
+    assert all(row["batches_per_s"] > 0 for row in found["rates"])
+    assert found["consumer_per_s"] > found["rates"][0]["batches_per_s"]

@@ -307,7 +307,8 @@ def test_some_from_memory_and_some_from_the_source_come_in_order():
 
     read = cached.read([5, 1, 3, 1])
 
-    assert [int(number) for number in read["number"]] == [5, 1, 3, 1]
+    assert read["number"].tolist() == [5, 1, 3, 1]
+    assert read["number"].dtype == np.int64
     assert read["data"] == [content(number) for number in (5, 1, 3, 1)]
 
 

@@ -131,7 +131,20 @@ def test_a_loader_is_described_without_reading():
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,
+        "prepared": "",
     }
+
+
+def test_a_prepared_copy_beside_the_folder_of_a_data_set_is_found(tmp_path):
+    rows = Rows()
+    rows.root = str(tmp_path / "pics")
+    assert describe(rows)["prepared"] == ""
+    (tmp_path / "pics.prepared").mkdir()
+    (tmp_path / "pics.prepared" / "index.json").touch()
+
+    found = describe(data.Subset(rows, [1, 2]))
+
+    assert found["prepared"] == str(tmp_path / "pics.prepared")
 
 
 def test_rows_of_tensors_are_known_to_be_deterministic_with_workers_too():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 
 import pytest
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 from steptime.data.sources import open_source  # noqa: E402 - it needs both
+from steptime.data.sources.folder_files import pack_names  # noqa: E402
+from steptime.data.stored_bytes import StoredPlace  # noqa: E402
 from steptime.errors import DataError, NotFoundError, UsageError  # noqa: E402
 
 JPEG = b"\xff\xd8\xff\xe0 a picture"
@@ -53,7 +57,7 @@ class TestWhatDataIs:
 
         assert "there are folder," in refusal(tmp_path / "a", UsageError, format="mat")
         said = refusal(tmp_path, UsageError, format="folder", colour=1)
-        assert said == "the format folder has no option colour: it has kind, names"
+        assert said.endswith("read as folder, which has no option colour: it has kind, names")
 
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
@@ -118,6 +122,21 @@ class TestFolders:
         (tmp_path / "a").write_bytes(b"a")
 
         assert pickle.loads(kept).read([0])["data"] == [b"b"]
+
+    def test_names_of_many_files_take_no_object_each(self):
+        class Many:
+            def walk(self, where):
+                for i in range(100_000):
+                    yield b"class %d/%08d.jpg" % (i % 10, 99_999_999 - i), None
+
+        tracemalloc.start()
+        names = pack_names(StoredPlace("many", Many()), None)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert names.name(0) == b"class 0/99900009.jpg"
+        assert names.offsets.nbytes + names.data.nbytes < 30 * 100_000
+        assert peak < 90 * 100_000  # Python's objects of them all would take 12 MB
 
 
 class TestShards:

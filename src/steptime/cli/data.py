@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-PARTS: tuple[str, ...] = ("check",)
+PARTS: tuple[str, ...] = ("check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
 
 SUMMARY = "measure, prepare and check the data of a training"
@@ -17,6 +17,7 @@ USAGE = "steptime data COMMAND --help"
 EXAMPLES = """\
 examples:
   steptime data check -- python train.py
+  steptime data convert photos photos.prepared --decode --resize 256x256
 """
 
 

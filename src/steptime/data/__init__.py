@@ -7,8 +7,12 @@ from typing import Any
 
 if typing.TYPE_CHECKING:
     from steptime.data.feed.array_source import ArraySource
+    from steptime.data.feed.device_prefetch import DevicePrefetch
     from steptime.data.feed.feed_loader import Loader
+    from steptime.data.feed.image_decoder import ImageDecoder
+    from steptime.data.feed.iter_dataset import IterDataset
     from steptime.data.feed.map_dataset import MapDataset
+    from steptime.data.prepared.prepared_source import open_prepared
     from steptime.data.source import Column, SampleSource
     from steptime.data.sources.opening import open_source
     from steptime.data.stores.cloud_files import CloudFiles
@@ -21,10 +25,14 @@ __all__ = [
     "CloudFiles",
     "Column",
     "DataError",
+    "DevicePrefetch",
+    "ImageDecoder",
+    "IterDataset",
     "Loader",
     "MapDataset",
     "MissingExtraError",
     "SampleSource",
+    "open_prepared",
     "open_source",
 ]
 
@@ -35,10 +43,14 @@ _PLACES = {
     "CloudFiles": "data.stores.cloud_files",
     "Column": "data.source",
     "DataError": "errors",
+    "DevicePrefetch": "data.feed.device_prefetch",
+    "ImageDecoder": "data.feed.image_decoder",
+    "IterDataset": "data.feed.iter_dataset",
     "Loader": "data.feed.feed_loader",
     "MapDataset": "data.feed.map_dataset",
     "MissingExtraError": "errors",
     "SampleSource": "data.source",
+    "open_prepared": "data.prepared.prepared_source",
     "open_source": "data.sources.opening",
 }
 

@@ -128,6 +128,23 @@ class LocalBytes:
             self.close()
 
 
+class BytesInMemory:
+    """Bytes in memory, read as a file."""
+
+    name = "memory"
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+
+    def read_at(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from `offset` on; fewer only where they end."""
+        return self.data[offset : offset + count]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @dataclass(frozen=True)
 class LocalFiles:
     """The files of this machine."""

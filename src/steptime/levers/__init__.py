@@ -33,6 +33,7 @@ NAMES: tuple[str, ...] = (
     "whole_batch_fetch",
     "dataset_cache",
     "jpeg_decoder",
+    "prepared_data",
     "trim_padding",
     "length_grouping",
     "module_precision",

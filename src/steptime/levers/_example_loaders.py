@@ -22,6 +22,7 @@ FILES = LoaderFacts(
     is_deterministic=True,
     is_collate_deterministic=True,
     decodes_jpeg=True,
+    prepared="/data/photos.prepared",
 )
 
 TEXTS = LoaderFacts(
@@ -33,6 +34,7 @@ TEXTS = LoaderFacts(
     is_collate_deterministic=True,
     is_shuffled=True,
     lengths_from="rows",
+    prepared="",
     padding=PaddingFacts(
         num_batches=16,
         side="right",

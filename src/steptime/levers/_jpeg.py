@@ -76,9 +76,13 @@ class Decoder:
         pil: the modules `Image` and `JpegImagePlugin` of Pillow.
         simplejpeg: the module.
         load: Pillow's own `load`.
+        decoding: returns the pixels of an opened image, given `simplejpeg` and Pillow's core.
     """
 
-    def __init__(self, pil: tuple[Any, Any], simplejpeg: Any, load: Any) -> None:
+    def __init__(
+        self, pil: tuple[Any, Any], simplejpeg: Any, load: Any, decoding: Any = decode
+    ) -> None:
+        self.decoding = decoding
         (self.image_module, plugin), self.simplejpeg, self.own_load = pil, simplejpeg, load
         self.image_class = plugin.JpegImageFile
         self.num_decoded = 0
@@ -88,7 +92,7 @@ class Decoder:
         """Load an image; what Pillow's own `load` returns and leaves behind."""
         if self.is_off or not image.tile or type(image) is not self.image_class:
             return self.own_load(image)  # it is loaded, or a file of several images
-        pixels = decode(self.simplejpeg, self.image_module.core, image)
+        pixels = self.decoding(self.simplejpeg, self.image_module.core, image)
         if pixels is None:
             return self.own_load(image)
         self.num_decoded += 1

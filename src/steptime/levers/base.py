@@ -79,6 +79,16 @@ class PaddingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRate:
+    """How fast the training went with a number of loader workers, in batches a second."""
+
+    num_workers: int
+    batches_per_s: float
+    prefetch_factor: int | None = None
+    num_batches: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderFacts:
     """One DataLoader that fed training; `dataset` is the class of its data set."""
 
@@ -106,6 +116,8 @@ class LoaderFacts:
     lengths_from: str | None = None
     """Where the lengths of all rows can be had cheaply: `column`, `mask` or `rows`."""
     padding: PaddingFacts | None = None
+    prepared: str | None = None
+    """The prepared copy that lies beside the folder of the data set; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +172,8 @@ class Facts:
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
     `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
-    script's Python has that package.
+    script's Python has that package. `worker_rates` are of a trial in which the loader's workers
+    were changed while it trained.
     """
 
     torch_version: str
@@ -211,6 +224,7 @@ class Facts:
     has_accelerator: bool | None = None
     syncs_per_step: float | None = None
     has_simplejpeg: bool | None = None
+    worker_rates: tuple[WorkerRate, ...] | None = None
 
 
 class Session(Protocol):

@@ -13,11 +13,10 @@ import weakref
 from typing import Any
 
 from ._datasets import attributes_of, innermost
-from ._queues import DEEP_PREFETCH, fits_deep, is_reusable
+from ._queues import DEEP_PREFETCH, PREFETCH, fits_deep, is_reusable, measured
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
 MAX_WORKERS = 16  # each is a process with a copy of what the data set holds
-PREFETCH = 2  # torch's default
 
 
 def map_style(facts: Facts) -> list[LoaderFacts]:
@@ -34,6 +33,8 @@ def applies(facts: Facts) -> str | None:
     if not map_style(facts):
         return "The data set is iterable: workers would repeat its samples or change their order."
     done = "The loader already has a worker for each core and keeps them over epochs."
+    if facts.worker_rates:
+        done = "Of the numbers of workers that were measured, the loader's own is the best."
     return None if space(facts) else done
 
 
@@ -42,6 +43,8 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     loaders = map_style(facts)
     if not loaders and facts.loaders is not None:
         return ()
+    if facts.worker_rates:
+        return measured(facts, loaders)
     most = min(MAX_WORKERS, max(1, facts.num_cores // facts.world_size))
     now = max((loader.num_workers for loader in loaders), default=0)
     counts = sorted({1 << power for power in range(most.bit_length())} | {most})

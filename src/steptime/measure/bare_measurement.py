@@ -17,14 +17,8 @@ from steptime.measure.host_load import load_of_run
 from steptime.measure.recipe_use import find_recipe
 from steptime.measure.record_notes import NoteFacts, make_notes
 from steptime.measure.run_records import RunRecords
-from steptime.measure.values.measurement import (
-    INNER_PHASES,
-    PHASES,
-    Measurement,
-    Phase,
-    WorkerSummary,
-)
-from steptime.record.places import NS
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, Measurement, Phase
+from steptime.measure.worker_summary import summarize_workers
 
 if TYPE_CHECKING:
     from steptime.measure.steps.steady_window import StepWindow
@@ -71,7 +65,7 @@ def measure_bare(
         copies_per_step=None,
         syncs_per_step=None,
         ranks=(),
-        workers=_workers_of(records),
+        workers=summarize_workers(records),
         host=load_of_run(records),
         overhead=None,
         notes=make_notes(seen),
@@ -117,22 +111,6 @@ def _duration_s(records: RunRecords) -> float | None:
     if ended_unix_s is None or ended_unix_s < command.started_unix_s:
         return None
     return ended_unix_s - command.started_unix_s
-
-
-def _workers_of(records: RunRecords) -> WorkerSummary | None:
-    """Return the sums over all worker processes; a later epoch replaces the earlier."""
-    num_batches = sum(sums.batches for _, sums in records.workers)
-    if num_batches == 0:
-        return None
-    cpu_ns = [sums.cpu_ns for _, sums in records.workers if sums.cpu_ns is not None]
-    has_cpu = len(cpu_ns) == len(records.workers)
-    return WorkerSummary(
-        num_workers=len({(head.ppid, head.worker) for head, _ in records.workers}),
-        num_batches=num_batches,
-        fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
-        collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
-        cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
-    )
 
 
 def worker_bytes_of(records: RunRecords) -> int | None:

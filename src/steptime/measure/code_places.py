@@ -7,7 +7,7 @@ files named relative to the command's folder. `diagnose` judges them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
     CompileEvent,
+    HeldObjects,
+    LoaderUse,
     Operators,
     ScriptError,
     Site,
@@ -178,6 +180,24 @@ def _event(seen: EventRow, places: CodePlaces) -> CompileEvent:
     return CompileEvent(
         reason=seen.reason, count=seen.num, where=places.where(seen.file, seen.line)
     )
+
+
+# -- loaders
+
+
+def name_loaders(loaders: Sequence[LoaderUse], places: CodePlaces) -> tuple[LoaderUse, ...]:
+    """Return the loaders, with the lines that set what their data sets hold."""
+    return tuple(
+        replace(use, objects=tuple(_named(one, places) for one in use.objects)) for use in loaders
+    )
+
+
+def _named(held: HeldObjects, places: CodePlaces) -> HeldObjects:
+    file = None if held.file is None else places.name(held.file)
+    mark = places.source.held.get((held.holder, held.attribute))
+    if mark is None:
+        return replace(held, file=file)
+    return replace(held, file=file, where=places.where(mark.file, mark.line), text=mark.text)
 
 
 # -- the script

@@ -52,6 +52,7 @@ class DevicesMissing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HostHead:
     num_cores: int
+    quota_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class HostLines:
     """What is in the file, each kind in its order; `energy_j` is what the devices drew in all."""
 
     num_cores: int | None = None
+    quota_cores: float | None = None
     samples: tuple[HostSample, ...] = ()
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
@@ -86,6 +88,7 @@ def read_host(path: Path, torn: Torn) -> HostLines:
     missing = found[kinds.DEVICES_MISSING]
     return HostLines(
         num_cores=head.num_cores,
+        quota_cores=head.quota_cores,
         samples=tuple(found[kinds.HOST_SAMPLE]),
         guestless=tuple(found[kinds.GUESTLESS]),
         devices_missing=missing[0].missing if missing else None,

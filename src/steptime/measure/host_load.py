@@ -93,6 +93,7 @@ def _load(records: RunRecords, weighted: _Weighted) -> HostLoad | None:
         swap_in_bytes_per_s=_mean(swapping, _swap_in_bytes_per_s) if swapping else None,
         min_available_bytes=min(available, default=None),
         num_oom_kills=max(kills, default=None),
+        quota_cores=records.quota_cores,
     )
 
 

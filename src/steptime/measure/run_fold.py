@@ -21,6 +21,7 @@ from steptime.measure.code_places import (
     find_operators,
     find_sites,
     find_suspicions,
+    name_loaders,
     places_of,
 )
 from steptime.measure.health.find_health import find_health
@@ -159,7 +160,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device=rank.head.device,
         versions=rank.head.versions,
         input_shapes=rank.signals.input_shapes,
-        loaders=rank.signals.loaders,
+        loaders=name_loaders(rank.signals.loaders, places_of(records)),
         awaited=rank.signals.awaited,
         num_threads=rank.head.num_threads,
         num_steps=rank.num_steps,

@@ -98,17 +98,28 @@ class WorkerHead:
     pid: int
     ppid: int
     worker: int
+    t_unix_s: float | None = None
+    shared_dirty: int | None = None
+    private_dirty: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSums:
-    """What a worker did so far; its last line counts."""
+    """What a worker did so far; its last line counts.
+
+    `shared_dirty` and `private_dirty` are of the last line that tells them; `first_fetch_ns` is of
+    the first one.
+    """
 
     pid: int
     batches: int
     fetch_ns: int
     collate_ns: int
     cpu_ns: int | None = None
+    shared_dirty: int | None = None
+    private_dirty: int | None = None
+    opens_images: bool = False
+    first_fetch_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +154,7 @@ class RunRecords:
     training: CommandTraining | None = None
     unshown_ranks: tuple[int, ...] = ()
     has_other_workers: bool = False
+    quota_cores: float | None = None
 
 
 def read_records(folder: Path, number: int | None = None) -> RunRecords:
@@ -230,6 +242,7 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         exits=take_all(ProcessExit, processes, (kinds.EXIT,), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=host.num_cores,
+        quota_cores=host.quota_cores,
         host=host.samples,
         source=read_source(folder),
         num_torn_lines=0,
@@ -404,6 +417,21 @@ def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]
         return []
     rest = list(lines)
     later = take_all(WorkerHead, rest, (kinds.HEAD,), torn)
-    sums = {found.pid: found for found in take_all(WorkerSums, rest, (kinds.WORKER,), torn)}
+    sums: dict[int, WorkerSums] = {}
+    for found in take_all(WorkerSums, rest, (kinds.WORKER,), torn):
+        sums[found.pid] = _after(sums.get(found.pid), found)
     heads = {head.pid: head for head in (first, *later)}
     return [(head, sums[pid]) for pid, head in heads.items() if pid in sums]
+
+
+def _after(earlier: WorkerSums | None, now: WorkerSums) -> WorkerSums:
+    """Return the later sums, with what only an earlier line told."""
+    if earlier is None:
+        return replace(now, first_fetch_ns=now.fetch_ns + now.collate_ns)
+    told = now if now.shared_dirty is not None else earlier
+    return replace(
+        now,
+        shared_dirty=told.shared_dirty,
+        private_dirty=told.private_dirty,
+        first_fetch_ns=earlier.first_fetch_ns,
+    )

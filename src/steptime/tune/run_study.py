@@ -179,7 +179,7 @@ class _Run:
         return Subject(
             argv=options.command,
             environment=self._environment,
-            levers={lever.name: lever for lever in options.levers},
+            levers={one.name: one for one in options.levers if one.name not in options.excluded},
             surroundings=ParentFacts(
                 cwd=self._cwd,
                 libraries=self._libraries(),

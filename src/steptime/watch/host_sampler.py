@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from steptime.core.control_groups import read_cpu_quota
 from steptime.core.schema import SCHEMA
 from steptime.record import kinds
 from steptime.watch.host_memory import HostMemory, memory_reader
@@ -66,6 +67,7 @@ class Readers:
         shared_part: proportional set size of a process [bytes].
         network: traffic of the machine.
         clock_hz: mean clock of some cores.
+        quota_cores: cores that the control group allows; None without a limit.
     """
 
     clock_s: Callable[[], float]
@@ -81,6 +83,7 @@ class Readers:
     shared_part: Callable[[int], int | None]
     network: Callable[[], NetworkBytes | None]
     clock_hz: Callable[[Iterable[int]], float | None]
+    quota_cores: Callable[[], float | None] = read_cpu_quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +155,11 @@ class HostSampler:
         self.job = frozenset(job)
         self._first = self._first or now.memory
         if not self._has_head:
-            append_line(
-                self._path, {"k": kinds.HEAD, "schema": SCHEMA, "num_cores": self._num_cores}
-            )
+            head: dict[str, object] = {"k": kinds.HEAD, "schema": SCHEMA}
+            head["num_cores"] = self._num_cores
+            if (quota := self._readers.quota_cores()) is not None:
+                head["quota_cores"] = quota
+            append_line(self._path, head)
             self._has_head = True
         for found in readers.unwatched({pid: times.layout for pid, times in job.items()}):
             append_line(self._path, {"k": kinds.GUESTLESS, "pid": found.pid, "name": found.name})

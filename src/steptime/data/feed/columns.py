@@ -60,7 +60,7 @@ def as_arrays(columns: Columns) -> dict[str, Values]:
 def _as_array(values: Values) -> Values:
     if isinstance(values, np.ndarray) or not len(values):
         return values
-    if all(isinstance(value, (bool, int, float, np.number)) for value in values):
+    if all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values):
         return np.asarray(values)
     first = values[0]
     if isinstance(first, np.ndarray) and all(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from steptime.data.feed.columns import Columns, as_arrays, as_tensors
 from steptime.data.feed.epoch_order import EpochOrder
 from steptime.data.feed.named_errors import with_place
 from steptime.data.feed.rank_split import RankSplit
 from steptime.data.feed.read_ahead import Steps, read_ahead
+from steptime.data.feed.read_in_processes import read_in_processes
 from steptime.data.source import SampleSource
 from steptime.errors import DataError
 
 SCHEMA = 1
+
+Name = TypeVar("Name")
 
 
 @dataclass(eq=False)
@@ -50,8 +53,11 @@ class Loader:
     last batch is smaller, and each rank has as many steps as the others."""
     threads: int | None = None
     """Reads in flight; 0 reads when a batch is asked for. None is what the source is made for."""
+    processes: int = 0
+    """Workers that read, decode and transform whole batches, in place of threads: for what holds
+    the interpreter lock. They are those of torch's `DataLoader`."""
     depth: int = 2
-    """Batches that are read ahead."""
+    """Batches that are read ahead, for each worker where there are some."""
     columns: Sequence[str] | None = None
     """What a batch has; None is all."""
     as_tuple: bool = False
@@ -67,10 +73,10 @@ class Loader:
     """Of the iteration that goes on, or that comes next."""
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.depth < 1 or (self.threads or 0) < 0:
+        if min(self.batch_size, self.depth) < 1 or min(self.threads or 0, self.processes) < 0:
             raise ValueError(
-                "`batch_size >= 1`, `depth >= 1` and `threads >= 0` must hold, got "
-                f"{self.batch_size=}, {self.depth=}, {self.threads=}"
+                "`batch_size >= 1`, `depth >= 1`, `threads >= 0` and `processes >= 0` must hold, "
+                f"got {self.batch_size=}, {self.depth=}, {self.threads=}, {self.processes=}"
             )
         known = [column.name for column in self.source.columns]
         missing = set(self.columns or ()) - set(known)
@@ -95,13 +101,7 @@ class Loader:
         return self._batches(self._turn, self.epoch, self._position)
 
     def _batches(self, turn: int, epoch: int, start: int) -> Iterator[Any]:
-        steps = read_ahead(
-            self.plan(epoch, start),
-            Steps(self._read, self._finish),
-            threads=self.num_threads,
-            depth=self.depth,
-        )
-        for position, batch in steps:
+        for position, batch in self.read(self.plan(epoch, start)):
             if turn == self._turn:
                 self._position = position
             yield batch
@@ -120,6 +120,13 @@ class Loader:
             begin, end = split.rank_bounds(step, rank)
             behind = start + split.step_bounds(step)[1]
             yield behind, self._order.take(epoch, start + begin, start + end)
+
+    def read(self, plan: Iterable[tuple[Name, Sequence[int]]]) -> Iterator[tuple[Name, Any]]:
+        """Yield the batches of these samples, read ahead and in order, each with its name."""
+        steps = Steps(self._read, self._finish)
+        if self.processes:
+            return read_in_processes(plan, steps, processes=self.processes, depth=self.depth)
+        return read_ahead(plan, steps, threads=self.num_threads, depth=self.depth)
 
     @property
     def num_threads(self) -> int:
@@ -197,6 +204,11 @@ class Loader:
             rank if self.rank is None else self.rank,
             world_size if self.world_size is None else self.world_size,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Name the rank, which a worker that is spawned could not ask for."""
+        rank, world_size = self._ranks()
+        return {**self.__dict__, "rank": rank, "world_size": world_size}
 
     def _read(self, indices: Sequence[int]) -> Columns:
         return with_place(self.source, indices, self._read_some)

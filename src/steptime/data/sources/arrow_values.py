@@ -6,6 +6,7 @@ path in which Hugging Face datasets keep pictures and sound, which becomes the b
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,26 @@ def columns_of(schema: pa.Schema, where: str, wanted: tuple[str, ...] | None) ->
     if len({column.name for column in found}) < len(found) or not found:
         what = "has no columns" if not found else "has two columns of one name"
         raise DataError(f"{where} {what}")
-    return tuple(found)
+    classes = _classes(schema)
+    return tuple(column._replace(classes=classes.get(column.name)) for column in found)
+
+
+class ClassLabel(msgspec.Struct):
+    """What Hugging Face datasets note of a label."""
+
+    kind: str = msgspec.field(name="_type", default="")
+    names: list[str] = []
+
+
+def _classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """The names of labels, from the note that Hugging Face datasets leave in a schema."""
+    note = (schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        features = msgspec.json.decode(note)["info"]["features"]
+        labels = {name: msgspec.convert(f, ClassLabel) for name, f in features.items() if f}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}  # a note, not data
+    return {n: tuple(label.names) for n, label in labels.items() if label.kind == "ClassLabel"}
 
 
 def _columns(name: str, kind: pa.DataType, where: str, depth: int = 0) -> list[Column]:

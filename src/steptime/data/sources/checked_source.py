@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,13 +62,25 @@ class FormatReader(Protocol):
         ...
 
 
+class OpensAgain(Protocol):
+    """How a source was opened; it can be pickled."""
+
+    def __call__(self, index: Any) -> CheckedSource:
+        """Open the source, with the index of its reader where that is known."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a text that changes with the files."""
+        ...
+
+
 class CheckedSource:
     """See the module; the open file of a format behind the contract `SampleSource`."""
 
     def __init__(
         self,
         reader: FormatReader,
-        again: Callable[[Any], CheckedSource],
+        again: OpensAgain,
         reads_in_flight: int | None = None,
     ) -> None:
         self._reader = reader
@@ -102,6 +114,15 @@ class CheckedSource:
         if self._in_flight is not None:
             return self._in_flight
         return int(getattr(self._reader, "reads_in_flight", 1))
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with the files: who keeps samples of them asks for it.
+
+        Raises:
+            DataError: the files cannot be asked.
+        """
+        return self._again.fingerprint()
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -149,9 +170,7 @@ class CheckedSource:
         return open_again, (self._again, self._reader.index(), len(self))
 
 
-def open_again(
-    again: Callable[[Any], CheckedSource], index: object, num_samples: int
-) -> CheckedSource:
+def open_again(again: OpensAgain, index: object, num_samples: int) -> CheckedSource:
     """Open a pickled source in this process.
 
     Raises:

@@ -6,7 +6,6 @@ are shards of one column (`x_000.npy`, `x_001.npy`), and other names are columns
 
 from __future__ import annotations
 
-import ast
 import io
 import math
 import os
@@ -15,13 +14,14 @@ import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
+from steptime.data.sources.array_header import MAX_HEADER_BYTES, parse_header
 from steptime.data.sources.checked_source import FAILURES, sentence
 from steptime.data.sources.file_object import OffsetFile
 from steptime.data.stored_bytes import (
+    BytesInMemory,
     DamagedBytesError,
     LocalBytes,
     StoredBytes,
@@ -32,15 +32,13 @@ from steptime.data.stored_bytes import (
 )
 from steptime.errors import DataError
 
-MAX_HEADER_BYTES = 1 << 16
-"""numpy's own limit is 10,000 characters; a structure with many fields may have more."""
 MAX_DEFLATE_RATIO = 1032
 """Deflate cannot make more of a byte (RFC 1951: 258 bytes from two bits)."""
 MAX_UNPACKED_BYTES = 16 << 30
 """Of a compressed member of an archive, which is unpacked into memory."""
 
 
-class Header(NamedTuple):
+class ArrayHeader(NamedTuple):
     """What a `.npy` header says, checked against the bytes behind it."""
 
     dtype: np.dtype[np.generic]
@@ -57,7 +55,7 @@ class Header(NamedTuple):
 class ArrayShard:
     """The rows of one array in a file: mapped where the file is local, else read by ranges."""
 
-    def __init__(self, stored: StoredBytes, header: Header) -> None:
+    def __init__(self, stored: StoredBytes, header: ArrayHeader) -> None:
         self._stored = stored
         self.header = header
         self._mapped = None
@@ -200,7 +198,7 @@ def _open_column(name: str, places: list[StoredPlace], stored: list[StoredBytes]
     return ArrayColumn(column_of(name, headers[0]), starts, [*shards], names, num_bytes)
 
 
-def column_of(name: str, header: Header) -> Column:
+def column_of(name: str, header: ArrayHeader) -> Column:
     """Return the column that an array is."""
     shape = header.shape[1:]
     if header.dtype.kind in "SU" and not shape:
@@ -218,7 +216,7 @@ def _check_lengths(place: StoredPlace, columns: list[ArrayColumn]) -> None:
         )
 
 
-def read_header(stored: StoredBytes, begin: int, end: int, message: str) -> Header:
+def read_header(stored: StoredBytes, begin: int, end: int, message: str) -> ArrayHeader:
     """Read and check the header of an array that lies at `begin` to `end` of a file.
 
     Raises:
@@ -239,32 +237,12 @@ def read_header(stored: StoredBytes, begin: int, end: int, message: str) -> Head
             f"{message}: it has Fortran order, in which no sample lies in one piece",
             hint="Save it again with numpy.ascontiguousarray.",
         )
-    header = Header(dtype, shape, begin + head_bytes)
+    header = ArrayHeader(dtype, shape, begin + head_bytes)
     expected = math.prod(shape) * dtype.itemsize
     if header.begin + expected > end:
         has = max(end - header.begin, 0)
         raise DataError(f"{message}: it should have {expected:,} bytes of values, and has {has:,}")
     return header
-
-
-def parse_header(head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
-    """Return dtype, shape, whether in Fortran order, and the bytes before the values.
-
-    Source: numpy.lib.format, "Format Version 1.0" to "3.0"; the header is a literal of Python.
-    """
-    if not head.startswith(b"\x93NUMPY") or head[6] not in (1, 2, 3):
-        raise DamagedBytesError("it does not begin as an array of numpy does")
-    width = 2 if head[6] == 1 else 4
-    length = int.from_bytes(head[8 : 8 + width], "little")
-    text = head[8 + width : 8 + width + length]
-    if len(text) < length:
-        raise DamagedBytesError(f"it should have {length:,} bytes")
-    fields = ast.literal_eval(re.sub(r"(?<=\d)L", "", text.decode("utf-8")))  # of Python 2: 3L
-    shape = fields["shape"]
-    if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
-        raise DamagedBytesError(f"its shape is {shape!r}")
-    dtype = np.dtype(npy_format.descr_to_dtype(fields["descr"]))
-    return dtype, shape, bool(fields["fortran_order"]), 8 + width + length
 
 
 def open_npz(place: StoredPlace, index: None) -> NpyReader:
@@ -306,28 +284,12 @@ def _open_member(
 
 def _unpacked(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, message: str
-) -> tuple[Header, MemoryShard]:
+) -> tuple[ArrayHeader, MemoryShard]:
     possible = min(info.compress_size * MAX_DEFLATE_RATIO + 1024, MAX_UNPACKED_BYTES)
     if info.compress_type != zipfile.ZIP_DEFLATED or info.file_size > possible:
         what = f"{info.file_size:,} bytes from {info.compress_size:,} by method"
         raise DataError(f"{message}: it should unpack to {what} {info.compress_type}")
-    data = _InMemory(archive.read(info))  # its CRC is checked
+    data = BytesInMemory(archive.read(info))  # its CRC is checked
     header = read_header(data, 0, data.size, message)
     values = np.frombuffer(data.data, header.dtype, math.prod(header.shape), header.begin)
     return header, MemoryShard(values.reshape(header.shape))
-
-
-class _InMemory:
-    """Bytes in memory, read as a file."""
-
-    name = "memory"
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.size = len(data)
-
-    def read_at(self, offset: int, count: int) -> bytes:
-        return self.data[offset : offset + count]
-
-    def close(self) -> None:
-        pass

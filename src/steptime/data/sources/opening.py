@@ -15,6 +15,7 @@ from typing import Any
 
 from steptime.data.source import SampleSource
 from steptime.data.sources.checked_source import FAILURES, CheckedSource, FormatReader, sentence
+from steptime.data.sources.fingerprints import fingerprint_of
 from steptime.data.sources.recognition import recognize
 from steptime.data.stored_bytes import LocalFiles, StoredFiles, StoredPlace
 from steptime.data.stores.cloud_files import files_of_url, is_url
@@ -22,10 +23,20 @@ from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageEr
 
 FORMATS: Mapping[str, str] = {
     "folder": "folder_files.open_folder",
+    "prepared": "prepared_folder.open_prepared_folder",
     "npy": "npy_files.open_npy",
     "npz": "npy_files.open_npz",
     "arrow": "arrow_files.open_arrow",
     "parquet": "parquet_files.open_parquet",
+    "tfrecord": "tfrecord_files.open_tfrecord",
+    "tar": "tar_files.open_tar",
+    "mds": "mds_files.open_mds",
+    "litdata": "litdata_files.open_litdata",
+    "huggingface": "huggingface_files.open_huggingface",
+    "csv": "csv_files.open_csv",
+    "hdf5": "hdf5_files.open_hdf5",
+    "lmdb": "lmdb_files.open_lmdb",
+    "sqlite": "sqlite_files.open_sqlite",
 }
 """Names of formats, and the function of this package that opens them."""
 
@@ -85,11 +96,22 @@ class Opening:
         in_flight = getattr(self.place.files, "reads_in_flight", None)
         return CheckedSource(self._reader(index), self, in_flight)
 
+    def fingerprint(self) -> str:
+        """Return a text that changes with the files, and with what is read of them.
+
+        Raises:
+            DataError: they cannot be asked.
+        """
+        try:
+            return f"{fingerprint_of(self.place)} {self.format} {self.options!r}"
+        except OSError as error:
+            raise DataError(f"{self.place.where} cannot be read: {sentence(error)}") from error
+
     def _reader(self, index: object) -> FormatReader:
         module, _, function = FORMATS[self.format].partition(".")
         try:
             opener = getattr(import_module(f"steptime.data.sources.{module}"), function)
-            _check_options(self.format, opener, self.options)
+            self._check_options(opener)
             reader: FormatReader = opener(self.place, index, **dict(self.options))
         except ImportError as error:
             raise MissingExtraError(
@@ -101,19 +123,14 @@ class Opening:
             raise DataError(f"{what}: {sentence(error)}") from error
         return reader
 
+    def _check_options(self, opener: Callable[..., Any]) -> None:
+        parameters = inspect.signature(opener).parameters.values()
+        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        for option, _ in self.options:
+            if option not in known:
+                have = f"it has {', '.join(known)}" if known else "it has none"
+                what = f"{self.place.where} is read as {self.format}"
+                raise UsageError(f"{what}, which has no option {option}: {have}")
 
-INSTALL = {"hdf5": "pip install h5py", "lmdb": "pip install lmdb"}
 
-
-def _check_options(
-    name: str, opener: Callable[..., Any], options: tuple[tuple[str, Any], ...]
-) -> None:
-    known = [
-        parameter.name
-        for parameter in inspect.signature(opener).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    for option, _ in options:
-        if option not in known:
-            have = f"it has {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"the format {name} has no option {option}: {have}")
+INSTALL = {"hdf5": "pip install h5py"}

@@ -7,8 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
-from steptime.data.sources.shards import is_data_name
+from steptime.data.sources.csv_files import is_csv
+from steptime.data.sources.json_index import read_index
+from steptime.data.sources.lmdb_files import is_lmdb
+from steptime.data.sources.prepared_folder import is_prepared
+from steptime.data.sources.shards import ending_of, is_data_name
+from steptime.data.sources.tar_files import is_tar
+from steptime.data.sources.tfrecord_files import is_tfrecord
 from steptime.data.stored_bytes import StoredPlace
 from steptime.errors import DataError
 
@@ -17,12 +24,24 @@ STARTS = {
     b"ARROW1\0\0": "arrow",
     b"\x93NUMPY": "npy",
     b"PK\x03\x04": "npz",
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"SQLite format 3\0": "sqlite",
 }
 """The first bytes of a file, by the descriptions of the formats."""
 
-FOLDER_STARTS = ("parquet", "arrow", "npy")
+INDEXES = {
+    "index.json": "mds",
+    "dataset_dict.json": "huggingface",
+    "state.json": "huggingface",
+    "data.mdb": "lmdb",
+}
+"""Files that only the folders of one format have; `index.json` is of two."""
+
+FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv")
 """Formats of which a folder holds shards."""
 
+FIRST_BYTES = 4096
+"""Of a file that are looked at."""
 MAX_NAMES = 1000
 """Names of a folder that are looked at."""
 
@@ -47,7 +66,9 @@ def recognize(place: StoredPlace, is_folder: bool) -> str:  # noqa: FBT001
 def _of_file(place: StoredPlace) -> str | None:
     stored = place.stored()
     try:
-        start = stored.read_at(0, min(stored.size, 1024))
+        start = stored.read_at(0, min(stored.size, FIRST_BYTES))
+        if is_tfrecord(stored):
+            return "tfrecord"
     finally:
         stored.close()
     for first, name in STARTS.items():
@@ -55,20 +76,39 @@ def _of_file(place: StoredPlace) -> str | None:
             return name
     if start.startswith(b"\xff\xff\xff\xff"):
         return "arrow"
+    for name, fits in (("tar", is_tar), ("lmdb", is_lmdb), ("csv", is_csv)):
+        if fits(start):
+            return name
     return None
 
 
+def _of_index(place: StoredPlace) -> str | None:
+    """The format of which a folder has the index."""
+    there = {name for name in INDEXES if place.files.is_folder(place.inside(name).where) is False}
+    if "index.json" in there:
+        index = read_index(place.inside("index.json"), dict[str, Any])
+        if "shards" in index or "chunks" in index:
+            return "mds" if "shards" in index else "litdata"
+    return next((INDEXES[name] for name in INDEXES if name in there), None)
+
+
 def _of_folder(place: StoredPlace) -> str | None:
+    if is_prepared(place):
+        return "prepared"
+    if indexed := _of_index(place):
+        return indexed
     names = list(islice(_data_names(place), MAX_NAMES))
     if not names:
         return None
-    suffixes = Counter(os.path.splitext(name)[1].lower() for name in names)
-    usual, count = suffixes.most_common(1)[0]
-    if count * 2 > len(names):
-        first = next(name for name in names if os.path.splitext(name)[1].lower() == usual)
+    for name in names:  # whose index is damaged or gone
+        if re.search(rb"\.mds(?:\.\w+)?$|(?:^|/)chunk-\d+-\d+(?:\.\w+)?\.bin$", name):
+            return "mds" if b".mds" in name else "litdata"
+    endings = Counter(ending_of(name) for name in names)
+    for ending, count in endings.most_common(3):
+        first = next(name for name in names if ending_of(name) == ending)
         found = _of_file(place.inside(os.fsdecode(first)))
-        is_of_arrays = found == "npy" and all(b"/" not in name for name in names)
-        if found in FOLDER_STARTS and (found != "npy" or is_of_arrays):
+        is_of_samples = found == "npy" and any(b"/" in name for name in names)
+        if 3 * count >= len(names) and found in FOLDER_STARTS and not is_of_samples:
             return found
     return "folder"
 

@@ -28,6 +28,11 @@ def is_data_name(name: bytes) -> bool:
     return _NO_DATA.search(name) is None
 
 
+def ending_of(name: bytes) -> bytes:
+    """Return what a name ends with, shards of one set alike: `x.tfrecord-00001-of-00004`."""
+    return os.path.splitext(re.sub(rb"-\d+-of-\d+$", b"", name))[1].lower()
+
+
 def find_shards(
     place: StoredPlace, split: str | None, suffixes: tuple[str, ...]
 ) -> list[StoredPlace]:
@@ -49,7 +54,8 @@ def find_shards(
             names.append(os.fsdecode(name))
         if len(names) > MAX_SHARDS:
             raise DataError(f"{place.where} has more than {MAX_SHARDS:,} files: too many shards")
-    fitting = [name for name in names if name.lower().endswith(suffixes)] or names
+    endings = {os.fsencode(suffix) for suffix in suffixes}
+    fitting = [name for name in names if ending_of(os.fsencode(name)) in endings] or names
     chosen = _of_split(place, sorted(fitting, key=os.fsencode), split)
     if not chosen:
         raise DataError(f"{place.where} has no shard that ends with {' or '.join(suffixes)}")

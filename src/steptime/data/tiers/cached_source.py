@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steptime.data.feed.columns import num_rows, one_of
+from steptime.data.feed.columns import num_rows
 from steptime.data.source import Column, SampleSource, Values
 from steptime.data.tiers.disk_tier import DiskTier
 from steptime.data.tiers.fork_safe import ForkSafeLock
@@ -149,7 +149,7 @@ class CachedSource:
             columns = self._source.read(missing)
             self._keep(missing, columns)
             for place, index in enumerate(missing):
-                found[index] = list(one_of(columns, place).values())
+                found[index] = [columns[name][place] for name in self._names]
         return by_column(self._names, [found[index] for index in numbers])
 
     def _from_ram(self, index: int) -> list[Any] | None:

@@ -70,7 +70,7 @@ def by_column(names: Sequence[str], samples: Sequence[Sequence[Any]]) -> Mapping
 
 
 def _column(values: list[Any]) -> Values:
-    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    arrays = [np.asarray(v) for v in values if isinstance(v, (np.ndarray, np.generic))]
     if arrays and len(arrays) == len(values):
         if len({(array.dtype, array.shape) for array in arrays}) == 1:
             stacked: NDArray[Any] = np.stack(arrays)

@@ -1,1 +1,1 @@
-"""The values of `steptime data`, for whoever shows or stores them."""
+"""What `steptime data` answers with: frozen values for whoever shows or stores them."""

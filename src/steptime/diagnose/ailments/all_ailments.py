@@ -11,6 +11,7 @@ from steptime.diagnose.ailments import (
     experience,
     host,
     idle_weights,
+    loader_workers,
     memory_limits,
     numerical_health,
     overfitting,
@@ -28,6 +29,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
     *waiting.AILMENTS,
+    *loader_workers.AILMENTS,
     *experience.AILMENTS,
     *host.AILMENTS,
     *own_python.AILMENTS,

@@ -222,7 +222,10 @@ FETCH = _input_row(
     needs="`input_wait`, `fetch`",
     explanation="The training process itself reads and decodes the samples.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("dataloader", "dataset_cache", "whole_batch_fetch"),
+    levers=(
+        *("dataloader", "jpeg_decoder", "dataset_cache", "whole_batch_fetch"),
+        "prepared_data",
+    ),
     when_contended=_IN_PROCESS,
 )
 COLLATE = _input_row(
@@ -250,7 +253,7 @@ WORKER_FETCH = _input_row(
     explanation="The loader's workers are too slow at reading and decoding samples.",
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
-    levers=("dataloader",),
+    levers=("dataloader", "jpeg_decoder", "prepared_data"),
     when_contended=_IN_WORKERS,
 )
 WORKER_COLLATE = _input_row(

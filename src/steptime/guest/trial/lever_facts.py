@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..hooks.patching import drop_frame, replace
+from ..watchers.inputs import num_cores
 from .attention_look import AttentionLook
 from .exchange_book import ExchangeBook
 from .lever_stack import LeverStack
@@ -309,13 +310,6 @@ def world_size(torch: Any) -> int:
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_world_size())
     return 1
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:

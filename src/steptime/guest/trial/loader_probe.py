@@ -52,7 +52,15 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
     shuffled = tools("_grouping").is_shuffled(torch, loader)
     names = True if names_jpegs(dataset) else None
-    return facts | {"num_samples": len(dataset), "is_shuffled": shuffled, "decodes_jpeg": names}
+    facts |= {"num_samples": len(dataset), "is_shuffled": shuffled, "decodes_jpeg": names}
+    return facts | {"prepared": prepared_copy(dataset)}
+
+
+def prepared_copy(dataset: Any) -> str:
+    """Return the prepared copy beside the folder of a data set; empty where there is none."""
+    chain = tools().chain_of(dataset)
+    roots = (vars(one).get("root") for one in chain if hasattr(one, "__dict__"))
+    return next(filter(None, map(tools("_prepared").find_copy, roots)), "")
 
 
 def names_jpegs(dataset: Any) -> bool:

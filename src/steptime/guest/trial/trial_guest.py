@@ -25,6 +25,7 @@ from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
 from .row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
 from .trial_plan import TrialPlan, Wanted, read_plan
+from .worker_search import WorkerSearch
 
 FAILED = 86
 """The exit code of a process that a lever's failure ended."""
@@ -360,5 +361,7 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         trial.facts.habits.hook()
     if trial.sites is not None:
         trial.sites.hook()
+    if plan.worker_search_s is not None:
+        WorkerSearch(context.torch, plan.folder, plan.worker_search_s).hook()
     trial.put_on()
     return trial

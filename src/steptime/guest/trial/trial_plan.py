@@ -52,6 +52,7 @@ class TrialPlan:
     is_probing: bool
     is_counting: bool = False
     only: Mapping[str, Any] | None = None
+    worker_search_s: float | None = None
     order: Mapping[str, Any] | None = None
 
 
@@ -67,6 +68,7 @@ def read_plan(path: str) -> TrialPlan:
         is_probing=bool(values.get("probe")),
         is_counting=values["mode"] == "count",
         only=values.get("only"),
+        worker_search_s=values.get("worker_search_s"),
         order=values.get("order"),
     )
 

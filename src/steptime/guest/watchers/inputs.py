@@ -6,16 +6,22 @@ values of torch's own loader and of plain tensors are read; nothing of the user'
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from json import dumps
+from time import time
 from typing import Any
 
 from ...record import kinds
 from ..timeline.recorder import Recorder
+from .held_objects import find_held, inside, list_of, values_of
 
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
+
+MAX_TRANSFORMS = 12
+"""Transforms of a data set that are named."""
 
 MAX_CALLS = 8
 """Calls of models in one update; further ones add nothing."""
@@ -43,16 +49,29 @@ class LoaderBook:
         self.told: list[dict[str, Any]] = []
 
     def see(self, loader: Any) -> None:
-        """Note that an epoch of a loader begins."""
+        """Note that an epoch of a loader begins; what costs more is looked at in the first."""
         key = id(loader.dataset)
-        if key in self.seen or len(self.seen) < MAX_LOADERS:
-            self.seen[key] = describe(loader)
+        known = self.seen.get(key)
+        if known is not None:
+            self.seen[key] = known | describe(loader)
+        elif len(self.seen) < MAX_LOADERS:
+            self.seen[key] = describe(loader) | self.look_into(loader)
+
+    def look_into(self, loader: Any) -> dict[str, Any]:
+        """Return what the first epoch of a loader shows of its data set."""
+        found: dict[str, Any] = {"began_unix_s": round(time(), 4)}
+        try:
+            found |= look_into(loader)
+        except Exception:
+            self.recorder.fail("data_set")
+        return found
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
         """Return a line if there is something new."""
         if len(self.told) >= len(self.seen):
             return ""
-        found = [facts for key, facts in list(self.seen.items()) if key in self.trained]
+        images = {"opens_images": True} if "PIL.JpegImagePlugin" in sys.modules else {}
+        found = [facts | images for key, facts in list(self.seen.items()) if key in self.trained]
         if not found or found == self.told:
             return ""
         self.told = found
@@ -77,6 +96,52 @@ def describe(loader: Any) -> dict[str, Any]:
         "persistent_workers": bool(loader.persistent_workers),
         "prefetch_factor": loader.prefetch_factor,
     }
+
+
+def look_into(loader: Any) -> dict[str, Any]:
+    """Return the class and transforms of a data set, and what its workers will copy."""
+    held, num_workers = inside(loader.dataset), int(loader.num_workers)
+    found: dict[str, Any] = {
+        "module": type(held[-1]).__module__,
+        "transforms": transforms_of(values_of(held[-1])),
+        "num_cores": num_cores(),
+    }
+    if num_workers:
+        context = loader.multiprocessing_context
+        found["start_method"] = start_method(context)
+        found["objects"] = find_held(loader.dataset)
+    return found
+
+
+def transforms_of(values: dict[str, Any]) -> list[str]:
+    """Return the classes of the transforms that a data set keeps, in their order."""
+    kept = values.get("transform")
+    kept = values.get("transforms") if kept is None else kept
+    inner = values_of(kept)
+    if inner.get("transform") is not None:  # torchvision's StandardTransform
+        kept = inner["transform"]
+        inner = values_of(kept)
+    chain = list_of(inner.get("transforms")) or ([] if kept is None else [kept])
+    return [type(one).__name__ for one in chain[:MAX_TRANSFORMS]]
+
+
+def start_method(context: Any) -> str:
+    """Return how worker processes are started: `fork`, `spawn` or `forkserver`.
+
+    The default is not asked for: asking would fix it, and a script could no longer set it.
+    """
+    multiprocessing = sys.modules["multiprocessing"]  # torch imported it
+    if context is not None:
+        return str(context.get_start_method())
+    known = multiprocessing.get_start_method(allow_none=True)
+    return str(known or multiprocessing.get_all_start_methods()[0])
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use; a quota is not looked at."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Shapes:

@@ -130,6 +130,27 @@ def read_statm(page_bytes: int = os.sysconf("SC_PAGE_SIZE")) -> int | None:
         os.close(fd)
 
 
+ROLLUP = {b"Pss:": "pss", b"Shared_Dirty:": "shared_dirty", b"Private_Dirty:": "private_dirty"}
+
+
+def read_rollup() -> dict[str, int]:
+    """Return how much of this process's memory is its own, and how much is shared [bytes].
+
+    The kernel walks all pages for it: some milliseconds for each gigabyte. Empty where it does not
+    say.
+    """
+    try:
+        fd = os.open("/proc/self/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        lines = os.read(fd, 4096).splitlines()
+    finally:
+        os.close(fd)
+    words = (line.split(None, 2) for line in lines)
+    return {ROLLUP[w[0]]: int(w[1]) * 1024 for w in words if len(w) > 1 and w[0] in ROLLUP}
+
+
 def used(resource: Any) -> dict[str, Any]:
     """Return page faults and system CPU time of the process so far."""
     if resource is None:

@@ -41,6 +41,9 @@ _MANY = (
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
+HeldPlace = tuple[str, str]
+"""The class of a data set, and one of its attributes."""
+
 SitePlace = tuple[str, str, int, int]
 """What happened there, the file, the first line and the last."""
 
@@ -60,7 +63,8 @@ class Source:
     """What `source.json` says; `texts` are lines by absolute file and number.
 
     `cells` has the number of a notebook's cell by the file name that its code was compiled under.
-    `loops` are loops over elements in the user's own code.
+    `loops` are loops over elements in the user's own code; `held` are the lines that set
+    attributes of data sets, by holder and attribute.
     """
 
     texts: Mapping[Place, str] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class Source:
     switches: tuple[SourceMark, ...] = ()
     padding: tuple[SourceMark, ...] = ()
     loops: tuple[LoopMark, ...] = ()
+    held: Mapping[HeldPlace, SourceMark] = field(default_factory=dict)
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -84,13 +89,15 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     cells = read_cells(run_folder)
     named_by = _named(run_folder, cwd or "", cells)
     places, scripts = named_by.places, named_by.scripts
-    named = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
+    held_in = {file for _, _, file in named_by.held if os.path.isabs(file)}
+    named = sorted({*scripts, *held_in, *(file for file, _ in places)})[:_MAX_FILES]
     found = {file: _content(file, cells) for file in named}
     data = {file: content for file, content in found.items() if content is not None}
     numbers = [[file, cells[file].number] for file in named if file in cells]
     if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.held_lines import find_held_lines
     from steptime.measure.source.own_code import OwnCode, loop_rows
     from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
@@ -121,6 +128,10 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     )
     with suppress(RecursionError):  # an expression of a thousand terms
         marks["loops"] = loop_rows(own, named_by.sites)
+    marks["held"] = [
+        [holder, attribute, file, line, _text(lines[file], line) or ""]
+        for holder, attribute, file, line in find_held_lines(trees, sorted(named_by.held))
+    ]
     document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
@@ -133,6 +144,7 @@ def read_source(run_folder: Path) -> Source:
     suspicions = _rows(document, "suspicions", (str, str, int, str))
     switches = _rows(document, "switches", (str, str, int))
     padding = _rows(document, "padding", (str, str, int))
+    held = _rows(document, "held", (str, str, str, int, str))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
@@ -140,6 +152,7 @@ def read_source(run_folder: Path) -> Source:
         switches=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in switches),
         padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
         loops=read_loop_rows(document.get("loops")),
+        held={(h, a): SourceMark(code="held", file=f, line=n, text=t) for h, a, f, n, t in held},
     )
 
 
@@ -157,12 +170,16 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
 
 
 class _Named(NamedTuple):
-    """What the record names: places, main scripts, sites of steps, and classes of data sets."""
+    """What the record names: places, main scripts, sites of steps, and classes of data sets.
+
+    `held` are attributes of data sets: the class, the attribute, and the class's file.
+    """
 
     places: set[Place]
     scripts: set[str]
     sites: set[SitePlace]
     data_sets: set[str]
+    held: set[tuple[str, str, str]]
 
 
 def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
@@ -170,6 +187,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     scripts: set[str] = set()
     sites: set[SitePlace] = set()
     data_sets: set[str] = set()
+    held: set[tuple[str, str, str]] = set()
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
             with suppress(LookupError, TypeError, ValueError):
@@ -181,13 +199,18 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
                     sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
                 if kind_of(line) == kinds.LOADERS:
                     data_sets |= {str(one["dataset"]) for one in line["loaders"]}
+                    held |= {
+                        (str(one["holder"]), str(one["attribute"]), str(one["file"]))
+                        for loader in line["loaders"]
+                        for one in loader.get("objects", ())
+                    }
     for line in read_lines(run_folder / files.PROCESSES):
         error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
     scripts = {script for script in scripts if os.path.isabs(script)}
-    return _Named(places, scripts, sites, data_sets)
+    return _Named(places, scripts, sites, data_sets, held)
 
 
 def _places_of(line: Line) -> Iterator[Place]:

@@ -254,6 +254,13 @@ class WorkerSummary:
         fetch_s_per_batch: mean time in which a worker reads the samples of a batch [s].
         collate_s_per_batch: mean time in which a worker makes a batch of them [s].
         cpu_s_per_batch: mean CPU time of a worker per batch [s].
+        copied_bytes: memory that all workers copied because they, or the training process, wrote to
+            pages that they shared [bytes]; null where the system does not say.
+        private_bytes: memory of all workers that is their own at the end [bytes].
+        private_growth_bytes: how much of it came after their first batch was asked for [bytes].
+        opens_images: whether Pillow opened an image in a worker.
+        first_start_s: from the begin of the first epoch until the first worker was ready [s].
+        first_fetch_s: time in which the first worker read and made its first batch [s].
     """
 
     num_workers: int
@@ -261,6 +268,12 @@ class WorkerSummary:
     fetch_s_per_batch: float
     collate_s_per_batch: float
     cpu_s_per_batch: float | None = None
+    copied_bytes: int | None = None
+    private_bytes: int | None = None
+    private_growth_bytes: int | None = None
+    opens_images: bool = False
+    first_start_s: float | None = None
+    first_fetch_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +289,7 @@ class HostLoad:
             [bytes/s].
         min_available_bytes: least memory that was available during the run [bytes].
         num_oom_kills: processes that the kernel killed in the run because memory ran out.
+        quota_cores: cores that the control group of the command allows; null without a limit.
     """
 
     num_cores: int
@@ -285,6 +299,7 @@ class HostLoad:
     swap_in_bytes_per_s: float | None = None
     min_available_bytes: int | None = None
     num_oom_kills: int | None = None
+    quota_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

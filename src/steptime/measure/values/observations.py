@@ -161,6 +161,36 @@ class Operators:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldObjects:
+    """An attribute of a data set that holds many Python objects, which workers copy by reading.
+
+    Attributes:
+        attribute: its name.
+        holder: class of the data set.
+        container: class of the attribute: `list`, `tuple`, `dict`, `set`.
+        element: class of its first element; of a dict, of the first value.
+        length: number of elements.
+        num_objects: objects in all elements, estimated from some of them.
+        bytes: their size, estimated likewise [bytes].
+        file: where the class of the data set is defined; null where no module says.
+        where: the line that sets it, or the call that makes the data set; null where none was
+            found.
+        text: that line.
+    """
+
+    attribute: str
+    holder: str
+    container: str
+    element: str
+    length: int
+    num_objects: int
+    bytes: int
+    file: str | None = None
+    where: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderUse:
     """The settings of a loader that the training reads from.
 
@@ -171,6 +201,14 @@ class LoaderUse:
         pin_memory: whether the loader copies batches to pinned memory.
         persistent_workers: whether workers live from epoch to epoch.
         prefetch_factor: how many batches a worker makes ahead.
+        module: module of the class of the innermost data set; null where an older guest did not
+            tell, as for all that follows.
+        transforms: classes of the transforms that it keeps, in their order.
+        opens_images: whether Pillow opened an image in the training process.
+        start_method: how worker processes are started; null without workers.
+        num_cores: cores that the training process may use, by its affinity.
+        began_unix_s: when the first epoch began [s since 1970].
+        objects: attributes of the data set that workers copy by reading, the largest first.
     """
 
     dataset: str
@@ -179,6 +217,13 @@ class LoaderUse:
     pin_memory: bool = False
     persistent_workers: bool = False
     prefetch_factor: int | None = None
+    module: str | None = None
+    transforms: tuple[str, ...] = ()
+    opens_images: bool = False
+    start_method: str | None = None
+    num_cores: int | None = None
+    began_unix_s: float | None = None
+    objects: tuple[HeldObjects, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

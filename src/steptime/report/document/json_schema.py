@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from steptime.core.schema import SCHEMA
+from steptime.data.values.conversion_values import ConversionAnswer
 from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.data_check_document import DataCheckDocument
@@ -41,6 +42,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "machine": Envelope[MachineDocument],
     "check": Envelope[CheckDocument],
     "data_check": Envelope[DataCheckDocument],
+    "data_convert": Envelope[ConversionAnswer],
     "levers": Envelope[LeversDocument],
     "stacks": Envelope[StacksDocument],
     "ask": Envelope[AskDocument],

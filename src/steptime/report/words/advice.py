@@ -15,6 +15,7 @@ from steptime.core.units import format_speedup
 from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
+from steptime.report.words.input_levers import fits_input
 from steptime.report.words.run_words import fill_in
 from steptime.report.words.show_words import is_cell, show_command, words_again
 
@@ -162,7 +163,7 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
-    return True
+    return fits_input(lever, measurement)
 
 
 def _in_use(measurement: Measurement) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ from steptime.tune.trials.trial_process import (
 )
 from steptime.tune.trials.trial_setting import add_variables, make_plan, variables_of
 from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.trials.worker_rates import MOST_STARTS, WORKER_RATES, read_rates, search_limit_s
 from steptime.tune.values.study_values import State
 from steptime.verify.protocol import VARIABLES, RunRequest
 from steptime.verify.recordings import RecordingWatch
@@ -109,6 +110,7 @@ class RealBench:
         """Run the command as written for a window, measure and diagnose it."""
         self._quiet()
         baseline = self._observe()
+        baseline = self._with_worker_rates(baseline)
         size = process_window(self._planned_s(baseline))
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         self.adopt(baseline := replace(baseline, process_s=process_s))
@@ -121,6 +123,18 @@ class RealBench:
         process = trial.watch.first
         gap_s = longest_gap_s(process) if process is not None else 0.0
         return replace(baseline, longest_gap_s=gap_s)
+
+    def _with_worker_rates(self, baseline: Baseline) -> Baseline:
+        """The baseline with what numbers of loader workers give, where that is worth a trial."""
+        limit_s = search_limit_s(baseline, self._subject.levers, self._subject.budget_s)
+        if limit_s is None:
+            return baseline
+        trial = self.start((), worker_search_s=limit_s)
+        until_s = time.monotonic() + baseline.startup_s + MOST_STARTS * limit_s
+        is_there = trial.folder / WORKER_RATES
+        self._finish(trial, lambda _: is_there.exists() or time.monotonic() > until_s)
+        rates = read_rates(is_there)
+        return replace(baseline, facts=replace(baseline.facts, worker_rates=rates))
 
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
@@ -206,6 +220,7 @@ class RealBench:
         is_live: bool = False,
         probe: bool = False,
         quality: Mapping[str, Any] | None = None,
+        worker_search_s: float | None = None,
     ) -> TrialProcess:
         """A started trial with a state; `folder` is the next of the trials' where it is None.
 
@@ -230,6 +245,7 @@ class RealBench:
                 is_live=is_live,
                 probe=probe,
                 quality=quality,
+                worker_search_s=worker_search_s,
                 training=None if probe or self.baseline is None else self.baseline.training,
             ),
             stdin=subject.stdin,

@@ -70,6 +70,7 @@ def make_plan(
     probe: bool = False,
     quality: Mapping[str, Any] | None = None,
     training: TrainingScope | None = None,
+    worker_search_s: float | None = None,
 ) -> dict[str, Any]:
     """The content of `plan.json`; `mode` is `trial` or `recipe`.
 
@@ -82,6 +83,7 @@ def make_plan(
         "is_live": is_live,
         "probe": probe,
         "quality": None if quality is None else dict(quality),
+        "worker_search_s": worker_search_s,
         "only": None
         if training is None
         else {"words": list(training.words), "numbers": list(training.numbers)},

@@ -1,0 +1,136 @@
+"""Converts data to a form that costs little to read: looks first, and does it if it pays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.core.units import format_bytes
+from steptime.data.values.conversion_values import (
+    ConversionAnswer,
+    ConversionProgress,
+    Prediction,
+)
+from steptime.errors import DataError, MissingExtraError, UsageError
+from steptime.tune.trials.resources import count_cores, read_available_bytes
+
+if TYPE_CHECKING:
+    from steptime.data.convert.treatment import Treatment
+
+FORMS = ("prepared", "parquet", "tfrecord", "webdataset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionRequest:
+    """What is asked for.
+
+    Attributes:
+        source: a file or folder.
+        target: the folder to be made.
+        source_format: its format; None tells it by the contents.
+        form: one of `FORMS`.
+        decode: pictures are stored as pixels.
+        resize: `256` (the shorter side) or `256x192`; None keeps their size.
+        quality: of the JPEG that they are stored as; None keeps their bytes.
+        is_dry_run: only the prediction is made.
+        is_anyway: it is done although it does not pay.
+    """
+
+    source: str
+    target: str
+    source_format: str | None = None
+    form: str = "prepared"
+    decode: bool = False
+    resize: str | None = None
+    quality: int | None = None
+    is_dry_run: bool = False
+    is_anyway: bool = False
+
+
+def convert_data(
+    request: ConversionRequest,
+    *,
+    tell: Callable[[Prediction], None] = lambda prediction: None,
+    show: Callable[[ConversionProgress], None] = lambda progress: None,
+) -> ConversionAnswer:
+    """Predict what the conversion gives, and do it unless it does not pay.
+
+    Args:
+        request: what is asked for.
+        tell: gets the prediction, before anything is written.
+        show: is told how far the conversion is.
+
+    Raises:
+        UsageError: options contradict each other.
+        DataError: the source cannot be read, the target cannot be made, or the disk is too small.
+        MissingExtraError: a package is not installed.
+    """
+    try:
+        from steptime.data.convert import conversion, planning, prediction
+        from steptime.data.sources.opening import open_source
+    except ImportError as error:
+        raise MissingExtraError(
+            f"converting data needs packages that cannot be imported: {error}",
+            hint="Install them: pip install 'steptime[data]'",
+        ) from error
+    treatment = _treatment(request)
+    target = Path(request.target)
+    conversion.refuse_existing(target)
+    with closing(open_source(request.source, format=request.source_format)) as source:
+        if not treatment.keeps_bytes and all(c.kind != "image" for c in source.columns):
+            raise UsageError("the data holds no pictures to decode, resize or encode again.")
+        sample = planning.take_sample(source, treatment)
+        is_here = os.path.exists(request.source)
+        place = os.path.abspath(request.source) if is_here else source.place_of(0)
+        plan = planning.make_plan(source, place, treatment, request.form, sample)
+        memory = read_available_bytes() or 0
+        predicted = prediction.predict(source, sample, plan, target.parent, memory_bytes=memory)
+        tell(predicted)
+        done = None
+        is_begun = conversion.partial_of(target).exists()
+        if not request.is_dry_run and (predicted.is_worth_it or request.is_anyway or is_begun):
+            if not is_begun:
+                _check_room(predicted, target)
+            done = conversion.convert(
+                source, target, plan, treatment, show=show, num_threads=count_cores()
+            )
+    return ConversionAnswer(
+        source=request.source, target=request.target, prediction=predicted, conversion=done
+    )
+
+
+def _treatment(request: ConversionRequest) -> Treatment:
+    from steptime.data.convert.treatment import Treatment, parse_resize
+
+    if request.decode and request.quality is not None:
+        raise UsageError(
+            "--decode stores pixels and --jpeg stores JPEG.", hint="Leave one of them out."
+        )
+    if request.quality is not None and not 1 <= request.quality <= 100:
+        raise UsageError(f"--jpeg is a quality from 1 to 100, got {request.quality}.")
+    size = Treatment() if request.resize is None else parse_resize(request.resize)
+    return Treatment(
+        decode=request.decode,
+        size=size.size,
+        shorter_side=size.shorter_side,
+        quality=request.quality,
+    )
+
+
+def _check_room(predicted: Prediction, target: Path) -> None:
+    """Refuse what does not fit, before anything is written.
+
+    Raises:
+        DataError: the disk is too small.
+    """
+    if predicted.target_bytes.low > predicted.free_bytes:
+        raise DataError(
+            f"the disk of {target.parent} is too small: the converted data takes about "
+            f"{format_bytes(predicted.target_bytes.estimate)}, and "
+            f"{format_bytes(predicted.free_bytes)} are free.",
+            hint="Name a target on another disk, or store less: --resize 256, --jpeg 90.",
+        )

@@ -1,0 +1,93 @@
+"""`steptime data convert`: data in a form that costs little to read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from steptime.cli.options import add_json, check_json
+from steptime.cli.output import write_json
+
+SUMMARY = "prepare data once, so that reading it costs little"
+DESCRIPTION = """\
+Convert data to plain mapped arrays (values of one shape) and Arrow files (values that
+vary), or to a format to share. It measures on a sample what that gives, says so, and
+does it where reading becomes at least 1.1x as fast. An interrupted conversion goes on
+with the same command; what was written is read back and compared."""
+USAGE = "steptime data convert SOURCE TARGET [options]"
+EXAMPLES = """\
+examples:
+  steptime data convert photos photos.prepared --decode --resize 256x256
+  steptime data convert records.parquet records.prepared --dry-run
+  steptime data convert photos shards --to webdataset
+"""
+NO_GAIN = 5
+"""The exit code where it is not done: the gate is a gain of 1.1x."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `data convert`."""
+    parser.add_argument("source", metavar="SOURCE", help="a file or folder")
+    parser.add_argument("target", metavar="TARGET", help="the folder to make; it must not exist")
+    forms = parser.add_argument_group("form")
+    forms.add_argument(
+        "--to",
+        choices=("prepared", "parquet", "tfrecord", "webdataset"),
+        default="prepared",
+        help="the form to make (default: prepared)",
+    )
+    forms.add_argument("--format", metavar="NAME", help="of SOURCE (default: told by its contents)")
+    pictures = parser.add_argument_group("pictures (default: their bytes are kept)")
+    pictures.add_argument("--decode", action="store_true", help="store pixels, as RGB")
+    pictures.add_argument(
+        "--resize", metavar="SIZE", help="256: the shorter side; 256x192: width and height"
+    )
+    pictures.add_argument("--jpeg", metavar="QUALITY", type=int, help="store JPEG, such as 90")
+    doing = parser.add_argument_group("doing")
+    doing.add_argument("--dry-run", action="store_true", help="only say what it would give")
+    doing.add_argument("--anyway", action="store_true", help="do it although it does not pay")
+    add_json(doing)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Convert data."""
+    check_json(options)
+    from steptime.app.data_convert import ConversionRequest, convert_data
+    from steptime.cli.progress import OverwrittenLine
+    from steptime.report.document.conversion_document import conversion_envelope
+    from steptime.report.text.conversion_text import (
+        conversion_text,
+        prediction_text,
+        progress_line,
+        refusal_text,
+    )
+
+    line, is_told = OverwrittenLine(sys.stderr), options.json is None
+    request = ConversionRequest(
+        source=options.source,
+        target=options.target,
+        source_format=options.format,
+        form=options.to,
+        decode=options.decode,
+        resize=options.resize,
+        quality=options.jpeg,
+        is_dry_run=options.dry_run,
+        is_anyway=options.anyway,
+    )
+    try:
+        answer = convert_data(
+            request,
+            tell=lambda p: print(prediction_text(p), flush=True) if is_told else None,
+            show=lambda progress: line.show(progress_line(progress)),
+        )
+    finally:
+        line.close()
+    is_refused = not (options.dry_run or answer.conversion or answer.prediction.is_worth_it)
+    code = NO_GAIN if is_refused else 0
+    if options.json is not None:
+        write_json(options.json, conversion_envelope(answer, exit_code=code))
+    elif answer.conversion is not None:
+        print(conversion_text(answer, answer.conversion))
+    elif not answer.prediction.is_worth_it:
+        print(refusal_text(answer.prediction))
+    return code

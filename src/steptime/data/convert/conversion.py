@@ -1,0 +1,261 @@
+"""Converts: writes shard by shard into TARGET.partial, checks all of it, and renames it at last.
+
+In: a source, a target, a plan. Out: the finished folder. Killed at any moment, it goes on after
+the last whole shard; nothing ever stands under the target's name that is not whole and checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from steptime.core.units import format_bytes
+from steptime.data.convert.conversion_journal import (
+    JOURNAL,
+    PLAN,
+    ConversionJournal,
+    ConversionPlan,
+    sync_folder,
+    write_durably,
+)
+from steptime.data.convert.folder_list import FILES, write_files
+from steptime.data.convert.forms import PREPARED, index_file, make_writer
+from steptime.data.convert.planning import with_varying_shapes
+from steptime.data.convert.shard_writer import Batch, ShardWriter
+from steptime.data.convert.treatment import Treatment, treat
+from steptime.data.prepared.layout import PreparedIndex, Shard
+from steptime.data.prepared.sample_checksums import VaryingShapeError
+from steptime.data.source import SampleSource
+from steptime.data.values.conversion_values import Conversion, ConversionProgress
+from steptime.errors import DataError
+
+MAX_BATCH_ROWS = 512
+Show = Callable[[ConversionProgress], None]
+
+
+def partial_of(target: Path) -> Path:
+    """Return the folder in which a target is made."""
+    return target.with_name(target.name + ".partial")
+
+
+def refuse_existing(target: Path) -> None:
+    """Refuse a target that is there: nothing is ever written over.
+
+    Raises:
+        DataError: it is there, or its folder is not.
+    """
+    if os.path.lexists(target):
+        raise DataError(f"{target} is there already.", hint="Name another target, or remove it.")
+    if not target.parent.is_dir():
+        raise DataError(
+            f"there is no folder `{target.parent}`.", hint=f"Make it: mkdir -p {target.parent}"
+        )
+
+
+def convert(
+    source: SampleSource,
+    target: Path,
+    plan: ConversionPlan,
+    treatment: Treatment,
+    *,
+    show: Show = lambda progress: None,
+    num_threads: int = 1,
+) -> Conversion:
+    """Make the target; go on with an unfinished one.
+
+    Args:
+        source: what is read.
+        target: the folder that is made.
+        plan: what is made of it.
+        treatment: what is done to pictures.
+        show: is told how far it is.
+        num_threads: that decode pictures.
+
+    Raises:
+        DataError: a sample cannot be read, the disk is full or fails, what was read back is not
+            what was written, the target is there, or another process makes it.
+    """
+    refuse_existing(target)
+    partial = partial_of(target)
+    started, cpu = time.monotonic(), time.process_time()
+    try:
+        with closing(ConversionJournal(partial, plan)) as journal:
+            num_resumed = _run(source, partial, journal, treatment, show, num_threads)
+            _finish(source, partial, target, journal)
+    except OSError as error:
+        raise _disk_error(error, partial) from error
+    shards = journal.shards.values()
+    return Conversion(
+        num_samples=journal.plan.num_samples,
+        num_shards=len(journal.shards),
+        num_resumed=num_resumed,
+        num_bytes=sum(size for shard in shards for size in shard.sizes.values()),
+        wall_s=time.monotonic() - started,
+        cpu_s=time.process_time() - cpu,
+        was_checked=True,
+    )
+
+
+def _run(
+    source: SampleSource,
+    partial: Path,
+    journal: ConversionJournal,
+    treatment: Treatment,
+    show: Show,
+    num_threads: int,
+) -> int:
+    """Write and check all shards; once more where a shape varies that was taken for everybody's."""
+    while True:
+        try:
+            return _ShardRun(source, partial, journal, treatment, show, num_threads).run()
+        except VaryingShapeError as error:
+            journal.begin_again(with_varying_shapes(journal.plan, error.column))
+
+
+class _ShardRun:
+    """One process' work on a conversion."""
+
+    def __init__(
+        self,
+        source: SampleSource,
+        partial: Path,
+        journal: ConversionJournal,
+        treatment: Treatment,
+        show: Show,
+        num_threads: int,
+    ) -> None:
+        self._source, self._partial, self._journal = source, partial, journal
+        self._treatment, self._show, self._num_threads = treatment, show, num_threads
+        self._plan = journal.plan
+        self._images = [column.name for column in source.columns if column.kind == "image"]
+
+    def run(self) -> int:
+        """Write and check all shards; return how many were finished before."""
+        before = set(self._journal.shards)
+        writer = make_writer(self._plan, self._partial)
+        with closing(writer), ThreadPoolExecutor(self._num_threads) as pool:
+            self._pool = pool
+            self._write_all(writer)
+            self._check_all(writer, before)
+        return len(before & set(self._journal.shards))
+
+    def _write_all(self, writer: ShardWriter) -> None:
+        missing = [n for n in range(self._plan.num_shards) if n not in self._journal.shards]
+        pace = _Pace(self._show, "convert", self._plan, len(missing))
+        for number in missing:
+            self._journal.add(number, self._write(writer, number, pace))
+
+    def _write(self, writer: ShardWriter, number: int, pace: _Pace) -> Shard:
+        first = number * self._plan.rows_per_shard
+        end = min(first + self._plan.rows_per_shard, self._plan.num_samples)
+        shard = writer.write(number, first, self._batches(first, end, pace))
+        if shard.rows != end - first:
+            raise DataError(f"the source gave {shard.rows} samples in place of {end - first}.")
+        return shard
+
+    def _batches(self, first: int, end: int, pace: _Pace) -> Iterator[Batch]:
+        size = max(1, min(MAX_BATCH_ROWS, self._plan.rows_per_shard))
+        for at in range(first, end, size):
+            rows = range(at, min(at + size, end))
+            batch = dict(self._source.read(rows))
+            for name in self._images if not self._treatment.keeps_bytes else ():
+                batch[name] = self._treated(batch[name], rows)
+            pace.add(len(rows))
+            yield batch
+
+    def _treated(self, values: Any, rows: range) -> list[Any]:
+        def one(pair: tuple[int, bytes]) -> Any:
+            try:
+                return treat(pair[1], self._treatment, is_fast=self._plan.is_fast)
+            except (ValueError, TypeError) as error:
+                where = self._source.place_of(pair[0])
+                raise DataError(f"{where} cannot be converted: {error}") from error
+
+        return list(self._pool.map(one, zip(rows, values, strict=True)))
+
+    def _check_all(self, writer: ShardWriter, before: set[int]) -> None:
+        """Read every shard back; one of an earlier process that is damaged is written again."""
+        pace = _Pace(self._show, "check", self._plan, self._plan.num_shards)
+        for number in range(self._plan.num_shards):
+            shard = self._journal.shards[number]
+            damage = writer.damaged(number, shard)
+            if damage is not None and number in before:
+                self._journal.forget(number)
+                quiet = _Pace(lambda progress: None, "convert", self._plan, 1)
+                shard = self._write(writer, number, quiet)
+                self._journal.add(number, shard)
+                damage = writer.damaged(number, shard)
+            if damage is not None:
+                raise DataError(
+                    f"what was read back is not what was written: {damage}.",
+                    hint="The disk or the memory of this machine may be failing.",
+                )
+            pace.add(shard.rows)
+
+
+class _Pace:
+    """Tells how far a phase is, and how long it still takes by what was done so far."""
+
+    def __init__(self, show: Show, phase: str, plan: ConversionPlan, num_shards: int) -> None:
+        self._show, self._phase, self._num_samples = show, phase, plan.num_samples
+        self._num_todo = min(num_shards * plan.rows_per_shard, plan.num_samples)
+        self._num_done, self._started = 0, time.monotonic()
+
+    def add(self, num_rows: int) -> None:
+        self._num_done += num_rows
+        taken_s = time.monotonic() - self._started
+        left_s = taken_s * max(0, self._num_todo - self._num_done) / self._num_done
+        done = self._num_samples - self._num_todo + self._num_done
+        self._show(
+            ConversionProgress(
+                phase=self._phase,
+                num_done=min(done, self._num_samples),
+                num_samples=self._num_samples,
+                left_s=left_s,
+            )
+        )
+
+
+def _finish(source: SampleSource, partial: Path, target: Path, journal: ConversionJournal) -> None:
+    """Write the index, take away what only resuming needs, and give the folder its name."""
+    plan = journal.plan
+    origin = plan.origin
+    if plan.form == PREPARED and write_files(source, Path(origin.place), partial / FILES):
+        origin = dataclasses.replace(origin, files=FILES)
+    index = PreparedIndex(
+        num_samples=plan.num_samples,
+        columns=plan.columns,
+        shards=tuple(journal.shards[number] for number in range(plan.num_shards)),
+        origin=origin,
+        treatment=plan.treatment,
+    )
+    name, text = index_file(plan, index)
+    write_durably(partial / name, text.encode("ascii"))
+    refuse_existing(target)  # somebody may have made it meanwhile
+    os.rename(partial, target)
+    sync_folder(target.parent)
+    # Last, so that a kill before leaves a conversion that can go on, and one after leaves two
+    # small files too many.
+    for name in (PLAN, JOURNAL):
+        (target / name).unlink(missing_ok=True)
+
+
+def _disk_error(error: OSError, partial: Path) -> DataError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        status = os.statvfs(partial.parent)
+        free = format_bytes(status.f_bavail * status.f_frsize)
+        return DataError(
+            f"the disk of {partial.parent} is full: {free} are left.",
+            hint=f"Finished shards are kept in {partial}: make room and give the same command "
+            f"again, or remove it: rm -r {partial}",
+        )
+    return DataError(
+        f"{error}", hint=f"Finished shards are kept in {partial}; the same command goes on."
+    )

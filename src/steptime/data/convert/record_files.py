@@ -1,0 +1,112 @@
+"""Writes formats that are one file of records a shard: TFRecord and WebDataset, to share data.
+
+In: samples, and how a format makes and frames records. Out: files, each written under another name
+and renamed when it is whole. What is compared when a file is read back are the CRC-32s of its
+records, by one checksum over all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steptime.data.convert.shard_writer import Batch
+from steptime.data.prepared.column_files import file_checksum, flush_to_disk, in_hexadecimal
+from steptime.data.prepared.layout import PreparedColumn, Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFormat:
+    """How a format makes records of samples.
+
+    Attributes:
+        suffix: of its files.
+        encode: returns the records of a batch, given the columns and its first sample's number.
+        frame: returns the bytes that stand in the file for some records.
+        end: the bytes at the end of a file.
+        records_of: yields the records of a file; raises a ValueError where it is damaged.
+    """
+
+    suffix: str
+    encode: Callable[[Sequence[PreparedColumn], int, Batch], list[bytes]]
+    frame: Callable[[list[bytes]], bytes]
+    end: bytes
+    records_of: Callable[[Path], Iterator[bytes]]
+
+
+class RecordFiles:
+    """The files of one format in a folder; a `ShardWriter`."""
+
+    def __init__(
+        self,
+        record_format: RecordFormat,
+        folder: Path,
+        columns: tuple[PreparedColumn, ...],
+        num_shards: int,
+    ) -> None:
+        self._format, self._folder = record_format, folder
+        self._columns, self._num_shards = columns, num_shards
+
+    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Shard:
+        """Write a shard, and have it on the disk on return."""
+        path, at, crcs = self._path(number), first, list[int]()
+        half = path.with_name(path.name + ".half")
+        with open(half, "wb") as file:
+            for batch in batches:
+                records = self._format.encode(self._columns, at, batch)
+                file.write(self._format.frame(records))
+                crcs.extend(map(zlib.crc32, records))
+                at += len(records)
+            file.write(self._format.end)
+            flush_to_disk(file)
+        os.replace(half, path)
+        checksum, size = file_checksum(path)
+        return Shard(
+            first=first,
+            rows=at - first,
+            checksums={path.name: checksum},
+            sizes={path.name: size},
+            samples=checksum_of(crcs),
+        )
+
+    def damaged(self, number: int, shard: Shard) -> str | None:
+        """Read a shard back from the disk; return what is not as written, None if all is."""
+        path = self._path(number)
+        if file_checksum(path) != (shard.checksums[path.name], shard.sizes[path.name]):
+            return f"{path}: its checksum is another one"
+        try:
+            crcs = [zlib.crc32(record) for record in self._format.records_of(path)]
+        except ValueError as error:
+            return f"{path}: {error}"
+        if len(crcs) != shard.rows or checksum_of(crcs) != shard.samples:
+            return f"{path}: its {len(crcs)} samples are not the {shard.rows} of the source"
+        return None
+
+    def close(self) -> None:
+        """Close nothing: no file stays open."""
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"part-{number:05}-of-{self._num_shards:05}.{self._format.suffix}"
+
+
+def checksum_of(crcs: Sequence[int]) -> str:
+    """Return one checksum of the checksums of samples, in their order."""
+    return in_hexadecimal(zlib.crc32(np.array(crcs, "<u4").tobytes()))
+
+
+def exactly(file: Any, size: int) -> bytes:
+    """Return so many bytes of a file.
+
+    Raises:
+        ValueError: it ends before.
+    """
+    data: bytes = file.read(size)
+    if len(data) != size:
+        raise ValueError("it ends in the middle of a record")
+    return data

@@ -1,0 +1,39 @@
+"""What a form of data is to the converter: it writes shards, and reads them back to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from steptime.data.prepared.layout import Shard
+from steptime.data.source import Values
+
+Batch: TypeAlias = Mapping[str, Values]
+Checksums: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
+
+
+class ShardWriter(Protocol):
+    """One form, in one folder."""
+
+    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Shard:
+        """Write a shard, and have it on the disk on return.
+
+        Args:
+            number: of the shard.
+            first: its first sample.
+            batches: its samples, in order.
+        """
+        ...
+
+    def damaged(self, number: int, shard: Shard) -> str | None:
+        """Read a shard back from the disk; return what is not as written, None if all is.
+
+        It compares the checksum of each file, and that of each sample as the source gave it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all files."""
+        ...

@@ -1,0 +1,123 @@
+"""TFRecord files without TensorFlow: frames with their CRC-32C, around `tf.train.Example`.
+
+Bytes, text and arrays of uint8 become a `bytes_list`, whole numbers an `int64_list`, others a
+`float_list`, which has 32 bits. An array has its shape beside it, as `NAME/shape`. A value that is
+missing is left out.
+
+Source: https://www.tensorflow.org/tutorials/load_data/tfrecord,
+https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steptime.data.convert.record_files import RecordFormat, exactly
+from steptime.data.convert.shard_writer import Batch
+from steptime.data.crc32c import crc32c, crc32c_many, crc32c_rows, mask
+from steptime.data.prepared.layout import PreparedColumn
+from steptime.data.prepared.sample_checksums import to_bytes
+from steptime.data.stored_bytes import MAX_FILE_BYTES
+from steptime.record.regular_file import open_regular
+
+_BYTES, _FLOATS, _INTEGERS = 1, 2, 3
+"""The numbers of the lists in `tf.train.Feature`."""
+
+
+def encode_examples(columns: Sequence[PreparedColumn], first: int, batch: Batch) -> list[bytes]:
+    """Return the samples of a batch as serialized `tf.train.Example`."""
+    parts = [_entries(column, batch[column.name]) for column in columns]
+    return [_field(1, b"".join(row)) for row in zip(*parts, strict=True)]
+
+
+def frame_examples(records: list[bytes]) -> bytes:
+    """Return records as they stand in a file: length, its CRC, bytes, their CRC."""
+    lengths = np.array([len(record) for record in records], "<u8")
+    heads = mask(crc32c_rows(lengths.view(np.uint8).reshape(-1, 8))).astype("<u4").tobytes()
+    tails = mask(crc32c_many(records)).astype("<u4").tobytes()
+    sizes = lengths.tobytes()
+    parts = []
+    for number, record in enumerate(records):
+        size = sizes[8 * number : 8 * number + 8]
+        at = 4 * number
+        parts += [size, heads[at : at + 4], record, tails[at : at + 4]]
+    return b"".join(parts)
+
+
+def read_examples(path: Path) -> Iterator[bytes]:
+    """Yield the records of a file.
+
+    Raises:
+        ValueError: a length or a record does not have its CRC, or the file ends in one.
+    """
+    with open_regular(path, max_bytes=MAX_FILE_BYTES) as file:
+        while size := file.read(8):
+            check = int.from_bytes(exactly(file, 4), "little")
+            if len(size) < 8 or check != _masked(size):
+                raise ValueError("the length of a record is damaged")
+            record = exactly(file, int.from_bytes(size, "little"))
+            if int.from_bytes(exactly(file, 4), "little") != _masked(record):
+                raise ValueError("a record is damaged")
+            yield record
+
+
+def _masked(data: bytes) -> int:
+    return int(mask(np.array([crc32c(data)], np.uint32))[0])
+
+
+def _entries(column: PreparedColumn, values: Any) -> list[bytes]:
+    """Return the entry of a column in the map of features, for each sample."""
+    key = _field(1, column.name.encode("utf-8", "surrogateescape"))
+    shape_key = _field(1, f"{column.name}/shape".encode("utf-8", "surrogateescape"))
+    found = []
+    for value in values:
+        entry = b"" if value is None else _field(1, key + _field(2, _feature(column, value)))
+        if value is not None and column.kind == "array":
+            shape = _field(_INTEGERS, _integers(np.shape(value)))
+            entry += _field(1, shape_key + _field(2, shape))
+        found.append(entry)
+    return found
+
+
+def _feature(column: PreparedColumn, value: Any) -> bytes:
+    if column.dtype is None:
+        return _field(_BYTES, _field(1, to_bytes(value)))
+    array = np.asarray(value)
+    if array.dtype == np.uint8 and column.kind == "array":
+        return _field(_BYTES, _field(1, array.tobytes()))
+    if array.dtype.kind in "bui":
+        return _field(_INTEGERS, _integers(array.reshape(-1).tolist()))
+    return _field(_FLOATS, _field(1, array.astype("<f4").tobytes()))
+
+
+def _integers(values: Sequence[int]) -> bytes:
+    return _field(1, b"".join(_varint(int(value) & 0xFFFFFFFFFFFFFFFF) for value in values))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """Return a field of protobuf that has a length."""
+    return bytes((number << 3 | 2,)) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+TF_RECORDS = RecordFormat(
+    suffix="tfrecord",
+    encode=encode_examples,
+    frame=frame_examples,
+    end=b"",
+    records_of=read_examples,
+)

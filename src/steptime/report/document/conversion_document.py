@@ -1,0 +1,21 @@
+"""Makes the document of `steptime data convert`."""
+
+from __future__ import annotations
+
+from steptime.data.values.conversion_values import ConversionAnswer
+from steptime.report.document.envelope import Envelope, ErrorItem, enclose
+from steptime.report.text.conversion_text import refusal_text
+
+
+def conversion_envelope(answer: ConversionAnswer, *, exit_code: int) -> Envelope[ConversionAnswer]:
+    """Return the envelope of a conversion; it is partial if it was refused.
+
+    Args:
+        answer: the prediction and what was done.
+        exit_code: of the command.
+    """
+    errors: tuple[ErrorItem, ...] = ()
+    if exit_code:
+        what, _, hint = refusal_text(answer.prediction).partition("\n")
+        errors = (ErrorItem(code="no_gain", message=what, hint=hint),)
+    return enclose("data", answer, exit_code=exit_code, errors=errors)

@@ -1,0 +1,62 @@
+"""Which levers of the input fit what a run showed of its data set.
+
+In: a lever's name and a Measurement. Out: whether the lever may act here; the lever's own facts
+decide in the trial. Of a run that shows nothing of its data set, levers of images are not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import LoaderUse
+
+_OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data")
+"""Levers that are named only where a run showed what they act on."""
+
+_DRAWING = ("Random", "AutoAugment", "TrivialAugment", "AugMix", "ColorJitter", "MixUp", "CutMix")
+"""How the names of transforms begin that give another sample each time."""
+
+
+def fits_input(lever: str, measurement: Measurement) -> bool:
+    """Return whether a lever of the input may act on a loader of this run."""
+    fits = _FITS.get(lever)
+    uses = [use for rank in measurement.ranks for use in rank.loaders if use.module is not None]
+    if fits is None:
+        return True
+    return fits(uses, measurement) if uses else lever not in _OF_IMAGES
+
+
+def _opens_images(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
+    workers = measurement.workers
+    in_worker = workers is not None and workers.opens_images
+    return in_worker or any(use.opens_images for use in uses)
+
+
+def _is_plain(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
+    """Return whether a data set is one of torch's own, over tensors."""
+    return any((use.module or "").startswith("torch.utils.data") for use in uses)
+
+
+def _repeats(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
+    """Return whether a sample may be the same each time that it is read."""
+    return any(not any(name.startswith(_DRAWING) for name in use.transforms) for use in uses)
+
+
+def _transforms(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
+    return any(use.transforms for use in uses)
+
+
+def _decodes(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
+    return _opens_images(uses, measurement) or _transforms(uses, measurement)
+
+
+_FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
+    "whole_batch_fetch": _is_plain,
+    "dataset_cache": _repeats,
+    "decoded_cache": _decodes,
+    "jpeg_decoder": _opens_images,
+    "prepared_data": _opens_images,
+    "batched_transform": _transforms,
+    "no_pin_memory": lambda uses, _: any(use.pin_memory for use in uses),
+}

@@ -1,0 +1,76 @@
+"""A finding of the input names the levers that fit what was seen of the data set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from steptime.diagnose.diagnosis import diagnose
+from steptime.measure.values.measurement import Measurement, WorkerSummary
+from steptime.measure.values.observations import LoaderUse
+from steptime.report.words.advice import trial_levers
+from steptime.report.words.input_levers import fits_input
+from unit.builders import make_measurement, make_rank
+
+WORKERS = WorkerSummary(
+    num_workers=2, num_batches=100, fetch_s_per_batch=0.9, collate_s_per_batch=0.01
+)
+
+
+def make(*, workers: WorkerSummary | None = None, **loader: Any) -> Measurement:
+    rank = make_rank(forward=0.5)
+    use = LoaderUse(dataset="Data", **({"module": "train"} | loader))
+    return make_measurement(
+        input_wait_s=0.5, fetch_s=0.5, ranks=(replace(rank, loaders=(use,)),), workers=workers
+    )
+
+
+def levers(measurement: Measurement) -> set[str]:
+    (finding,) = [one for one in diagnose(measurement).findings if one.cause == "fetch"]
+    return set(trial_levers(finding, measurement).levers)
+
+
+def test_tensors_are_read_in_whole_batches() -> None:
+    found = levers(make(module="torch.utils.data.dataset"))
+
+    assert {"dataloader", "dataset_cache", "whole_batch_fetch"} <= found
+    assert "jpeg_decoder" not in found
+
+
+def test_images_are_decoded_otherwise() -> None:
+    found = levers(make(opens_images=True, transforms=("RandomResizedCrop", "ToTensor")))
+
+    assert {"dataloader", "jpeg_decoder", "prepared_data"} <= found
+    assert not {"dataset_cache", "whole_batch_fetch"} & found
+
+
+def test_of_a_data_set_of_which_nothing_is_known_no_images_are_expected() -> None:
+    assert levers(make(module=None)) == {"dataloader", "dataset_cache", "whole_batch_fetch"}
+
+
+@pytest.mark.parametrize(
+    ("lever", "loader", "fits"),
+    [
+        ("jpeg_decoder", {}, False),
+        ("jpeg_decoder", {"opens_images": True}, True),
+        ("decoded_cache", {"transforms": ("ToTensor",)}, True),
+        ("decoded_cache", {}, False),
+        ("batched_transform", {"transforms": ("Normalize",)}, True),
+        ("batched_transform", {}, False),
+        ("dataset_cache", {"transforms": ("ToTensor",)}, True),
+        ("dataset_cache", {"transforms": ("ColorJitter",)}, False),
+        ("no_pin_memory", {"pin_memory": True}, True),
+        ("no_pin_memory", {}, False),
+        ("dataloader", {}, True),
+    ],
+)
+def test_each_lever_by_what_it_needs(lever: str, loader: dict[str, Any], *, fits: bool) -> None:
+    assert fits_input(lever, make(**loader)) is fits
+
+
+def test_images_that_workers_open_count() -> None:
+    measurement = make(workers=replace(WORKERS, opens_images=True))
+
+    assert fits_input("jpeg_decoder", measurement)

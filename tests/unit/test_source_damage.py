@@ -1,0 +1,264 @@
+"""What a reader says of damage, and that hostile lengths take no memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sqlite3
+import struct
+import tarfile
+import zipfile
+from contextlib import closing
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+from steptime.data.sources import open_source  # noqa: E402
+from steptime.errors import DataError  # noqa: E402
+from written_samples import (  # noqa: E402 - it needs numpy
+    example,
+    packed_chunk,
+    tfrecord,
+    write_csv,
+    write_feather,
+    write_hdf5,
+    write_lmdb,
+    write_mds,
+    write_mds_packed,
+    write_tar,
+)
+
+
+def refusal(where, *rows, **options):
+    with pytest.raises(DataError) as caught:
+        open_source(where, **options).read(rows)
+    return str(caught.value)
+
+
+def flip(file, at):
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+class TestTheRowIsNamed:
+    def test_of_a_flipped_byte_in_a_tfrecord(self, tmp_path):
+        file = tmp_path / "x.tfrecord"
+        file.write_bytes(tfrecord([b"a" * 10, b"b" * 10, b"c" * 10]))
+        flip(file, 26 + 12 + 3)
+
+        source = open_source(file)
+
+        assert source.read([0, 2])["data"] == [b"a" * 10, b"c" * 10]
+        said = refusal(file, 2, 1, 0)
+        assert said.startswith(f"{file}, row 1 cannot be read: its checksum is wrong")
+        assert open_source(file, verify=False).read([1])["data"] == [b"bbbcbbbbbb"]
+
+    def test_of_a_length_or_a_cut_in_a_tfrecord(self, tmp_path):
+        file = tmp_path / "x.tfrecord"
+        whole = tfrecord([b"a" * 10, b"b" * 10, b"c" * 10])
+        file.write_bytes(whole[:-1])
+        assert "x.tfrecord, row 2: it is cut off" in refusal(file)
+
+        file.write_bytes(whole)
+        flip(file, 26)
+        assert "x.tfrecord, row 1: the checksum of its length is wrong" in refusal(file)
+
+    def test_of_a_header_in_a_tar(self, tmp_path):
+        where = write_tar(tmp_path).where
+        data = (where / "000001.tar").read_bytes()
+        flip(where / "000001.tar", data.index(b"00150.cls"))
+
+        assert "000001.tar, row 51 cannot be read: the header at offset" in refusal(where)
+
+    def test_of_a_tar_that_is_cut_off(self, tmp_path):
+        where = write_tar(tmp_path).where
+        data = (where / "000000.tar").read_bytes()
+        (where / "000000.tar").write_bytes(data[:20_000])
+
+        assert "000000.tar, row " in (said := refusal(where)), said
+
+    def test_of_a_shard_that_an_index_has_another_size_of(self, tmp_path):
+        where = write_mds(tmp_path).where
+        with open(where / "shard.00001.mds", "ab") as file:
+            file.write(b"x")
+
+        assert "shard.00001.mds, row 3 cannot be read: the file has" in refusal(where, 5, 73)
+        assert open_source(where).read([5, 69, 140])["label"].shape == (3,)
+
+    def test_of_a_flipped_byte_that_a_checksum_in_the_index_tells(self, tmp_path):
+        where = write_mds(tmp_path).where
+        flip(where / "shard.00002.mds", 900)
+
+        assert "shard.00002.mds, row 0 cannot be read: its sha1" in refusal(where, 140, verify=True)
+
+    def test_of_a_value_in_hdf5_that_is_longer_than_its_place(self, tmp_path):
+        file = write_hdf5(tmp_path).where
+        data = file.read_bytes()
+        at = data.index(b"GCOL")
+        address = struct.pack("<Q", at)
+        reference = data.index(address)
+        file.write_bytes(data[: reference - 4] + b"\xff\xff\xff\x7f" + data[reference:])
+
+        assert "row 0 cannot be read: a value has 2,147,483,647 bytes" in refusal(file, 3, 0)
+
+    def test_of_lines_of_csv(self, tmp_path):
+        file = tmp_path / "x.csv"
+        file.write_text("a,b\n1,2\n3,4\n5\n" + "7,8\n" * 3)
+
+        assert "cannot be read as CSV" in refusal(file, format="csv")
+
+        file.write_text('a,b\n1,"2\n3,4\n')
+        assert "a quote is opened and not closed" in refusal(file, delimiter=",", format="csv")
+
+
+class TestHostileLengths:
+    def test_a_zip_that_claims_more_than_it_can_hold(self, tmp_path):
+        array = io.BytesIO()
+        np.save(array, np.zeros(4 << 20, np.uint8))
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", array.getvalue())
+        whole = (tmp_path / "x.npz").read_bytes()
+        size = struct.pack("<I", len(array.getvalue()))
+        (tmp_path / "x.npz").write_bytes(whole.replace(size, struct.pack("<I", 0xFFFF0000)))
+
+        assert "it should unpack to 4,294,901,760 bytes from" in refusal(tmp_path / "x.npz")
+
+    def test_a_compressed_batch_that_claims_more_than_it_can_hold(self, tmp_path):
+        file = write_feather(tmp_path).where
+        data = bytearray(file.read_bytes())
+        frame = data.index(b"\x04\x22\x4d\x18")  # LZ4's magic number; the length lies before it
+        data[frame - 8 : frame] = struct.pack("<q", 1 << 40)
+        file.write_bytes(data)
+
+        assert "bytes cannot unpack to 1,099,511,627,776" in refusal(file, 0)
+
+    @pytest.mark.parametrize("claimed", [10, 1 << 31, 1 << 60])
+    def test_a_shard_that_unpacks_to_another_size(self, tmp_path, claimed):
+        where = write_mds_packed(tmp_path).where
+        index = json.loads((where / "index.json").read_text())
+        index["shards"][0]["raw_data"]["bytes"] = claimed
+        (where / "index.json").write_text(json.dumps(index))
+
+        assert "shard.00000.mds.zstd, row 0 cannot be read: it" in refusal(where, 0)
+
+    def test_a_chunk_that_claims_more_samples_than_it_has(self, tmp_path):
+        raw = packed_chunk([b"\0" * 8])
+        (tmp_path / "chunk-0-0.bin").write_bytes(b"\xff\xff\xff\xff" + raw[4:])
+        chunk = {"chunk_bytes": len(raw), "chunk_size": 0xFFFFFFFF, "filename": "chunk-0-0.bin"}
+        config = {"data_format": ["bytes", "bytes"]}
+        text = json.dumps({"chunks": [chunk], "config": config})
+        (tmp_path / "index.json").write_text(text)
+
+        assert "17,179,869,184 bytes at offset 4" in refusal(tmp_path, 9)
+
+    def test_pages_of_lmdb_that_lead_in_a_circle(self, tmp_path):
+        file = write_lmdb(tmp_path).where / "data.mdb"
+        data = bytearray(file.read_bytes())
+        for page in range(0, len(data), 4096):
+            if struct.unpack_from("<H", data, page + 10)[0] == 1:  # a branch
+                number = page // 4096
+                (node,) = struct.unpack_from("<H", data, page + 16)
+                struct.pack_into("<2H", data, page + node, number, 0)
+        file.write_bytes(data)
+
+        assert "lead in a circle" in refusal(file)
+
+
+class TestNothingElseIsReadOrRun:
+    def test_pickles_stay_bytes(self, tmp_path):
+        bomb = pickle.dumps(Bomb())
+        with tarfile.open(tmp_path / "x.tar", "w") as tar:
+            member = tarfile.TarInfo("0.pyd")
+            member.size = len(bomb)
+            tar.addfile(member, io.BytesIO(bomb))
+
+        assert open_source(tmp_path / "x.tar").read([0])["pyd"] == [bomb]
+
+    @pytest.mark.parametrize("name", ["../x.mds", "/etc/passwd", "a/../../x", ""])
+    def test_an_index_names_no_file_outside_of_its_folder(self, tmp_path, name):
+        where = write_mds(tmp_path).where
+        index = json.loads((where / "index.json").read_text())
+        index["shards"][1]["raw_data"]["basename"] = name
+        (where / "index.json").write_text(json.dumps(index))
+
+        assert "not inside it" in refusal(where)
+
+    def test_hdf5_follows_no_link_to_another_file(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["x"] = np.zeros(3)
+            file["y"] = h5py.ExternalLink("other.h5", "/y")
+
+        assert "/y leads to another file" in refusal(tmp_path / "x.h5")
+
+    def test_sqlite_is_not_written_and_a_journal_is_refused(self, tmp_path):
+        file = tmp_path / "x.db"
+        with closing(sqlite3.connect(file)) as store, store:
+            store.execute("CREATE TABLE a (x)")
+            store.executemany("INSERT INTO a VALUES (?)", [(1,), (2,)])
+            store.execute("CREATE TABLE b (x)")
+        before = file.read_bytes()
+
+        assert "has the tables a, b" in refusal(file)
+        assert open_source(file, table="a").read([1, 0])["x"].tolist() == [2, 1]
+        assert file.read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
+        (tmp_path / "x.db-wal").write_bytes(b"x")
+        assert "has not been finished" in refusal(file, table="a")
+
+
+class Bomb:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('it was unpickled')",)
+
+
+class TestExamples:
+    def test_records_that_are_no_examples_are_bytes(self, tmp_path):
+        (tmp_path / "x").write_bytes(tfrecord([b"\x07no example", b""]))
+
+        assert open_source(tmp_path / "x").read([0])["data"] == [b"\x07no example"]
+
+    def test_a_feature_that_is_missing_is_none(self, tmp_path):
+        first, second = example({"a": [1], "b": b"x"}), example({"a": [-2]})
+        (tmp_path / "x").write_bytes(tfrecord([first, second]))
+
+        values = open_source(tmp_path / "x").read([0, 1])
+
+        assert values["a"].tolist() == [1, -2]
+        assert values["b"] == [b"x", None]
+
+    def test_lengths_that_vary_later_are_named_by_ragged(self, tmp_path):
+        records = [example({"a": [1, 2]})] * 70 + [example({"a": [1, 2, 3]})]
+        (tmp_path / "x").write_bytes(tfrecord(records))
+
+        assert "row 70 cannot be read: column a has the shape (3,)" in refusal(tmp_path / "x", 70)
+        values = open_source(tmp_path / "x", ragged=("a",)).read([69, 70])["a"]
+        assert [value.tolist() for value in values] == [[1, 2], [1, 2, 3]]
+
+
+def test_csv_tells_names_types_and_delimiters(tmp_path):
+    file = tmp_path / "x.txt"
+    file.write_text("id\tname\tscore\n7\ta b\t0.5\n\n8\t\t\n")
+
+    source = open_source(file)
+
+    assert source.name == "CSV"
+    assert [column.dtype for column in source.columns] == ["int64", None, "float64"]
+    values = source.read([1, 0])
+    assert values["id"].tolist() == [8, 7]
+    assert values["name"] == ["", "a b"]
+    assert values["score"] == [None, 0.5]
+    assert source.place_of(1).endswith("x.txt, row 1")
+    file.write_text("1,2\n3,4\n")
+    assert open_source(file).read([1]) == {"column0": [3], "column1": [4]}
+
+
+def test_sets_of_shards_in_csv(tmp_path):
+    written = write_csv(tmp_path)
+    (tmp_path / "README.md").write_text("notes")
+
+    assert len(open_source(written.where)) == 200
