@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from order_cases import tensors, trainer, watched  # noqa: E402
 from steptime.data.check.epoch_checks import check_epochs  # noqa: E402
+from steptime.data.check.leak_checks import check_loaders_apart  # noqa: E402
 from steptime.data.check.worker_checks import check_workers  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 
@@ -128,3 +129,106 @@ def test_seeds_make_children_with_workers_and_without_comparable(tmp_path):
     check = check_workers({workers: child(workers) for workers in (0, 1)}, again=None)
 
     assert check.outcome is Outcome.PASS
+
+
+def test_workers_draw_an_order_once_although_their_loader_makes_two_iterators(tmp_path):
+    def make():
+        generator = torch.Generator().manual_seed(3)
+        return DataLoader(tensors(), batch_size=8, shuffle=True, generator=generator)
+
+    bare = list(iter(make().batch_sampler))
+    loader = watched(tmp_path, trainer(make), epochs=2, batches=3, num_workers=1)[0]
+
+    assert [one.number for one in loader.passes] == [0, 1]
+    assert len(loader.epochs[0].order) == sum(map(len, bare))
+
+
+def test_accelerates_loaders_are_read_one_batch_ahead(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+
+    def make():
+        loader = DataLoader(tensors(), batch_size=8, shuffle=True)
+        return accelerate.Accelerator(cpu=True).prepare(loader)
+
+    (loader,) = seen(tmp_path, make)
+
+    assert [one.ahead for one in loader.epochs] == [1, 1]
+    assert loader.epochs[0].order != loader.epochs[1].order
+
+
+# -- contents
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Torchvision's way: what is held, and a transform."""
+
+    def __init__(self, data, transform):
+        self.data, self.transform = data, transform
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        inputs, label = self.data[index]
+        return (inputs if self.transform is None else self.transform(inputs)), label
+
+
+def leak(folder, evaluation, training):
+    def make():
+        DataLoader(evaluation, batch_size=8)
+        return DataLoader(training, batch_size=8, shuffle=True)
+
+    (check,) = check_loaders_apart(watched(folder, trainer(make), batches=3, contents=True))
+    return check
+
+
+def noise(inputs):
+    return inputs + torch.randn(4)
+
+
+def test_a_leak_is_found_below_random_transforms_and_in_a_loader_that_was_not_used(tmp_path):
+    data, other = tensors(), tensors(16, seed=5)
+    joined = torch.utils.data.ConcatDataset([torch.utils.data.Subset(data, [3, 9]), other])
+
+    check = leak(tmp_path, joined, Noisy(data, noise))
+
+    assert check.outcome is Outcome.FAIL
+    assert check.finding.startswith("2 of 18 samples")
+    assert check.evidence[0].startswith("its sample 0 is sample 3 of")
+
+
+def test_splits_without_a_common_sample_pass(tmp_path):
+    train, evaluation = torch.utils.data.random_split(tensors(), [48, 16])
+
+    assert leak(tmp_path, evaluation, train).outcome is Outcome.PASS
+
+
+def test_the_training_data_evaluated_may_be_meant(tmp_path):
+    data = tensors()
+
+    def make():
+        with torch.no_grad():
+            list(DataLoader(data, batch_size=8))
+        return DataLoader(data, batch_size=8, shuffle=True)
+
+    (check,) = check_loaders_apart(watched(tmp_path, trainer(make), batches=3, contents=True))
+
+    assert check.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_loader_that_a_library_made_another_one_of_is_left_out(tmp_path):
+    data = tensors()
+
+    def make():
+        DataLoader(data, batch_size=8)
+        return DataLoader(data, batch_size=8, shuffle=True)
+
+    assert not check_loaders_apart(watched(tmp_path, trainer(make), batches=3, contents=True))
+
+
+def test_samples_that_are_random_cannot_be_compared(tmp_path):
+    class Random(Noisy):
+        def __getitem__(self, index):
+            return torch.randn(4), 0
+
+    assert leak(tmp_path, tensors(8), Random(tensors(), None)).outcome is Outcome.INCONCLUSIVE

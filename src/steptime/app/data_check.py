@@ -15,6 +15,8 @@ from pathlib import Path
 from steptime.app.data_children import SEED, OrderChildren, SeenInChild
 from steptime.core.store import store_in
 from steptime.data.check.epoch_checks import check_epochs, undecided
+from steptime.data.check.leak_checks import NAME as LEAKAGE
+from steptime.data.check.leak_checks import check_loaders_apart
 from steptime.data.check.resume_checks import HOW, check_resume
 from steptime.data.check.resume_checks import NAME as RESUME
 from steptime.data.check.seen_orders import LoaderSeen
@@ -33,7 +35,7 @@ EPOCH_CHECKS = (
     "shuffle_quality",
     "sorted_input",
 )
-CHECKS = (*EPOCH_CHECKS, WORKERS, RESUME)
+CHECKS = (*EPOCH_CHECKS, LEAKAGE, WORKERS, RESUME)
 
 NUM_WORKERS = (0, 1, 2, 4)
 NO_TIME = "no time was left for it"
@@ -109,7 +111,8 @@ def check_command(asked: DataCheckOptions, *, tell: Tell) -> DataCheckReport:
 
 def _check(asked: DataCheckOptions, children: OrderChildren, tell: Tell) -> DataCheckReport:
     tell("the command as written, its epochs cut short")
-    seen = children.see("script", {"epochs": asked.epochs, "batches": asked.batches})
+    wish = {"epochs": asked.epochs, "batches": asked.batches, "contents": asked.wants(LEAKAGE)}
+    seen = children.see("script", wish)
     loaders = [] if seen is None else seen.loaders
     numbers = sorted({one.number for one in loaders if one.trained})
     checks: list[DataCheck] = []
@@ -117,6 +120,7 @@ def _check(asked: DataCheckOptions, children: OrderChildren, tell: Tell) -> Data
         ranks = [one for one in loaders if one.number == number]
         checks += check_epochs(ranks)
         checks += [check_shuffle(ranks[0]), check_sorted(ranks[0])]
+    checks += check_loaders_apart(loaders)
     if numbers and asked.wants(WORKERS):
         checks.append(_check_workers(asked, children, numbers[0], tell))
     if numbers and asked.wants(RESUME) and not _passes_over_resume(asked):

@@ -58,6 +58,25 @@ class SavedAt:
 
 
 @dataclass(slots=True)
+class ContentsSeen:
+    """What the samples of a loader's data set hold.
+
+    Attributes:
+        dataset: tells one data set from another.
+        num: samples that it has.
+        digests: of those that were read.
+        is_same: whether a sample that was read twice was the same.
+        failed: why they could not be read; None if they could.
+    """
+
+    dataset: int
+    num: int = 0
+    digests: list[str] = field(default_factory=list)
+    is_same: bool = False
+    failed: str | None = None
+
+
+@dataclass(slots=True)
 class LoaderSeen:
     """One loader in one process; `nature` is how it was made (`guest/order/loader_nature.py`)."""
 
@@ -66,6 +85,7 @@ class LoaderSeen:
     passes: list[PassSeen] = field(default_factory=list)
     labels: list[int] | None = None
     saves: list[SavedAt] = field(default_factory=list)
+    contents: ContentsSeen | None = None
 
     @property
     def place(self) -> str | None:
@@ -138,6 +158,15 @@ def take_line(loader: LoaderSeen, line: Line) -> None:
     values = line.get("values", ())
     if kind == order_lines.INDICES and line.get("what") == "labels":
         loader.labels = [*(loader.labels or ()), *values]
+        return
+    if kind == order_lines.SAMPLES:
+        loader.contents = ContentsSeen(
+            dataset=int(line.get("dataset") or 0),
+            num=int(line.get("num") or 0),
+            digests=list(line.get("digests") or ()),
+            is_same=bool(line.get("is_same")),
+            failed=line.get("failed"),
+        )
         return
     seen = next((one for one in loader.passes if one.number == line.get("pass")), PassSeen(-1))
     if kind == order_lines.INDICES and line.get("what") == "order":

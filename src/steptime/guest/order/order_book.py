@@ -13,19 +13,19 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps
+from time import perf_counter
 from typing import Any
 
 from ...record import order_lines
 from ..timeline.recorder import append
 from .loader_nature import epoch_of, labels_of, nature_of
 from .row_digests import digest_rows, labels_in
+from .sample_contents import LIMIT_S, read_contents
 
 MAX_INDICES = 20_000_000
 """Of an order; a sampler without an end is not asked for more."""
 
-MAX_LOADERS = 20
-
-MAX_FRAMES = 12
+MAX_FRAMES = 20
 AHEAD = os.path.join("accelerate", "data_loader.py")
 """Its loaders fetch a batch to know whether the one before is the last."""
 
@@ -36,7 +36,8 @@ class OrderWish:
 
     `epochs` passes over a loader that trains are seen, of each at most `batches` batches, of the
     last one at most `last_batches`. `num_workers` takes the place of the script's own number. With
-    `seed`, all generators are seeded when a pass begins, so that children can be compared.
+    `seed`, all generators are seeded when a pass begins, so that children can be compared. With
+    `contents`, the data sets of all loaders are read before the process ends.
     """
 
     epochs: int = 2
@@ -44,6 +45,7 @@ class OrderWish:
     last_batches: int | None = None
     num_workers: int | None = None
     seed: int | None = None
+    contents: bool = False
 
     def limit(self, num_ended: int) -> int:
         """Return how many batches of a pass are handed out after so many epochs."""
@@ -64,23 +66,37 @@ class LoaderPass:
 
 
 class DrawnOrder:
-    """An order that was drawn at once; what else the sampler's iterator can do, it still does."""
+    """A sampler's iterator, asked for its whole order as soon as one index is wanted.
 
-    def __init__(self, inner: Any, first: list[Any], record: LoaderPass) -> None:
+    Not before: loaders with workers make a second iterator and use that one. What else the
+    sampler's iterator can do, it still does.
+    """
+
+    def __init__(self, inner: Any, begin: Callable[[Any], tuple[list[Any], LoaderPass]]) -> None:
         self._inner = inner
-        self._first = iter(first)
-        self.record = record
+        self._begin = begin
+        self._first: Iterator[Any] | None = None
+        self._record: LoaderPass | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        for index in self._first:
+        if self._first is None:
+            self.start()
+        for index in self._first or ():
             return index
         return next(self._inner)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_inner"], name)
+
+    def start(self) -> LoaderPass | None:
+        """Begin the pass if it has not begun; return it, or None if it is not watched."""
+        if self._first is None:
+            first, self._record = self._begin(self._inner)
+            self._first = iter(first)
+        return self._record
 
 
 class WatchedSampler:
@@ -92,7 +108,8 @@ class WatchedSampler:
         self._inner = inner
 
     def __iter__(self) -> Iterator[Any]:
-        return self._book.begin_pass(self._loader, self._inner)
+        book, loader = self._book, self._loader
+        return DrawnOrder(iter(self._inner), lambda iterator: book.begin_pass(loader, iterator))
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -156,29 +173,29 @@ class OrderBook:
         for begin in range(0, len(values), size):
             self.write(order_lines.INDICES, of | {"what": what, "values": values[begin:][:size]})
 
-    def begin_pass(self, loader: Any, inner: Any) -> Iterator[Any]:
-        """Draw the order of a pass that begins; write it down."""
+    def begin_pass(self, loader: Any, iterator: Iterator[Any]) -> tuple[list[Any], LoaderPass]:
+        """Draw the order of a pass that begins, and write it down."""
         if self.wish.seed is not None:
             seed_all(self.torch, self.wish.seed)
-        iterator: Iterator[Any] = iter(inner)
         number = self.number_of(loader)
-        if number >= MAX_LOADERS:
-            return iterator
         count = self.passes.get(number, 0)
         self.passes[number] = count + 1
         is_iterable = isinstance(loader.dataset, self.torch.utils.data.IterableDataset)
         first, is_whole = ([], False) if is_iterable else draw(iterator)
-        record = LoaderPass(number, count, len(first) if is_whole else None)
         of = {"loader": number, "pass": count}
         flat, sizes = flatten(first)
-        epoch = epoch_of(self.torch, loader)
-        facts = {"epoch": epoch, "is_whole": is_whole, "has_indices": flat is not None}
-        facts["ahead"] = num_ahead(sys._getframe(1))
-        self.write(order_lines.PASS, of | facts | {"trained": number in self.trained})
+        facts = {
+            "epoch": epoch_of(self.torch, loader),
+            "is_whole": is_whole,
+            "has_indices": flat is not None,
+            "ahead": num_ahead(sys._getframe(1)),
+            "trained": number in self.trained,
+        }
+        self.write(order_lines.PASS, of | facts)
         if flat is not None:
             self.write_numbers("order", of, flat)
             self.write_numbers("sizes", of, sizes)
-        return DrawnOrder(iterator, first, record)
+        return first, LoaderPass(number, count, len(first) if is_whole else None)
 
     def limit(self, record: LoaderPass) -> int:
         """Return how many batches of a pass are handed out."""
@@ -186,7 +203,7 @@ class OrderBook:
 
     def may_hand_out(self, iterator: Any) -> bool:
         """Return whether the script gets another batch of this pass."""
-        record = getattr(iterator._sampler_iter, "record", None)
+        record = record_of(iterator)
         if record is None or record.num_handed < self.limit(record):
             return True
         self.end_pass(record)
@@ -194,7 +211,7 @@ class OrderBook:
 
     def take(self, iterator: Any, batch: Any) -> None:
         """Write what a batch holds that was handed to the script."""
-        record = getattr(iterator._sampler_iter, "record", None)
+        record = record_of(iterator)
         if record is None:
             return
         of = {"loader": record.loader, "pass": record.number, "n": record.num_handed}
@@ -214,7 +231,7 @@ class OrderBook:
 
     def end(self, iterator: Any) -> None:
         """Note that the loader itself has no more batches."""
-        record = getattr(iterator._sampler_iter, "record", None)
+        record = record_of(iterator)
         if record is not None:
             self.end_pass(record, is_at_end=True)
 
@@ -231,11 +248,39 @@ class OrderBook:
         if trained:
             self.epochs[record.loader] = self.epochs.get(record.loader, 0) + 1
             if self.epochs[record.loader] >= self.wish.epochs:
+                self.see_contents()
                 self.end_process()
+
+    def see_contents(self) -> None:
+        """Write what the samples of all loaders hold, if that is wanted; on the first rank."""
+        if not self.wish.contents or self.rank()["rank"]:
+            return
+        until_s, seen = perf_counter() + LIMIT_S, set()
+        for loader, _ in list(self.places.values()):
+            if isinstance(loader.dataset, self.torch.utils.data.IterableDataset):
+                continue
+            number = self.number_of(loader)
+            if number in seen:
+                continue
+            seen.add(number)
+            facts: dict[str, Any] = {"loader": number, "dataset": id(loader.dataset)}
+            try:
+                found = read_contents(self.torch, loader.dataset, until_s=until_s)
+            except Exception as error:
+                facts["failed"] = f"{type(error).__name__}: {error}"[:200]
+                self.write(order_lines.SAMPLES, facts)
+            else:
+                self.write(order_lines.SAMPLES, facts | found)
 
     def note_save(self, file: str | None) -> None:
         """Write that the script has saved a checkpoint."""
         self.write(order_lines.SAVE, {"file": file})
+
+
+def record_of(iterator: Any) -> LoaderPass | None:
+    """Return the pass of a loader's iterator, which begins now if it has not begun."""
+    order = iterator._sampler_iter
+    return order.start() if isinstance(order, DrawnOrder) else None
 
 
 def draw(iterator: Iterator[Any]) -> tuple[list[Any], bool]:
