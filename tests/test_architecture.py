@@ -724,6 +724,7 @@ OPENS_ITSELF = {
     "tune/trials/resources.py": "files of the kernel",
     "watch/host_memory.py": "files of the kernel",
     "watch/machine_counters.py": "files of the kernel",
+    "levers/_decoded_images.py": "pictures of the training, as Pillow reads them",
     "watch/process_stacks.py": "files of the kernel",
     "watch/processes.py": "files of the kernel",
     "watch/rank_stacks.py": "a file of the kernel",

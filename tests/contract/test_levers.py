@@ -22,15 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
-    *(
-        "jpeg_decoder",
-        "prepared_data",
-        "dataset_cache",
-        "trim_padding",
-        "length_grouping",
-        "fused_attention",
-        "fused_rnn",
-    ),
+    *("jpeg_decoder", "batched_transform", "decoded_cache", "prepared_data"),
+    *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
     *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
     *("ddp_options", "ddp_no_sync", "ddp_bf16"),

@@ -2,6 +2,7 @@
 
 import io
 import random
+import sys
 
 import pytest
 
@@ -114,7 +115,8 @@ def test_slow_samples_are_read_twice_and_no_more():
     assert len(dataset.reads) == 4
 
 
-def test_a_loader_is_described_without_reading():
+def test_a_loader_is_described_without_reading(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torchvision.transforms", raising=False)
     dataset = Rows()
     found = describe(dataset, num_workers=2, persistent_workers=True, shuffle=True)
 
@@ -131,6 +133,7 @@ def test_a_loader_is_described_without_reading():
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,
+        "num_batched_transforms": 0,
         "prepared": "",
     }
 
@@ -206,3 +209,16 @@ def test_a_list_of_jpeg_files_says_so_where_workers_read():
 
     assert describe(rows, num_workers=2)["decodes_jpeg"] is True
     assert describe(Rows(), num_workers=2)["decodes_jpeg"] is None
+
+
+def test_transforms_that_a_batch_can_take_are_counted():
+    transforms = pytest.importorskip("torchvision_here").load_torchvision().transforms
+    rows, plain = Rows(), Rows()
+    rows.transform = transforms.Compose(
+        [transforms.RandomCrop(4), transforms.ToTensor(), transforms.Normalize(0.5, 0.2)]
+    )
+    around = data.Subset(rows, range(8))
+
+    assert describe(around)["num_batched_transforms"] == 2
+    assert describe(around, collate_fn=list)["num_batched_transforms"] == 0
+    assert describe(plain)["num_batched_transforms"] is None

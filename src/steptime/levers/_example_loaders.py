@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from steptime.levers.base import LoaderFacts, PaddingFacts
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
@@ -22,8 +24,10 @@ FILES = LoaderFacts(
     is_deterministic=True,
     is_collate_deterministic=True,
     decodes_jpeg=True,
+    num_batched_transforms=2,
     prepared="/data/photos.prepared",
 )
+DIGITS = dataclasses.replace(ROWS, dataset="MNIST", is_tensor_dataset=False, is_in_memory=True)
 
 TEXTS = LoaderFacts(
     dataset="Texts",

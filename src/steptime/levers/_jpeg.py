@@ -7,6 +7,7 @@ nothing promises that two builds agree.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._datasets import EVERY, NUM_FIRST
@@ -100,9 +101,50 @@ class Decoder:
             result = self.own_load(image)
             self.is_off = image.tobytes() != image._new(pixels).tobytes()
             return result
-        image.map, image.im, image.tile, image.readonly = None, pixels, [], 0
-        image.load_end()
-        if image._exclusive_fp and image._close_exclusive_fp_after_loading:
-            image.fp.close()
-        image.fp = None
-        return self.image_module.Image.load(image)
+        return finish(self.image_module, image, pixels)
+
+
+def finish(image_module: Any, image: Any, pixels: Any) -> Any:
+    """Give an opened image its pixels, and leave it as Pillow's own `load` does."""
+    image.map, image.im, image.tile, image.readonly = None, pixels, [], 0
+    image.load_end()
+    if image._exclusive_fp and image._close_exclusive_fp_after_loading:
+        image.fp.close()
+    image.fp = None
+    return image_module.Image.load(image)
+
+
+def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
+    """Let a class of images load by `loading.load`, which has what was there as its `own_load`.
+
+    A decoder goes inside a store of decoded images, whichever comes first. Return the way back.
+    """
+    before = vars(image_class).get("load")
+    outer = getattr(before, "loading", None)
+    if outer is not None and hasattr(outer, "store"):
+        inner = outer.own_load
+        loading.own_load, outer.own_load = inner, loading.load
+        return lambda: setattr(outer, "own_load", inner)
+
+    def load(image: Any) -> Any:
+        return loading.load(image)
+
+    def undo() -> None:
+        if before is None:
+            del image_class.load
+        else:
+            image_class.load = before
+
+    load.loading = loading  # type: ignore[attr-defined]
+    image_class.load = load
+    return undo
+
+
+def jpeg_names(dataset: Any) -> Iterator[Any]:
+    """Give the JPEG files that a data set lists, alone or first in tuples; there may be none."""
+    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
+        if isinstance(value, list) and value:
+            names = (one[0] if isinstance(one, tuple) and one else one for one in value)
+            if str(next(names)).lower().endswith((".jpg", ".jpeg")):
+                yield from (one[0] if isinstance(one, tuple) and one else one for one in value)
+                return

@@ -20,6 +20,7 @@ _CLICKS = "benchmarks/busy_scripts/clicks.py, two cores beside a busy neighbor"
 _PICTURES = "benchmarks/busy_scripts/pictures.py, two cores beside a busy neighbor"
 _BUSY = "benchmarks/results/busy_studies.json"
 _ARMS = "benchmarks/results/compare_arms.json"
+_DATA = "benchmarks/results/data_levers.json"
 _PREPARED = "benchmarks/results/data_prepared.json"
 _JPEG = "benchmarks/results/data_jpeg_decoder.json"
 _PADDING = "benchmarks/results/padding_levers.json"
@@ -174,11 +175,23 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
             remark="4 workers that begin again each 6 steps; 1.11x where they stay.",
         ),
     ),
-    "whole_batch_fetch": (_ours(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),),
+    "whole_batch_fetch": (
+        _ours(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),
+        _ours("MNIST, reading alone, batches of 64", _DATA, 15.6, 15.3, 16.1),
+        _ours("CIFAR's size, reading alone, batches of 64", _DATA, 6.3, 5.6, 7.1),
+    ),
+    "batched_transform": (
+        _ours("MNIST, reading alone, batches of 64", _DATA, 2.15, 2.07, 2.27),
+        _ours("CIFAR's size with random crops, reading alone", _DATA, 1.47, 1.37, 1.58),
+    ),
     "dataset_cache": (
         _ours(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),
     ),
+    "decoded_cache": (
+        _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.64, 1.59, 1.76),
+    ),
     "jpeg_decoder": (
+        _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.01, 1.00, 1.04),
         _ours("JPEG files of 32 x 32 opened and converted, one thread", _JPEG, 1.70, 1.69, 1.72),
         _ours("JPEG photos of 500 x 375 opened and converted, one thread", _JPEG, 1.04, 1.03, 1.08),
     ),

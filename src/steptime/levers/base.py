@@ -101,6 +101,10 @@ class LoaderFacts:
     is_iterable: bool = False
     is_tensor_dataset: bool = False
     """A TensorDataset or a Subset of one, collated by torch's default."""
+    is_in_memory: bool = False
+    """One of torchvision's data sets in memory whose batches can be made of its array at once."""
+    num_batched_transforms: int | None = None
+    """How many of torchvision's transforms, at the end of a chain, a batch can take."""
     num_samples: int | None = None
     is_deterministic: bool | None = None
     """Some samples read twice were equal and moved no random state; None if not tried."""

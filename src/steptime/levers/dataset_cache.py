@@ -27,7 +27,7 @@ def readable(facts: Facts) -> list[LoaderFacts]:
         loader
         for loader in facts.loaders or ()
         if not (loader.is_iterable or loader.is_tensor_dataset or loader.num_workers)
-        and loader.dataset not in IN_MEMORY
+        and not (loader.is_in_memory or loader.dataset in IN_MEMORY)
     ]
 
 

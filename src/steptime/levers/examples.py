@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from steptime.levers._example_loaders import FILES, LOADER, ROWS, TEXTS
+from steptime.levers._example_loaders import DIGITS, FILES, LOADER, ROWS, TEXTS
 from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts
 
@@ -94,6 +94,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
+    dataclasses.replace(CPU, loaders=(DIGITS,)),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True
     ),

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ._jpeg import Decoder
+from ._jpeg import Decoder, put_around
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
@@ -47,19 +47,7 @@ def apply(settings: Settings, session: Session) -> Undo:
     plugin: Any = import_module("PIL.JpegImagePlugin")
     image_class = plugin.JpegImageFile
     decoder = Decoder((image_module, plugin), simplejpeg, image_class.load)
-    before = vars(image_class).get("load")
-
-    def load(self: Any) -> Any:
-        return decoder.load(self)
-
-    def undo() -> None:
-        if before is None:
-            del image_class.load
-        else:
-            image_class.load = before
-
-    image_class.load = load
-    return undo
+    return put_around(image_class, decoder)
 
 
 LEVER = Lever(

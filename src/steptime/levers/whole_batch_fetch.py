@@ -1,7 +1,8 @@
-"""Takes a whole batch out of a TensorDataset at once instead of sample by sample.
+"""Takes a whole batch out of a data set in memory at once instead of sample by sample.
 
 Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
-data is in tensors, one `index_select` for each tensor gives the same bits.
+data is in tensors, one `index_select` for each tensor gives the same bits. torchvision's MNIST and
+CIFAR make an image of each row besides, and a tensor of it again (`_vision_rows.py`).
 
 Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
 and Non-Batched Data") and our own reading of the default collate.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._transforms import as_it_is
+from ._vision_rows import WholeImages, find_images
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
@@ -58,15 +61,18 @@ def describe(part: Any) -> tuple[Any, ...]:
     return type(part), part.dtype, part.device, tuple(part.shape), part.stride()
 
 
-def find_whole(torch: Any, dataset: Any) -> WholeBatches | None:
-    """Return the data set as whole batches; None if its samples are not plain rows of tensors."""
+def find_whole(torch: Any, dataset: Any) -> WholeBatches | WholeImages | None:
+    """Return the data set as whole batches; None if its samples are not plain rows.
+
+    A class of the user's may do more than cut out a row.
+    """
     data = torch.utils.data
     subsets, inner = [], dataset
     while type(inner) is data.Subset:
         subsets.append(inner)
         inner = inner.dataset
     if getattr(type(inner), "__getitem__", None) is not data.TensorDataset.__getitem__:
-        return None  # a class of the user's may do more than cut out a row
+        return find_images(torch, dataset, subsets, inner)
     if hasattr(inner, "__getitems__") or len(dataset) == 0:
         return None
     for part in inner.tensors:
@@ -77,20 +83,15 @@ def find_whole(torch: Any, dataset: Any) -> WholeBatches | None:
     return whole if whole.gives_the_same() else None
 
 
-def as_it_is(batch: Any) -> Any:
-    """Return a batch unchanged, as its collate; workers must be able to pickle this."""
-    return batch
-
-
 def applies(facts: Facts) -> str | None:
-    """It applies where a loader of a TensorDataset feeds training."""
+    """It applies where a loader of a data set in memory feeds training."""
     if facts.loaders is None:
         return None  # `find_whole` asks the data set itself
     if not facts.loaders:
         return "No DataLoader fed the training."
-    if not any(loader.is_tensor_dataset for loader in facts.loaders):
+    if not any(loader.is_tensor_dataset or loader.is_in_memory for loader in facts.loaders):
         names = ", ".join(sorted({loader.dataset for loader in facts.loaders}))
-        return f"The data set ({names}) is not a TensorDataset with torch's own collate."
+        return f"The data set ({names}) is not one in memory with torch's own collate and no draws."
     return None
 
 
@@ -122,11 +123,14 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 LEVER = Lever(
     name="whole_batch_fetch",
-    title="Take each batch out of a TensorDataset at once instead of sample by sample.",
+    title="Take each batch out of a data set in memory at once instead of sample by sample.",
     relieves=("INPUT_BOUND",),
     phases=("input_wait",),
     preserves=Preserves.EXACT,
-    when="A TensorDataset or a Subset of one feeds the training, with torch's default collate.",
+    when=(
+        "A TensorDataset feeds the training, or torchvision's MNIST, a relative of it or CIFAR "
+        "with transforms that draw nothing, or a Subset of one, with torch's default collate."
+    ),
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.STARTUP,

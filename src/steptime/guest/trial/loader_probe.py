@@ -47,13 +47,15 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         return facts
     rows = find_rows(torch, loader)
     if rows is not None:
-        exact = ("is_tensor_dataset", "is_deterministic", "is_collate_deterministic")
-        sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
-        facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
+        facts |= describe_rows(rows)
     shuffled = tools("_grouping").is_shuffled(torch, loader)
-    names = True if names_jpegs(dataset) else None
-    facts |= {"num_samples": len(dataset), "is_shuffled": shuffled, "decodes_jpeg": names}
-    return facts | {"prepared": prepared_copy(dataset)}
+    return facts | {
+        "num_samples": len(dataset),
+        "is_shuffled": shuffled,
+        "decodes_jpeg": True if lists_jpegs(dataset) else None,
+        "prepared": prepared_copy(dataset),
+        "num_batched_transforms": count_batched(torch, loader),
+    }
 
 
 def prepared_copy(dataset: Any) -> str:
@@ -63,15 +65,33 @@ def prepared_copy(dataset: Any) -> str:
     return next(filter(None, map(tools("_prepared").find_copy, roots)), "")
 
 
-def names_jpegs(dataset: Any) -> bool:
-    """Return whether a list of the data set begins with a JPEG file's name, alone or in a tuple."""
-    for one in tools().chain_of(dataset):
+def describe_rows(rows: Any) -> dict[str, Any]:
+    """Return what is known of a data set in memory without reading it."""
+    exact = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
+    if not hasattr(rows, "parts"):
+        return exact | {"is_in_memory": True, "decodes_jpeg": False}
+    sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
+    return exact | {"is_tensor_dataset": True, "sample_bytes": sum(sizes)}
+
+
+def count_batched(torch: Any, loader: Any) -> int | None:
+    """Return how many transforms a batch can take; None where no chain of them is to be seen."""
+    is_own = loader.collate_fn is not torch.utils.data.default_collate
+    if is_own or loader.batch_sampler is None or "torchvision.transforms" not in sys.modules:
+        return 0
+    own = tools("_transforms")
+    known = own.CHAINS | own.CONVERTERS
+    for one in tools().chain_of(loader.dataset):
         for value in vars(one).values() if hasattr(one, "__dict__") else ():
-            first = value[0] if isinstance(value, list) and value else None
-            name = first[0] if isinstance(first, tuple) and first else first
-            if str(name).lower().endswith((".jpg", ".jpeg")):
-                return True
-    return False
+            if own.name_of(value) in known:
+                return len(own.split(own.steps_of(value))[1])
+    return None
+
+
+def lists_jpegs(dataset: Any) -> bool:
+    """Return whether a data set, or one that it wraps, lists JPEG files."""
+    names_of = tools("_jpeg").jpeg_names
+    return any(next(names_of(one), None) is not None for one in tools().chain_of(dataset))
 
 
 @contextmanager
