@@ -25,8 +25,8 @@ PACKAGES = (
     *("spdl", "simplejpeg", "pillow", "pyarrow"),
 )
 NOT_MEASURED = {
-    "ffcv": "there is no wheel; its source needs the development files of OpenCV and libjpeg-turbo",
-    "dali": "decodes JPEGs for a GPU, and this machine has none",
+    "ffcv": "there is no wheel; its source, which needs OpenCV's development files, was not built",
+    "dali": "its wheel is CUDA's (1 GB) and was not installed; its CPU decoder was not tried",
 }
 """T14: peers of which no figure is given."""
 
