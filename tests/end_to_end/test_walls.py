@@ -185,6 +185,7 @@ def test_with_a_shared_network_a_script_reaches_its_server_but_no_memory(tmp_pat
     assert not Path("/dev/shm/harm_count").exists()
 
 
+@pytest.mark.serial  # whatever begins a trial meanwhile sweeps it away
 def test_what_a_killed_launcher_left_is_swept_and_no_link_is_followed(tmp_path):
     within = walled()
     (tmp_path / "kept").mkdir()

@@ -109,7 +109,7 @@ class Collate:
 
 def main(argv=None):
     parser = argparse.ArgumentParser()
-    parser.add_argument("--plant", choices=PLANTS, required=True)
+    parser.add_argument("--plant", choices=("none", *PLANTS), default="none")
     parser.add_argument("--num-workers", type=int, default=0)
     parser.add_argument("--num-samples", type=int, default=400)
     parser.add_argument("--num-epochs", type=int, default=4)

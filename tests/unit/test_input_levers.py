@@ -42,7 +42,7 @@ def test_tensors_are_read_in_whole_batches() -> None:
 def test_images_are_decoded_otherwise() -> None:
     found = levers(make(opens_images=True, transforms=("RandomResizedCrop", "ToTensor")))
 
-    assert {"dataloader", "jpeg_decoder", "prepared_data"} <= found
+    assert {"dataloader", "jpeg_decoder", "decoded_cache", "prepared_data"} <= found
     assert not {"dataset_cache", "whole_batch_fetch"} & found
 
 

@@ -223,8 +223,8 @@ FETCH = _input_row(
     explanation="The training process itself reads and decodes the samples.",
     remedy=_LOAD_IN_WORKERS,
     levers=(
-        *("dataloader", "jpeg_decoder", "decoded_cache", "batched_transform", "dataset_cache"),
-        *("whole_batch_fetch", "prepared_data"),
+        *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "batched_transform"),
+        *("dataset_cache", "whole_batch_fetch"),
     ),
     when_contended=_IN_PROCESS,
 )
@@ -253,7 +253,7 @@ WORKER_FETCH = _input_row(
     explanation="The loader's workers are too slow at reading and decoding samples.",
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
-    levers=("dataloader", "jpeg_decoder", "decoded_cache", "batched_transform", "prepared_data"),
+    levers=("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "batched_transform"),
     when_contended=_IN_WORKERS,
 )
 WORKER_COLLATE = _input_row(
