@@ -288,7 +288,7 @@ def test_findings_show_their_edit_and_the_command_that_tries_their_levers() -> N
 
     assert "This edit gives the same numbers, bit for bit:" in text
     assert "+++ b/train.py" in text
-    assert "steptime tune --levers dataloader,dataset_cache,whole_batch_fetch -- " in text
+    assert "steptime tune --levers dataloader,whole_batch_fetch,dataset_cache -- " in text
 
 
 def test_the_page_says_what_a_recipe_gave() -> None:

@@ -39,6 +39,13 @@ def test_tensors_are_read_in_whole_batches() -> None:
     assert "jpeg_decoder" not in found
 
 
+def test_images_in_memory_are_read_in_whole_batches_unless_a_transform_draws() -> None:
+    digits = "torchvision.datasets.mnist"
+
+    assert "whole_batch_fetch" in levers(make(module=digits, transforms=("ToTensor",)))
+    assert "whole_batch_fetch" not in levers(make(module=digits, transforms=("RandomCrop",)))
+
+
 def test_images_are_decoded_otherwise() -> None:
     found = levers(make(opens_images=True, transforms=("RandomResizedCrop", "ToTensor")))
 

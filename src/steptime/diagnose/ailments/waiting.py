@@ -223,8 +223,8 @@ FETCH = _input_row(
     explanation="The training process itself reads and decodes the samples.",
     remedy=_LOAD_IN_WORKERS,
     levers=(
-        *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "batched_transform"),
-        *("dataset_cache", "whole_batch_fetch"),
+        *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
+        *("batched_transform", "dataset_cache"),
     ),
     when_contended=_IN_PROCESS,
 )

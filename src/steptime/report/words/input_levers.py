@@ -14,6 +14,8 @@ from steptime.measure.values.observations import LoaderUse
 _OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data")
 """Levers that are named only where a run showed what they act on."""
 
+_IMAGES_IN_MEMORY = ("torchvision.datasets.mnist", "torchvision.datasets.cifar")
+
 _DRAWING = ("Random", "AutoAugment", "TrivialAugment", "AugMix", "ColorJitter", "MixUp", "CutMix")
 """How the names of transforms begin that give another sample each time."""
 
@@ -34,8 +36,10 @@ def _opens_images(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
 
 
 def _is_plain(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
-    """Return whether a data set is one of torch's own, over tensors."""
-    return any((use.module or "").startswith("torch.utils.data") for use in uses)
+    """Return whether a data set is over tensors, or over images in memory that nothing draws on."""
+    tensors = any((use.module or "").startswith("torch.utils.data") for use in uses)
+    images = [use for use in uses if (use.module or "").startswith(_IMAGES_IN_MEMORY)]
+    return tensors or (bool(images) and _repeats(images, measurement))
 
 
 def _repeats(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
