@@ -8,9 +8,12 @@ nothing promises that two builds agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from ._datasets import EVERY, NUM_FIRST
+from .base import Facts
 
 START_OF_IMAGE = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
@@ -21,6 +24,25 @@ OTHER_FRAMES = frozenset(range(0xC2, 0xD0)) - {0xC4, 0xC8, 0xCC}
 START_OF_SCAN = 0xDA
 LAYOUTS = {"RGB": ("RGBX", 4), "L": ("GRAY", 1)}
 """Pillow's modes as simplejpeg names them, and the bytes of a pixel in Pillow's memory."""
+
+
+def why_no_jpeg(facts: Facts) -> str | None:
+    """Return why no sample was made from a JPEG file by Pillow; None where one may have been."""
+    loaders = facts.loaders
+    if loaders is not None and not loaders:
+        return "No DataLoader fed the training."
+    if loaders and all(loader.decodes_jpeg is False for loader in loaders):
+        return "No sample was made from a JPEG file by Pillow."
+    return None
+
+
+def pillow() -> tuple[Any, Any] | None:
+    """Return Pillow's modules `Image` and `JpegImagePlugin`; None where there is no Pillow."""
+    if find_spec("PIL") is None:
+        return None
+    image_module: Any = import_module("PIL.Image")
+    image_module.preinit()  # the order in which Pillow itself registers its readers
+    return image_module, import_module("PIL.JpegImagePlugin")
 
 
 def is_plain(data: bytes) -> bool:

@@ -14,12 +14,10 @@ Stalls in DNN Training (2021), https://arxiv.org/abs/2007.06775: keep what fits,
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from ._decoded_images import DecodedImages
-from ._jpeg import put_around
+from ._jpeg import pillow, put_around, why_no_jpeg
 from ._pixel_store import PixelStore
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
@@ -32,13 +30,7 @@ USUAL_BYTES = 600_000
 
 def applies(facts: Facts) -> str | None:
     """It applies where samples are made from JPEG files by Pillow."""
-    if facts.loaders is None:
-        return None
-    if not facts.loaders:
-        return "No DataLoader fed the training."
-    if all(loader.decodes_jpeg is False for loader in facts.loaders):
-        return "No sample was made from a JPEG file by Pillow."
-    return None
+    return why_no_jpeg(facts)
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
@@ -55,11 +47,10 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Let Pillow's class of JPEG images ask the store first, here and in forked processes."""
-    if find_spec("PIL") is None:
+    modules = pillow()
+    if modules is None:
         return lambda: None
-    image_module: Any = import_module("PIL.Image")
-    image_module.preinit()  # the order in which Pillow itself registers its readers
-    image_class: Any = import_module("PIL.JpegImagePlugin").JpegImageFile
+    image_module, image_class = modules[0], modules[1].JpegImageFile
     store = PixelStore(int(settings["limit_bytes"]), is_on_disk=bool(settings["is_on_disk"]))
     images = DecodedImages(image_module, image_class, store, image_class.load)
     take_back = put_around(image_class, images)

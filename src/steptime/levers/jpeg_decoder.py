@@ -11,20 +11,15 @@ Source: simplejpeg (https://pypi.org/project/simplejpeg/), a binding of libjpeg-
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
 
-from ._jpeg import Decoder, put_around
+from ._jpeg import Decoder, pillow, put_around, why_no_jpeg
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
 def applies(facts: Facts) -> str | None:
     """It applies where samples are made from JPEG files by Pillow and simplejpeg is there."""
-    loaders = facts.loaders
-    if loaders is not None and not loaders:
-        return "No DataLoader fed the training."
-    if loaders and all(loader.decodes_jpeg is False for loader in loaders):
-        return "No sample was made from a JPEG file by Pillow."
+    if why := why_no_jpeg(facts):
+        return why
     if facts.has_simplejpeg is False:
         return (
             "The script's Python has no simplejpeg: install it with `pip install simplejpeg`, then "
@@ -40,14 +35,11 @@ def apply(settings: Settings, session: Session) -> Undo:
         ModuleNotFoundError: there is no simplejpeg.
     """
     simplejpeg = import_module("simplejpeg")
-    if find_spec("PIL") is None:
+    modules = pillow()
+    if modules is None:
         return lambda: None
-    image_module: Any = import_module("PIL.Image")
-    image_module.preinit()  # the order in which Pillow itself registers its readers
-    plugin: Any = import_module("PIL.JpegImagePlugin")
-    image_class = plugin.JpegImageFile
-    decoder = Decoder((image_module, plugin), simplejpeg, image_class.load)
-    return put_around(image_class, decoder)
+    image_class = modules[1].JpegImageFile
+    return put_around(image_class, Decoder(modules, simplejpeg, image_class.load))
 
 
 LEVER = Lever(

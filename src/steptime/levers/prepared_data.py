@@ -10,11 +10,9 @@ Source: the idea of FFCV's raw images (https://docs.ffcv.io/), with the script's
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from ._jpeg import Decoder, can_decode
+from ._jpeg import Decoder, can_decode, pillow, put_around
 from ._prepared import FAILURES, PreparedCopy, take_pixels
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
@@ -49,30 +47,15 @@ def apply(settings: Settings, session: Session) -> Undo:
     except FAILURES:
         session.count("unusable_copy")
         return lambda: None
-    if find_spec("PIL") is None:
+    modules = pillow()
+    if modules is None:
         return lambda: None
-    image_module: Any = import_module("PIL.Image")
-    image_module.preinit()  # the order in which Pillow itself registers its readers
-    plugin: Any = import_module("PIL.JpegImagePlugin")
-    image_class = plugin.JpegImageFile
+    image_module, image_class = modules[0], modules[1].JpegImageFile
 
     def from_copy(copy: PreparedCopy, core: Any, image: Any) -> Any:
         return take_pixels(copy, image_module, image) if can_decode(image) else None
 
-    decoder = Decoder((image_module, plugin), copy, image_class.load, from_copy)
-    before = vars(image_class).get("load")
-
-    def load(self: Any) -> Any:
-        return decoder.load(self)
-
-    def undo() -> None:
-        if before is None:
-            del image_class.load
-        else:
-            image_class.load = before
-
-    image_class.load = load
-    return undo
+    return put_around(image_class, Decoder(modules, copy, image_class.load, from_copy))
 
 
 LEVER = Lever(
