@@ -20,8 +20,7 @@ from steptime.data.sources.decoded_groups import CACHE_BYTES
 from steptime.data.sources.json_index import decode_json, read_index, shard_in
 from steptime.data.sources.litdata_rows import ArrowTails, has_rows
 from steptime.data.sources.mds_files import decode_raw_picture
-from steptime.data.sources.packed_chunks import CODECS, PackedChunk, PackedChunks
-from steptime.data.sources.record_shards import stack
+from steptime.data.sources.packed_chunks import CODECS, ChunkedReader, PackedChunk, PackedChunks
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace, by_shard, read_ranges
 from steptime.errors import DataError
 
@@ -73,26 +72,14 @@ class LitDataLeaf(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-class LitDataReader:
+class LitDataReader(ChunkedReader):
     """See the module."""
 
     name = "LitData"
 
     def __init__(self, chunks: PackedChunks, leaves: tuple[LitDataLeaf, ...]) -> None:
-        self._chunks = chunks
+        super().__init__(chunks, tuple(leaf.column for leaf in leaves))
         self._leaves = leaves
-        self.columns = tuple(leaf.column for leaf in leaves)
-        self.num_bytes = sum(chunk.num_bytes for chunk in chunks.chunks)
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return int(self._chunks.starts[-1])
-
-    def read(self, indices: NDArray[np.int64]) -> dict[str, Values]:
-        """Read samples and divide them into their leaves."""
-        divided = [self._divide(sample) for sample in self._chunks.read(indices)]
-        columns = zip(self._leaves, zip(*divided, strict=True), strict=True)
-        return {leaf.column.name: stack(list(values), leaf.column) for leaf, values in columns}
 
     def _divide(self, sample: memoryview) -> list[Any]:
         sizes = struct.unpack_from(f"<{len(self._leaves)}I", sample)
@@ -103,17 +90,6 @@ class LitDataReader:
             values.append(leaf.decode(bytes(sample[at : at + size])))
             at += size
         return values
-
-    def place_of(self, index: int) -> str:
-        """Return chunk and row."""
-        return self._chunks.place_of(index)
-
-    def index(self) -> None:
-        """The index lies beside the chunks."""
-
-    def close(self) -> None:
-        """Close the chunks."""
-        self._chunks.close()
 
 
 class TokensReader:

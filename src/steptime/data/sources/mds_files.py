@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from steptime.data.source import Column, Values
+from steptime.data.source import Column
 from steptime.data.sources.json_index import read_index, shard_in
-from steptime.data.sources.packed_chunks import CODECS, PackedChunk, PackedChunks
-from steptime.data.sources.record_shards import stack
+from steptime.data.sources.packed_chunks import CODECS, ChunkedReader, PackedChunk, PackedChunks
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
 
@@ -80,27 +79,15 @@ class MDSColumn(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-class MDSReader:
+class MDSReader(ChunkedReader):
     """See the module."""
 
     name = "MDS"
 
     def __init__(self, chunks: PackedChunks, encoded: tuple[MDSColumn, ...]) -> None:
-        self._chunks = chunks
+        super().__init__(chunks, tuple(part.column for part in encoded))
         self._encoded = encoded
         self._num_sizes = sum(part.size is None for part in encoded)
-        self.columns = tuple(part.column for part in encoded)
-        self.num_bytes = sum(chunk.num_bytes for chunk in chunks.chunks)
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return int(self._chunks.starts[-1])
-
-    def read(self, indices: NDArray[np.int64]) -> dict[str, Values]:
-        """Read samples and divide them into columns."""
-        divided = [self._divide(sample) for sample in self._chunks.read(indices)]
-        columns = zip(self._encoded, zip(*divided, strict=True), strict=True)
-        return {part.column.name: stack(list(values), part.column) for part, values in columns}
 
     def _divide(self, sample: memoryview) -> list[Any]:
         at = 4 * self._num_sizes
@@ -113,17 +100,6 @@ class MDSReader:
             values.append(part.decode(bytes(sample[at : at + size])))
             at += size
         return values
-
-    def place_of(self, index: int) -> str:
-        """Return shard and row."""
-        return self._chunks.place_of(index)
-
-    def index(self) -> None:
-        """The index lies beside the shards."""
-
-    def close(self) -> None:
-        """Close the shards."""
-        self._chunks.close()
 
 
 def open_mds(place: StoredPlace, index: None, *, verify: bool = False) -> MDSReader:

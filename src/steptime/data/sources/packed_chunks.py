@@ -8,15 +8,18 @@ chunk is unpacked as a whole, and kept while the budget lasts.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from steptime.data.source import Column, Values
 from steptime.data.sources.decoded_groups import CACHE_BYTES, MAX_GROUP_BYTES, DecodedGroups
+from steptime.data.sources.record_shards import stack
 from steptime.data.sources.shards import OpenShards
 from steptime.data.stored_bytes import (
     BytesInMemory,
@@ -95,11 +98,9 @@ class PackedChunks:
             has = f"{len(data):,}" if len(data) < chunk.num_bytes else "more"
             raise DamagedBytesError(f"it unpacks to {has} instead of {chunk.num_bytes:,} bytes")
         for algorithm, expected in chunk.hashes.items():
-            known = algorithm in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
-            if (
-                known
-                and hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != expected
-            ):
+            if algorithm not in HASHES:
+                continue
+            if hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != expected:
                 raise DamagedBytesError(f"its {algorithm} is not what the index says")
         return BytesInMemory(data), len(data)
 
@@ -131,3 +132,37 @@ class PackedChunks:
         """Let go of all files."""
         self._unpacked.clear()
         self._shards.close()
+
+
+class ChunkedReader(ABC):
+    """Samples of chunks, divided into columns; a format says how one is divided."""
+
+    def __init__(self, chunks: PackedChunks, columns: tuple[Column, ...]) -> None:
+        self._chunks = chunks
+        self.columns = columns
+        self.num_bytes = sum(chunk.num_bytes for chunk in chunks.chunks)
+
+    @abstractmethod
+    def _divide(self, sample: memoryview) -> list[Any]:
+        """Return the values of a sample, one for each column."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return int(self._chunks.starts[-1])
+
+    def read(self, indices: NDArray[np.int64]) -> dict[str, Values]:
+        """Read samples and divide them into columns."""
+        divided = [self._divide(sample) for sample in self._chunks.read(indices)]
+        columns = zip(self.columns, zip(*divided, strict=True), strict=True)
+        return {column.name: stack(list(values), column) for column, values in columns}
+
+    def place_of(self, index: int) -> str:
+        """Return chunk and row."""
+        return self._chunks.place_of(index)
+
+    def index(self) -> None:  # noqa: B027 - nothing to hand on, and no format has more
+        """The index lies beside the chunks."""
+
+    def close(self) -> None:
+        """Close the chunks."""
+        self._chunks.close()
