@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
+from steptime.cli.options import add_command
+
 PARTS: tuple[str, ...] = ("bench", "check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
 
@@ -27,16 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(title="commands", metavar="COMMAND --help", required=True)
     for name in PARTS:
         module = import_module(f"steptime.cli.data_{name}")
-        part = parts.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.DESCRIPTION,
-            usage=module.USAGE,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.add_options(part)
+        part = add_command(parts, name, module)
         part.set_defaults(execute_part=module.execute)
 
 

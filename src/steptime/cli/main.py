@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from steptime.cli.options import Parser
+from steptime.cli.options import Parser, add_command
 from steptime.cli.output import error_text, say, write_failure
 from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
@@ -101,16 +101,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="VERB --help", prog="steptime")
     for name in COMMANDS if only is None else (only,):
         module = import_module(f"steptime.cli.{name}")
-        command = commands.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.DESCRIPTION,
-            usage=module.USAGE,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.add_options(command)
+        command = add_command(commands, name, module)
         command.set_defaults(execute=module.execute)
     return parser
 

@@ -8,7 +8,8 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from steptime.cli.output import STDOUT, check_target
 from steptime.errors import UsageError
@@ -25,6 +26,27 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where the help is."""
         raise UsageError(f"{message}.", hint=f"See `{self.prog} --help`.")
+
+
+def add_command(commands: Any, name: str, module: ModuleType) -> argparse.ArgumentParser:
+    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, EXAMPLES, `add_options`.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        name: as it is typed.
+        module: one of `steptime.cli`.
+    """
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=module.SUMMARY,
+        description=module.DESCRIPTION,
+        usage=module.USAGE,
+        epilog=module.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_options(command)
+    return command
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
