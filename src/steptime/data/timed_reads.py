@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from steptime.data.source import SampleSource, Values
-from steptime.errors import DataError, MissingExtraError
+from steptime.errors import DataError
 
-JPEG = b"\xff\xd8"
 MAX_FILES = 100_000
 PART_NAMES = ("fetch", "decode", "collate")
 
@@ -197,29 +196,15 @@ def _decoded(
 
 
 def decode(data: bytes) -> Any:
-    """Return the pixels of an encoded picture, uint8 of shape `(height, width, channels)`.
-
-    JPEG is decoded by simplejpeg, everything else by Pillow.
+    """Return the pixels of an encoded picture, uint8 of shape `(height, width, 3)`.
 
     Raises:
         OSError, ValueError: this is no picture.
         MissingExtraError: Pillow is needed and not installed.
     """
-    if data.startswith(JPEG):
-        import simplejpeg
+    from steptime.data.feed.image_decoder import ImageDecoder
 
-        return simplejpeg.decode_jpeg(data)
-    try:
-        import io
-
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError(
-            "pictures other than JPEG are decoded by Pillow, which is not installed.",
-            hint="pip install pillow",
-        ) from error
-    with Image.open(io.BytesIO(data)) as image:
-        return np.asarray(image.convert("RGB"))
+    return ImageDecoder().decode(data)
 
 
 def _joined(values: Values) -> Values:
