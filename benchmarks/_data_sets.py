@@ -240,8 +240,13 @@ def _import(name: str) -> None:
     elif name == "mds":
         load_streaming()
     elif name == "prepared":
+        import msgspec  # noqa: F401
+        import pyarrow.csv  # noqa: F401
+
         import steptime.data.convert.conversion
-        import steptime.data.convert.planning  # noqa: F401
+        import steptime.data.convert.planning
+        import steptime.data.feed.array_source
+        import steptime.data.sources.opening  # noqa: F401
     elif name == "tar":
         import webdataset  # noqa: F401
 

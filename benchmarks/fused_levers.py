@@ -1,12 +1,12 @@
 """What the levers `fused_attention` and `fused_rnn` give on small models, by the length of rows.
 
-    python benchmarks/fused_levers.py [--rounds 15]
+    python benchmarks/fused_levers.py [--rounds 15] [--only gru written_lstm]
 
 tests/specimens/written_attention.py and stepped_lstm.py in several sizes and kinds. The lever is
 switched between steps of one training, on and off in random order, in a session as the contract
 tests have it; a settling step follows each switch. The gain is the median over rounds of the ratio
 of CPU times of a step (one thread), with quartiles. Results go to
-benchmarks/results/fused_levers.json.
+benchmarks/results/fused_levers.json; with --only, the rows of other kinds stay as they are there.
 """
 
 from __future__ import annotations
@@ -42,9 +42,14 @@ CASES = [
 ]
 CASES += [("fused_attention", "plain", 4, 16), ("fused_attention", "plain", 4, 64)]
 CASES += [("fused_attention", kind, 8, 256) for kind in ("dropout", "used", "linear")]
-CASES += [("fused_rnn", "plain", rows, length) for rows, length in ((4, 64), (32, 64), (256, 8))]
+WAYS = ("einsum", "added")
+CASES += [("fused_attention", kind, 8, 256) for kind in WAYS]
+SIZES = ((4, 64), (32, 64), (256, 8))
+CASES += [("fused_rnn", "plain", rows, length) for rows, length in SIZES]
 CASES += [("fused_rnn", "fed_back", 32, 64)]
-"""The lever, the kind of specimen, the rows of a batch and their length."""
+CELLS = ("gru", "written_lstm", "written_gru")
+CASES += [("fused_rnn", cell, rows, length) for cell in CELLS for rows, length in SIZES]
+"""The lever, the kind of specimen or its cell, the rows of a batch and their length."""
 
 SCRIPTS = {"fused_attention": "written_attention.py", "fused_rnn": "stepped_lstm.py"}
 
@@ -52,12 +57,17 @@ LINE = "{lever:<15} {kind:<8} {rows:>4} x {length:<4} {written_s:.4f} s  {gain:.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", choices=[*CELLS, *WAYS], nargs="*", help="only these kinds")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
-    for case in CASES:
+    if options.only:
+        rows = [
+            one for one in json.loads(OUT.read_text())["rows"] if one["kind"] not in options.only
+        ]
+    for case in (one for one in CASES if not options.only or one[1] in options.only):
         rows.append(compare(*case, rounds=options.rounds))
         print(LINE.format(**rows[-1]), flush=True)
     document = {
@@ -94,7 +104,8 @@ def compare(lever: str, kind: str, num_rows: int, length: int, *, rounds: int) -
 def make_step(script: Path, kind: str, num_rows: int, length: int) -> Any:
     """Return a function that makes one step and returns its CPU time [s]."""
     words = ["--steps", "1", "--rows", str(num_rows), "--length", str(length)]
-    sys.argv = [str(script), *words, "--width", "128", "--kind", kind]
+    option = "--cell" if kind in CELLS else "--kind"
+    sys.argv = [str(script), *words, "--width", "128", option, kind]
     with redirect_stdout(io.StringIO()):
         made = runpy.run_path(str(script))
     model, optimizer, batch = made["model"], made["optimizer"], made["words"]

@@ -20,7 +20,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ CASES = (
 ALONE = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "5"}
 
 
-def profile(script: Path, out: Path) -> None:
+def profile(script: Path, out: Path, words: Sequence[str] = ()) -> None:
     """Write the peak of each update of a script, which runs in this process."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -52,7 +52,7 @@ def profile(script: Path, out: Path) -> None:
     torch.set_num_threads(1)
     register_optimizer_step_post_hook(mark)
     with profiled(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
-        sys.argv = [str(script)]
+        sys.argv = [str(script), *words]
         runpy.run_path(str(script), run_name="__main__")
     events = prof.profiler.kineto_results.events()
     told = [e for e in events if e.name() in ("[memory]", "update ends")]

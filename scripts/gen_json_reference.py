@@ -25,6 +25,8 @@ TITLES = {
     "check": "`machine --check`",
     "data_check": "`data check`",
     "data_convert": "`data convert`",
+    "fit_batch": "`fit --batch`",
+    "fit_shapes": "`fit --shapes`",
     "levers": "`levers`",
     "stacks": "`stacks`",
     "ask": "`ask`",
@@ -32,6 +34,7 @@ TITLES = {
     "export": "`export`",
     "patch": "`patch`",
     "data bench": "`data bench`",
+    "fit": "`fit`",
 }
 Schema = Mapping[str, Any]
 

@@ -57,6 +57,8 @@ ARROWS = {
     # The library call counts in the caller's own process, as the guest does in a run: one place
     # for the formulas, and both may use torch.
     "counting": {"guest", "measure.values", *BASE},
+    # Likewise, on tensors without memory; what goes backward is found as for a count.
+    "forecasting": {"guest", "counting", "plan.values", *BASE},
     "levers": set(),  # the guest loads them by file
     **VALUES,
     **ROWS,
@@ -67,7 +69,8 @@ ARROWS = {
     "diagnose": {*BASE, *VALUES, "diagnose.ailments"},
     "compare": {*BASE, *VALUES},
     "verify": {*BASE, *VALUES},
-    "plan": {*BASE, *VALUES},
+    # What it hands on, imported when somebody asks for it.
+    "plan": {*BASE, *VALUES, "forecasting"},
     # A library of its own, for whoever trains.
     "data": {*BASE, "data.values", "verify.values"},
     "machine": {*BASE, *VALUES},
@@ -83,7 +86,7 @@ ARROWS = {
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
-USES_TORCH = {"guest", "inject", "counting", "data"}
+USES_TORCH = {"guest", "inject", "counting", "forecasting", "data"}
 PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.
@@ -93,9 +96,11 @@ EXTRAS = {
         "report/html/html_plots.py",
         "report/html/html_roofline.py",
     },
+    "transformers": {"forecasting/config_model.py"},
     "libcst": {
         *(f"patch/{name}.py" for name in ("arguments", "bindings", "changes", "ground")),
         *(f"patch/edits/{name}.py" for name in ("calls_of_models", "loaders", "optimizers")),
+        *(f"patch/edits/{name}.py" for name in ("switches", "written_attention")),
         "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},
@@ -118,6 +123,8 @@ PURE = (
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "patch", "tune", "verify")),
     *("compare/", "desync/", "diagnose/", "plan/", "report/", "tune/search/"),
+    *(f"tune/fit/{name}" for name in ("choose", "fit_search", "held_parts", "measures")),
+    *("tune/fit/device_peak", "tune/fit/peak_forecast"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),
@@ -693,9 +700,8 @@ OPENS_ITSELF = {
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
     "data/timed_reads.py": "a file of the kernel, and files that it only drops from the page cache",
-    "data/feed/image_decoder.py": "bytes in memory",
+    "data/pictures.py": "bytes in memory",
     "data/convert/prediction.py": "a file of the kernel",
-    "data/convert/treatment.py": "bytes of a picture, by Pillow",
     "isolate/broker.py": "a file of the kernel",
     "isolate/broker_files.py": "what its own child opens in the child's own folder",
     "isolate/broker_sockets.py": "files of the kernel",
@@ -725,6 +731,7 @@ OPENS_ITSELF = {
     "watch/host_memory.py": "files of the kernel",
     "watch/machine_counters.py": "files of the kernel",
     "levers/_decoded_images.py": "pictures of the training, as Pillow reads them",
+    "watch/private_memory.py": "files of the kernel",
     "watch/process_stacks.py": "files of the kernel",
     "watch/processes.py": "files of the kernel",
     "watch/rank_stacks.py": "a file of the kernel",

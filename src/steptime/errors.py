@@ -4,7 +4,9 @@ SteptimeError              exit code 1
 ├── UsageError             2    the command line or an argument is wrong
 ├── NotFoundError          2    no such run or file
 │   └── NotStartedError    126, 127 the command cannot be started
+├── BatchRuleError         2    sizes of a batch cannot be together
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
+├── ScriptFailedError      3    the user's script ended before what was wanted of it
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
 ├── MissingExtraError      2    what was asked for needs packages that are not installed
@@ -48,11 +50,29 @@ class NotStartedError(NotFoundError):
         self.exit_code = exit_code
 
 
+class BatchRuleError(SteptimeError):
+    """Sizes of a batch cannot be together; `rule` names what forbids them."""
+
+    exit_code = 2
+    code = "batch_rule"
+
+    def __init__(self, message: str, *, rule: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.rule = rule
+
+
 class RecipeError(SteptimeError):
     """A recipe cannot be read, written or used."""
 
     exit_code = 2
     code = "recipe"
+
+
+class ScriptFailedError(SteptimeError):
+    """The user's script ended, or took too long, before it had done what was needed."""
+
+    exit_code = 3
+    code = "script_failed"
 
 
 class StoreError(SteptimeError):

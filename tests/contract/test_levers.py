@@ -26,7 +26,9 @@ WITH_EVIDENCE = (
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
     *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
-    *("ddp_options", "ddp_no_sync", "ddp_bf16"),
+    *("ddp_options", "ddp_no_sync", "ddp_bf16", "nccl_settings", "interpreter"),
+    *("no_compile", "dynamic_shapes", "cudnn_benchmark", "deferred_reads", "prefetch_to_device"),
+    *("selective_checkpointing", "optimizer_in_backward", "no_foreach"),
     *("flush_denormal", "no_anomaly_mode", "no_profiler", "no_deterministic"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""

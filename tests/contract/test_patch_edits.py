@@ -10,7 +10,7 @@ pytest.importorskip("libcst")
 
 from patch_cases import LEVERS, SCRIPT, patched
 from steptime.levers.examples import WORLDS
-from steptime.patch.edits import EDITS, VARIABLES
+from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
 from steptime.patch.make_patch import NO_EDIT
 from steptime.tune.values.study_values import Applied
 
@@ -54,8 +54,10 @@ WITHOUT = [
 def test_a_lever_without_an_edit_says_so_with_its_lines(name: str, tmp_path: Path) -> None:
     for applied in settings_of(name):
         (one,) = patched(tmp_path, SCRIPT, applied).by_hand
-        assert (one.reason, one.lines) == (NO_EDIT, LEVERS[name].edit(applied.settings))
+        reason = NO_EDITS.get(name, NO_EDIT)
+        assert (one.reason, one.lines) == (reason, LEVERS[name].edit(applied.settings))
 
 
 def test_edits_are_of_levers_that_exist() -> None:
-    assert {*EDITS, *VARIABLES} <= set(LEVERS)
+    assert {*EDITS, *NO_EDITS, *VARIABLES} <= set(LEVERS)
+    assert not set(EDITS) & set(NO_EDITS)

@@ -41,7 +41,12 @@ def require(tier: Tier, *, share_network: bool = False) -> Containment:
 
 
 def start(
-    there: Path, *argv: str | Path, within: Containment, stdin: Path | None = None, **variables: str
+    there: Path,
+    *argv: str | Path,
+    within: Containment,
+    stdin: Path | None = None,
+    memory_bytes: int | None = None,
+    **variables: str,
 ) -> ContainedChild:
     """Start a command in a folder; its own folder is `trial` in it."""
     folder = there / "trial"
@@ -54,6 +59,7 @@ def start(
         folder=folder,
         containment=within,
         stdin=stdin,
+        memory_bytes=memory_bytes,
     )
     assert isinstance(child, ContainedChild), child
     return child

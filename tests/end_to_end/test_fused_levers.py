@@ -23,7 +23,7 @@ from steptime.levers import file_of, load
 pytestmark = [
     needs_torch,
     needs_linux,
-    pytest.mark.slow("five trainings of two specimens, each bare and observed"),
+    pytest.mark.slow("eight trainings of two specimens, each bare and observed"),
 ]
 
 SCRIPT = SPECIMENS / "written_attention.py"
@@ -49,7 +49,7 @@ def asked_for(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("kind", "owners", "reasons"),
-    [("plain", ["Attention"], []), ("dropout", [], ["dropout"])],
+    [("einsum", ["Attention"], []), ("dropout", [], ["dropout"])],
 )
 def test_a_trial_tells_of_written_attention_and_changes_nothing(
     tmp_path: Path, kind: str, owners: list[str], reasons: list[str]
@@ -60,12 +60,31 @@ def test_a_trial_tells_of_written_attention_and_changes_nothing(
 
     assert printed == bare.stdout
     assert (facts["plain_attention"], facts["kept_attention"]) == (owners, reasons)
-    assert facts["has_lstm_cell"] is False
+    assert facts["stepped_cells"] == facts["kept_cells"] == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "classes", "reasons"),
+    [("written_gru", ["WrittenGRU"], []), ("reset_first", [], ["reset_first"])],
+)
+def test_a_trial_tells_of_written_cells_and_changes_nothing(
+    tmp_path: Path, cell: str, classes: list[str], reasons: list[str]
+) -> None:
+    command = (LOOP, "--steps", "8", "--cell", cell)
+    printed, facts = tried(tmp_path / "tried", *command)
+    bare = fork_bare(tmp_path / "bare", "python", *command).finish()
+
+    assert printed == bare.stdout
+    assert (facts["stepped_cells"], facts["kept_cells"]) == (classes, reasons)
 
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("fused_attention", (SCRIPT, *WORDS)), ("fused_rnn", (LOOP, "--steps", "8"))],
+    [
+        ("fused_attention", (SCRIPT, *WORDS)),
+        ("fused_rnn", (LOOP, "--steps", "8")),
+        ("fused_rnn", (LOOP, "--steps", "8", "--cell", "written_lstm")),
+    ],
 )
 def test_with_the_lever_the_training_ends_where_it_ended(
     tmp_path: Path, name: str, command: tuple[str | Path, ...]

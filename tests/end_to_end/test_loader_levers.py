@@ -183,6 +183,7 @@ def test_in_a_trial_the_script_prints_what_it_printed(
 
 
 @pytest.mark.slow("it changes the workers of a loader for two seconds")
+@pytest.mark.serial  # the training is slower than its loader beside other tests
 def test_numbers_of_workers_are_tried_while_a_script_trains(tmp_path: Path) -> None:
     plan = {"schema": 1, "mode": "trial", "levers": [], "worker_search_s": 2.0}
     (tmp_path / "plan.json").write_text(json.dumps(plan))

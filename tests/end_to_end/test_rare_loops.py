@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from itertools import pairwise
@@ -24,6 +25,7 @@ from end_to_end.harness import (
     wait_until,
 )
 from end_to_end.test_specimens import Case, assert_counts, plain
+from steptime.guest.timeline.journal import MANY_EVALUATIONS
 from steptime.measure.values.measurement import PHASES
 
 pytestmark = [needs_torch, needs_linux]
@@ -116,6 +118,20 @@ def test_hundreds_of_backward_calls_in_one_step_are_all_there(run_specimen: RunS
 
     assert "closures 600\n" in run.stdout
     assert [step.num_backwards for step in run.steps()] == [60] * 10
+
+
+def test_evaluations_are_steps_where_one_step_is_the_whole_training(
+    run_specimen: RunSpecimen,
+) -> None:
+    run = run_specimen("one_long_step")
+
+    (closures,) = re.findall(r"closures (\d+)", run.stdout)
+    assert run.data["num_backwards"] == int(closures)
+    assert run.data["num_steps"] == int(closures) - MANY_EVALUATIONS + 1
+    assert [step.num_backwards for step in run.steps()][1:] == [1] * (run.data["num_steps"] - 1)
+    notes = {note["code"]: note["facts"] for note in run.data["notes"]}
+    facts = {"evaluations": run.data["num_steps"], "optimizer_steps": 1}
+    assert notes["steps_by_evaluation"] == facts
 
 
 def test_a_backward_call_with_steps_inside_is_one_step(run_specimen: RunSpecimen) -> None:

@@ -27,5 +27,5 @@ for x, y in loader:
     loss = criterion(output, y)
     loss.backward()
     optimizer.step()
-    outputs.append(output.detach())
+    outputs.append(output.detach())  # ailment
 print(f"loss {loss.item()!r} outputs {len(outputs)}")

@@ -1,6 +1,7 @@
 """A small language model whose causal attention is written out in single operators.
 
-`--kind` makes it something that a fused kernel must not replace: with dropout of weights, with
+`--kind` writes it otherwise (`einsum` in another order of dimensions, `added`: masks that are
+added), or makes it something that a fused kernel must not replace: with dropout of weights, with
 weights that are used once more, or with a normalization that is no softmax.
 """
 
@@ -17,7 +18,8 @@ parser.add_argument("--rows", type=int, default=4)
 parser.add_argument("--length", type=int, default=256)
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--heads", type=int, default=4)
-parser.add_argument("--kind", choices=["plain", "dropout", "used", "linear"], default="plain")
+KINDS = ["plain", "einsum", "added", "dropout", "used", "linear"]
+parser.add_argument("--kind", choices=KINDS, default="plain")
 args = parser.parse_args()
 
 
@@ -34,10 +36,14 @@ class Attention(nn.Module):
     def forward(self, x):
         rows, length, width = x.shape
         parts = self.parts(x).split(width, dim=2)
+        if args.kind == "einsum":
+            return self.merge(self.by_einsum(*parts).reshape(rows, length, width))
         q, k, v = (p.view(rows, length, args.heads, -1).transpose(1, 2) for p in parts)
         scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
         hidden = self.past[:, :, :length, :length] == 0
-        if args.kind == "linear":
+        if args.kind == "added":
+            weights = softmax(scores + -1e9 * hidden.to(scores.dtype), dim=-1)
+        elif args.kind == "linear":
             weights = scores.relu().masked_fill(hidden, 0.0)
             weights = weights / (weights.sum(-1, keepdim=True) + 1.0)
         else:
@@ -46,6 +52,14 @@ class Attention(nn.Module):
         if args.kind == "used":
             self.entropy = -(weights * (weights + 1e-9).log()).sum(-1).mean()
         return self.merge((weights @ v).transpose(1, 2).contiguous().view(rows, length, width))
+
+    def by_einsum(self, q, k, v):
+        q, k, v = (p.view(*p.shape[:2], args.heads, -1) for p in (q, k, v))
+        length = q.shape[1]
+        scores = torch.einsum("nqhd,nkhd->nhqk", [q, k]) / math.sqrt(k.size(-1))
+        hidden = self.past[:, :, :length, :length] == 0
+        weights = torch.softmax(scores.masked_fill(hidden, float("-1e20")), dim=3)
+        return torch.einsum("nhql,nlhd->nqhd", [weights, v])
 
 
 class Block(nn.Module):

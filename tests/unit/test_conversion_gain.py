@@ -11,7 +11,8 @@ from steptime.app.data_convert import ConversionRequest, convert_data
 from steptime.cli.main import main
 from steptime.core.interval import Interval
 from steptime.data.convert import prediction
-from steptime.data.convert.treatment import Treatment, can_be_fast, decode, parse_resize, treat
+from steptime.data.convert.treatment import Treatment, can_be_fast, parse_resize, treat
+from steptime.data.pictures import decode_picture
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.values.conversion_values import Prediction
 from steptime.errors import DataError, UsageError
@@ -78,7 +79,7 @@ def test_pixels_are_those_of_pillow():
         data = simplejpeg.encode_jpeg(picture(), colorspace=space, colorsubsampling=layout)
         expected = np.asarray(pillow.open(io.BytesIO(data)).convert("RGB"))
         assert can_be_fast([data])
-        assert np.array_equal(decode(data), expected)
+        assert np.array_equal(decode_picture(data), expected)
 
 
 def test_the_shorter_side_gets_the_size_as_torchvision_does():
@@ -94,7 +95,7 @@ def test_the_shorter_side_gets_the_size_as_torchvision_does():
 def test_what_is_no_picture_is_a_value_error():
     pytest.importorskip("PIL.Image")
     with pytest.raises(ValueError, match="decoded"):
-        decode(b"no picture at all")
+        decode_picture(b"no picture at all")
 
 
 # --- the prediction -----------------------------------------------------------------------

@@ -150,6 +150,9 @@ read = source.read
 
 def blocking(rows):
     if rows[0] >= 2 * plan.rows_per_shard:
+        journal = Path(TARGET + ".partial", "journal.jsonl")
+        while journal.read_bytes().count(b"\\n") < 2:  # the second shard is being settled
+            os.sched_yield()
         print("blocked", flush=True)
         sys.stdin.read()
     return read(rows)
@@ -159,7 +162,7 @@ convert(source, Path(TARGET), plan, KEPT)
 """
 
 
-def test_a_killed_process_loses_no_whole_shard_and_writes_none_twice(tmp_path):
+def test_a_killed_process_loses_no_settled_shard_and_writes_none_twice(tmp_path):
     source, target = make_mixed(50), tmp_path / "out"
     code = f"TESTS, TARGET = {str(TESTS)!r}, {str(target)!r}\n{CHILD}"
     child = subprocess.Popen(

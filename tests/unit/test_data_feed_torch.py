@@ -257,6 +257,6 @@ def test_without_pillow_a_picture_that_needs_it_says_so(monkeypatch):
 
     with pytest.raises(MissingExtraError) as raised:
         ImageDecoder().decode(picture_of_png := b"\x89PNG")
-    assert (raised.value.hint, picture_of_png) == ("pip install pillow", b"\x89PNG")
+    assert (raised.value.hint, picture_of_png) == ("Install it: pip install pillow", b"\x89PNG")
     with pytest.raises(ValueError, match="RGB or L"):
         ImageDecoder(mode="CMYK")

@@ -100,7 +100,50 @@ def scaled_late(self, q, k, v):
     return F.softmax((q @ k.mT).masked_fill(~PAST, -1e9) / 8, -1) @ v
 
 
+def by_einsum(self, q, k, v):
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) * 0.3
+    scores.masked_fill_(~PAST, -math.inf)
+    return torch.einsum("b h i j, b h j d -> b h i d", F.softmax(scores, -1), v)
+
+
+def by_einsum_in_another_order(self, q, k, v):
+    q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # rows, positions, heads
+    scores = torch.einsum("nkhd,nqhd->nhqk", k, q).masked_fill(~PAST, -1e20)
+    weights = torch.softmax(scores / 2, dim=3)
+    y = torch.einsum("nlhd,nhql->nqhd", [v, weights])
+    return y.transpose(1, 2)
+
+
+def by_einsum_and_matmul(self, q, k, v):
+    q, k, v = (one.flatten(0, 1) for one in (q, k, v))
+    weights = F.softmax(torch.einsum("bqd,bkd->bqk", (q, k)), -1)
+    return (weights @ v).view(ROWS, HEADS, LENGTH, WIDTH // HEADS)
+
+
+def added_causal(self, q, k, v):
+    hidden = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
+    return F.softmax((q @ k.mT) / 2 + hidden, -1) @ v
+
+
+def subtracted(self, q, k, v):
+    hidden = 1e9 * PADDED[:, None, None].float()
+    return F.softmax((q @ k.mT) - hidden, -1) @ v
+
+
+def added_twice(self, q, k, v):
+    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)[None]
+    scores = (q @ k.mT + PAST.float().log()) * 0.5 + -0.1 * distance.abs()
+    return F.softmax(scores, -1) @ v
+
+
+def added_and_hidden(self, q, k, v):
+    padding = torch.zeros(ROWS, 1, 1, LENGTH).masked_fill(PADDED[:, None, None], -10000.0)
+    return F.softmax((q @ k.mT + padding).masked_fill(~PAST, -1e9), -1) @ v
+
+
 FUSED = [scaled_late, causal, in_place, chosen, padded, added, two_masks, all_to_all, one_head]
+FUSED += [by_einsum, by_einsum_in_another_order, by_einsum_and_matmul, added_causal, subtracted]
+FUSED += [added_twice, added_and_hidden]
 
 
 def drops(self, q, k, v):
@@ -161,7 +204,45 @@ def changed_values(self, q, k, v):
     return F.softmax(scores, -1) @ v
 
 
-LEFT = [drops, adds_up, learned_bias, over_queries, scaled_away, turned, linear]
+def einsum_drops(self, q, k, v):
+    weights = F.dropout(F.softmax(torch.einsum("bhid,bhjd->bhij", q, k), -1), 0.2)
+    return torch.einsum("bhij,bhjd->bhid", weights, v)
+
+
+def einsum_over_heads(self, q, k, v):
+    weights = F.softmax(torch.einsum("bhid,bgjd->bhij", q, k), -1)
+    return torch.einsum("bhij,bhjd->bhid", weights, v)
+
+
+def einsum_turned(self, q, k, v):
+    weights = F.softmax(torch.einsum("bhid,bhjd->bhij", q, k), -1)
+    return torch.einsum("bhij,bhid->bhjd", weights, v)
+
+
+def einsum_of_sums(self, q, k, v):
+    weights = F.softmax(torch.einsum("bhid,bhjd->bhij", q, k), -1)
+    return (
+        torch.einsum("bhij,bhjd->bhid", weights, v) + torch.einsum("bhij->bhi", weights)[..., None]
+    )
+
+
+def subtracted_from(self, q, k, v):
+    return F.softmax(torch.zeros(LENGTH, LENGTH) - q @ k.mT, -1) @ v
+
+
+def lifted(self, q, k, v):
+    scores = (q @ k.mT).masked_fill(~PAST, -1e9)
+    return F.softmax(scores + 1e9 * torch.ones(LENGTH, LENGTH).triu(1), -1) @ v
+
+
+def hidden_by_both(self, q, k, v):
+    scores = (q @ k.mT + -1e9 * PADDED.flip(1)[:, None, None].float()).masked_fill(~PAST, -1e9)
+    return F.softmax(scores, -1) @ v
+
+
+LEFT = [einsum_drops, einsum_over_heads, einsum_turned, einsum_of_sums, subtracted_from]
+LEFT += [lifted, hidden_by_both]
+LEFT += [drops, adds_up, learned_bias, over_queries, scaled_away, turned, linear]
 LEFT += [normalized_twice, talking_heads, hidden_rows, weak_mask, changed_values]
 
 
@@ -256,8 +337,9 @@ def test_a_causal_mask_is_told_to_the_kernel(put_on, calls):
     put_on()
     Training(causal).steps(2)
     Training(padded).steps(2)
+    Training(added_causal).steps(2)
 
-    assert [call["is_causal"] for call in calls] == [True, False]
+    assert [call["is_causal"] for call in calls] == [True, False, True]
     assert calls[0]["attn_mask"] is None
     assert calls[1]["attn_mask"].shape == (ROWS, 1, 1, LENGTH)
 

@@ -22,6 +22,7 @@ class Loop(nn.Module):
         super().__init__()
         self.cell = nn.LSTMCell(SIZE, SIZE, bias=bias)
         self.second = nn.LSTMCell(SIZE, SIZE)
+        self.gru = nn.GRUCell(SIZE, SIZE, bias=bias)
         self.head = nn.Linear(SIZE, SIZE)
         self.act = act
 
@@ -145,15 +146,19 @@ def put_on():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls of torch's LSTM, apart from those that are tried on one row."""
-    seen, original = [], torch.lstm
+    """The calls of torch's LSTM and GRU, apart from those that are tried on some rows."""
+    seen = []
 
-    def lstm(inputs, *args):
-        if inputs.shape[1] > 1:
-            seen.append(len(inputs))
-        return original(inputs, *args)
+    def watched(original):
+        def call(inputs, *args):
+            if inputs.shape[1] == ROWS:
+                seen.append(len(inputs))
+            return original(inputs, *args)
 
-    monkeypatch.setattr(torch, "lstm", lstm)
+        return call
+
+    for name in ("lstm", "gru"):
+        monkeypatch.setattr(torch, name, watched(getattr(torch, name)))
     return seen
 
 
@@ -266,10 +271,41 @@ def test_nothing_is_left_at_torch_or_the_model(put_on):
     assert "forward" not in vars(type(training.model))
 
 
+def a_gru(self, x):
+    h, found = torch.zeros(ROWS, SIZE), []
+    for one in x.unbind(1):
+        h = self.gru(one, h)
+        found.append(h)
+    return self.head(torch.stack(found))
+
+
+def a_gru_from_zeros(self, x):
+    h = None
+    for one in x.unbind(1):
+        h = self.gru(one, h)
+    return self.head(h)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("act", [a_gru, a_gru_from_zeros])
+def test_a_loop_over_a_gru_cell_is_computed_at_once(put_on, calls, act, bias):
+    expected = Training(act, bias=bias).steps(5)
+    training = Training(act, bias=bias)
+    put_on()
+
+    assert training.steps(5) == pytest.approx(expected, rel=1e-4)
+    assert len(calls) == 4
+
+
 REASONS = [
     ({}, None),
-    ({"has_lstm_cell": True}, None),
-    ({"has_lstm_cell": False}, "No model has an LSTMCell."),
+    ({"stepped_cells": ("LSTMCell",)}, None),
+    ({"stepped_cells": ()}, "No module steps a recurrent cell in a loop."),
+    (
+        {"stepped_cells": (), "kept_cells": ("hooks",)},
+        "A cell is stepped in a loop, but it has hooks or buffers, which torch's LSTM and GRU "
+        "would leave out.",
+    ),
     ({"uses_compile": True}, "The script compiles its model, steps of cells with it."),
     ({"device": "cuda"}, "It has not been tested on cuda."),
 ]

@@ -9,10 +9,10 @@ import pytest
 
 from steptime.diagnose.diagnosis import diagnose
 from steptime.measure.values.measurement import Measurement, WorkerSummary
-from steptime.measure.values.observations import LoaderUse
-from steptime.report.words.advice import bench_command, trial_levers
+from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse
+from steptime.report.words.advice import bench_command, next_act, trial_command, trial_levers
 from steptime.report.words.input_levers import fits_input
-from unit.builders import make_measurement, make_rank
+from unit.builders import make_measurement, make_quantity, make_rank
 
 WORKERS = WorkerSummary(
     num_workers=2, num_batches=100, fetch_s_per_batch=0.9, collate_s_per_batch=0.01
@@ -89,3 +89,54 @@ def test_a_finding_of_the_input_offers_to_measure_its_parts() -> None:
     assert bench_command(finding, make()) == "steptime data bench -- python train.py"
     assert bench_command(replace(finding, cause="copies"), make()) is None
     assert bench_command(replace(finding, kind=None), make()) is None
+
+
+IMAGES = {"opens_images": True, "transforms": ("RandomResizedCrop", "ToTensor")}
+
+
+def trained_with(*names: str, error: str | None = None, **loader: Any) -> Measurement:
+    used = tuple(LeverUse(name=n, settings={}, is_in_guest=True, error=error) for n in names)
+    recipe = RecipeUse(path="tuned.toml", study_id="s", speedup=make_quantity(1.2), levers=used)
+    return replace(make(**loader), recipe=recipe)
+
+
+@pytest.mark.parametrize("lever", sorted(levers(make(**IMAGES)) | {"batched_transform"}))
+def test_a_lever_of_the_input_that_is_on_is_not_offered(lever: str) -> None:
+    assert lever not in levers(trained_with(lever, **IMAGES))
+
+
+@pytest.mark.parametrize("lever", ["whole_batch_fetch", "dataset_cache"])
+def test_a_lever_of_data_in_memory_that_is_on_is_not_offered(lever: str) -> None:
+    plain = {"module": "torch.utils.data.dataset"}
+
+    assert lever in levers(make(**plain))
+    assert lever not in levers(trained_with(lever, **plain))
+
+
+def test_a_lever_that_failed_is_offered_again() -> None:
+    assert "prepared_data" in levers(trained_with("prepared_data", error="no file", **IMAGES))
+
+
+def test_images_that_are_not_decoded_any_more_need_no_decoder() -> None:
+    found = levers(trained_with("prepared_data", **IMAGES))
+
+    assert not {"jpeg_decoder", "decoded_cache"} & found
+    assert "batched_transform" in found
+
+
+def test_the_command_keeps_the_levers_of_the_recipe() -> None:
+    measurement = trained_with("prepared_data", "autocast", "interpreter", **IMAGES)
+
+    told = trial_command(("dataloader",), measurement)
+    assert "--levers prepared_data,autocast,dataloader -- " in told
+    act = next_act(measurement, diagnose(measurement))
+    assert "The recipe already uses prepared_data." in act.sentence
+    assert act.command.startswith("steptime tune --levers prepared_data,autocast,")
+
+
+def test_an_input_whose_levers_are_all_on_offers_none() -> None:
+    every = ("dataloader", "prepared_data", "batched_transform")
+    measurement = trained_with(*every, **IMAGES)
+    (finding,) = [one for one in diagnose(measurement).findings if one.cause == "fetch"]
+
+    assert trial_levers(finding, measurement).missing == "in_recipe"

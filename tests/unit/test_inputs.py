@@ -47,6 +47,29 @@ def told(book: LoaderBook) -> list[dict[str, Any]]:
     return found
 
 
+class Clicks:
+    """A data set whose method asks for its source."""
+
+    def __init__(self, source: str) -> None:
+        self.source, self.secret, self.size = source, "not asked for", 3
+        self.rows, self.path, self.is_train = [1, 2], None, True
+
+    def __getitem__(self, index: int) -> int:
+        return index if self.source in ("random", "file") else -1
+
+
+def test_the_attributes_that_decide_branches_are_told(book: LoaderBook) -> None:
+    dataset = Clicks("random")
+    book.see(make_loader(dataset))
+    book.trained.add(id(dataset))
+
+    ((one,),) = [facts["classes"] for facts in told(book)]
+
+    assert one["name"] == "Clicks"
+    assert one["file"] == __file__
+    assert one["words"] == {"source": "random", "size": 3, "path": None, "is_train": True}
+
+
 def test_a_loader_is_told_once_it_was_trained_on(book: LoaderBook) -> None:
     dataset = object()
     book.see(make_loader(dataset))

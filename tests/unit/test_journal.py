@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from steptime.guest.timeline.acts import (
     LEAVE_INPUT,
     LEAVE_LOSS,
 )
-from steptime.guest.timeline.journal import Journal
+from steptime.guest.timeline.journal import MANY_EVALUATIONS, Journal
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
 from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
 from steptime.record.buckets import (
@@ -334,3 +335,60 @@ def test_the_largest_call_with_gradients_is_known_although_an_update_had_none(
     script.step()  # of a second optimizer
 
     assert script.journal.acting.trained == 32
+
+
+# -- evaluations of a closure
+
+
+def evaluate(script: Script) -> None:
+    """A closure: 1 ms of its own, forward 2 ms, backward 4 ms; then 3 ms of the optimizer."""
+    script.spend(1)
+    script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+    script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+    script.journal.end_evaluation()
+    script.spend(3)
+
+
+def evaluate_in_one_step(script: Script, num: int) -> None:
+    script.journal.enter_optimizer(has_closure=True)
+    script.journal.evaluated = weakref.ref(script.optimizer)
+    for _ in range(num):
+        evaluate(script)
+    script.journal.leave_optimizer(script.optimizer, 0)
+
+
+def test_from_many_evaluations_on_in_one_step_each_is_a_row(script: Script) -> None:
+    evaluate_in_one_step(script, MANY_EVALUATIONS + 50)
+    evaluate_in_one_step(script, 3)
+
+    rows = script.rows()
+    assert [row["counts"]["backwards"] for row in rows] == [MANY_EVALUATIONS, *[1] * 53]
+    usual = rows[1]
+    assert usual["wall"] == {"forward": 2, "backward": 4, "optimizer": 4}
+    assert usual["time"] == 10 * MS
+    assert (script.recorder.num_evaluations, script.recorder.num_evaluated_steps) == (54, 2)
+
+
+def test_fewer_evaluations_are_part_of_their_step(script: Script) -> None:
+    for _ in range(3):
+        evaluate_in_one_step(script, MANY_EVALUATIONS - 1)
+
+    assert [row["counts"]["backwards"] for row in script.rows()] == [MANY_EVALUATIONS - 1] * 3
+    assert script.recorder.num_evaluations == 0
+
+
+def test_an_ordinary_step_after_evaluations_is_a_row_of_its_own(script: Script) -> None:
+    evaluate_in_one_step(script, MANY_EVALUATIONS + 1)
+    script.step()
+
+    rows = script.rows()
+    assert [row["counts"]["backwards"] for row in rows] == [MANY_EVALUATIONS, 1, 1]
+    assert rows[-1]["wall"]["input_wait"] == 1
+
+
+def test_in_a_trial_a_step_stays_whole(script: Script) -> None:
+    trial = SimpleNamespace(tag=lambda: None, end_update=lambda journal, optimizer: None)
+    script.recorder.trial = trial
+    evaluate_in_one_step(script, MANY_EVALUATIONS + 50)
+
+    assert [row["counts"]["backwards"] for row in script.rows()] == [MANY_EVALUATIONS + 50]

@@ -6,61 +6,16 @@ import pytest
 from rich.console import Console
 
 from steptime.core.codec import from_json, to_json
-from steptime.measure.bench_lines import PassLines, make_loader_bench, mean_interval
+from steptime.measure.bench_lines import PassLines, make_loader_bench
+from steptime.measure.bench_steps import mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.document.loader_document import LoaderDocument, loader_envelope
 from steptime.report.html.html_loader import render_loader_page
 from steptime.report.text.loader_text import render_loader
 from steptime.report.words.loader_words import describe_bottleneck, next_commands
+from unit.loader_bench_cases import BESIDE, LOADER, MS, SLOW, loop, read, uneven
 
-MS = 1_000_000
 LEVERS = ("dataset_cache", "dataloader", "prefetch_to_device", "whole_batch_fetch")
-LOADER = {
-    "dataset": "Images",
-    "place": "train.py:12",
-    "batch_size": 4,
-    "num_workers": 0,
-    "is_iterable": False,
-    "num_samples": 400,
-    "pin_memory": False,
-}
-
-
-def loop(work_ms, wait_ms, *, what="full", **fields):
-    line = {
-        "k": "loop",
-        "pass": what,
-        "steps": [[int(work_ms * MS), int(wait_ms * MS)] for _ in range(30)],
-        "tail_ns": 0,
-        "first_batch_ns": 9 * MS,
-        "loader": LOADER,
-        "others": [],
-        "num_shapes": 1,
-        "num_kept": 1,
-        "device": None,
-        "copies_ns": None,
-    }
-    return {**line, **fields}
-
-
-def read(name, *, transforms=(), read_bytes=1 << 20, **parts_ms):
-    """A pass over four batches of four samples, with a time by part for a batch."""
-    times = {part.replace("_", ":"): int(3 * value * MS) for part, value in parts_ms.items()}
-    return {
-        "k": "pass",
-        "pass": name,
-        "num_files": 16,
-        "batches": 4,
-        "timed_batches": 3,
-        "samples": 12,
-        "first_ns": 5 * MS,
-        "wall_ns": times,
-        "cpu_ns": times,
-        "transforms": list(transforms),
-        "sample": [["fetch", 0, 2 * MS], ["decode", MS, 2 * MS]],
-        "is_whole_batch": False,
-        "read_bytes": read_bytes,
-    }
 
 
 def bench_of(full, consumer, *parts, num_cores=4):
@@ -72,20 +27,6 @@ def text_of(bench):
     console = Console(file=io.StringIO(), width=100, _environ={})
     render_loader(bench, console=console, levers=LEVERS)
     return console.file.getvalue()
-
-
-SLOW = {
-    "fetch": read("cached", fetch=8, decode=1, collate=1),
-    "decode": read("cached", fetch=1, decode=8, collate=1),
-    "transform": read(
-        "cached",
-        transforms=[{"name": "Crop", "place": "train.py:7"}, {"name": "Flip", "place": None}],
-        fetch=2,
-        transform_0=5,
-        transform_1=3,
-    ),
-    "collate": read("cached", fetch=1, decode=1, collate=8),
-}
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -237,3 +178,50 @@ def test_the_page_of_a_bench_without_parts_has_the_bound_alone():
 
     assert "upper bound" in page
     assert "<polyline" not in page
+
+
+def test_a_bound_whose_interval_reaches_both_answers_names_nothing():
+    full = uneven(loop(0, 0.5, **BESIDE), low=6, high=14)
+    bench = bench_of(full, uneven(loop(0, 0, what="consumer"), low=6, high=14), SLOW["fetch"])
+
+    assert bench.bound.low < 1.05 <= bench.bound.high
+    assert (bench.bottleneck, bench.missing["bottleneck"]) == (None, "unclear")
+    assert "not clear whether a loader helps" in describe_bottleneck(bench)
+    assert next_commands(bench, levers=LEVERS) == []
+
+
+def test_a_bound_by_estimate_alone_is_not_enough_for_either_answer():
+    full = uneven(loop(0, 1.0, **BESIDE), low=6, high=14)
+    bench = bench_of(full, uneven(loop(0, 0, what="consumer"), low=6, high=14), SLOW["fetch"])
+
+    assert bench.bound.estimate > 1.05
+    assert bench.bottleneck is None
+
+
+def test_windows_that_were_taken_again_count_together():
+    full, kept = loop(10, 0.1, **BESIDE), loop(10, 0, what="consumer")
+    lines = PassLines(full=[full, full, full], consumer=[kept, kept], parts=[SLOW["fetch"]])
+    bench = make_loader_bench(("python", "train.py"), lines, num_cores=4)
+
+    assert (bench.step_s.n, bench.consumer_s.n) == (90, 60)
+    assert bench.bottleneck == "consumer"
+
+
+def test_a_neighbor_between_the_passes_is_no_bottleneck_of_a_loader_without_workers():
+    bench = bench_of(loop(11, 0.1), loop(10, 0, what="consumer"), SLOW["fetch"])
+    beside = bench_of(loop(11, 0.1, **BESIDE), loop(10, 0, what="consumer"), SLOW["fetch"])
+
+    assert bench.bottleneck == "consumer"
+    assert bench.bound.estimate == pytest.approx(11.1 / 11)
+    assert "bound_by_waits" in bench.notes
+    assert "neighbor" in text_of(bench)
+    assert beside.bottleneck == "fetch"
+
+
+def test_a_copy_that_a_kept_batch_saves_is_part_of_the_bound():
+    bench = bench_of(
+        loop(9, 0.1, copies_ns=30 * 5 * MS), loop(4, 0, what="consumer"), SLOW["fetch"]
+    )
+
+    assert bench.bound.estimate == pytest.approx(9.1 / 4)
+    assert "bound_by_waits" not in bench.notes

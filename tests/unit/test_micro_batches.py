@@ -201,3 +201,89 @@ def test_parts_are_computed_again_where_memory_is_short():
 
     assert all("recompute" not in settings for settings in LEVER.space(PLAIN))
     assert {"parts": 2, "recompute": True} in LEVER.space(short)
+
+
+class TwoHeads(Probe):
+    """Two outputs of one body, each with a loss of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(3, 2)
+
+    def forward(self, x):
+        out = super().forward(x)
+        return out, self.second(out)
+
+
+def first_loss(outputs):
+    return outputs[0].square().mean()
+
+
+def second_loss(outputs):
+    return (outputs[1] - 1).abs().mean()
+
+
+def one_after_another(model, x):
+    outputs = model(x)
+    first_loss(outputs).backward(retain_graph=True)
+    second_loss(outputs).backward()
+
+
+def two_calls(model, x):
+    first_loss(model(x)).backward()
+    second_loss(model(0.5 * x)).backward()
+
+
+def by_grad(model, x):
+    outputs = model(x)
+    parameters = list(model.layers.parameters())
+    found = torch.autograd.grad(first_loss(outputs), parameters, retain_graph=True)
+    second_loss(outputs).backward()
+    for parameter, gradient in zip(parameters, found, strict=True):
+        parameter.grad += gradient
+
+
+def sum_of_losses(model, x):
+    outputs = model(x)
+    (first_loss(outputs) + second_loss(outputs)).backward()
+
+
+@pytest.mark.parametrize("settings", [FOUR, AGAIN], ids=["parts", "computed again"])
+@pytest.mark.parametrize("losses", [one_after_another, two_calls, by_grad, sum_of_losses])
+def test_several_losses_and_backward_calls_of_an_update_are_those_of_the_whole_batch(
+    session, losses, settings
+):
+    torch.manual_seed(0)
+    model, x = TwoHeads(), torch.randn(18, 6)
+    losses(model, x)
+    expected = gradients(model).clone()
+
+    undo = LEVER.apply(settings, session)
+    for _ in range(2):
+        model.zero_grad()
+        model.sizes.clear()
+        losses(model, x)
+    undo()
+
+    assert {4, 5} == set(model.sizes), "the second update goes in parts"
+    assert torch.allclose(gradients(model), expected, atol=1e-6)
+
+
+class ReturnsLosses(Probe):
+    """Its mean over the chosen rows of a part says nothing of the whole batch's."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return {"first": out.square().mean(), "second": out[x[:, 0] > 0].abs().mean()}
+
+
+def test_a_model_that_returns_its_losses_stays_as_it_is(session):
+    torch.manual_seed(0)
+    model, x = ReturnsLosses(), torch.randn(18, 6)
+    undo = LEVER.apply(FOUR, session)
+    for _ in range(3):
+        model.sizes.clear()
+        sum(model(x).values()).backward()
+    undo()
+
+    assert model.sizes == [18]

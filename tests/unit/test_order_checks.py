@@ -59,6 +59,45 @@ def test_a_loader_that_does_not_shuffle_may_be_meant_so():
     assert "does not shuffle" in check.finding
 
 
+def test_an_order_that_comes_back_after_several_epochs_fails():
+    orders = [shuffled(64, seed) for seed in (1, 2, 3, 2)]
+
+    check = check_reshuffled(loader_seen(*orders))
+    assert check.outcome is FAIL
+    assert "the same in epochs 2 and 4" in check.finding
+    assert check_reshuffled(loader_seen(*orders[:2])).outcome is PASS
+    assert "each of 3 epochs" in check_reshuffled(loader_seen(*orders[:3])).finding
+
+
+def test_a_set_epoch_that_begins_again_fails_and_is_not_called_stuck():
+    orders = [shuffled(64, seed) for seed in (1, 2, 1)]
+    seen = loader_seen(*orders, is_distributed=True)
+    for epoch, one in enumerate(seen.passes):
+        one.epoch = epoch
+
+    check = check_reshuffled(seen)
+    assert (check.name, check.outcome) == ("set_epoch", FAIL)
+    assert "was at epoch" not in check.finding
+
+
+def test_what_goes_wrong_in_a_later_epoch_is_told_with_its_number():
+    good = shuffled(64, 1)
+    twice = [*shuffled(63, 2), 3]
+
+    found = check_duplicates(loader_seen(good, good, twice)).finding
+    assert "in epoch 3" in found
+    lost = check_lost([loader_seen(good, shuffled(64, 2), shuffled(60, 3), num_samples=64)])
+    assert "4 of 64 samples are not in epoch 3" in lost.finding
+
+
+def test_samples_lost_in_each_of_several_epochs_fail():
+    orders = [shuffled(64, seed) for seed in (1, 2, 3)]
+
+    check = check_lost([loader_seen(*orders, num_samples=70)])
+    assert check.outcome is FAIL
+    assert "none of 3 epochs" in check.evidence[0]
+
+
 def test_a_sample_that_comes_twice_fails_unless_drawn_with_replacement():
     twice = [*range(20), 3]
 
@@ -103,6 +142,18 @@ def test_ranks_with_the_same_samples_fail():
 
     assert check.outcome is FAIL
     assert "64 samples are on more than one of 2 ranks" in check.finding
+
+
+def test_ranks_that_overlap_from_the_second_epoch_on_fail():
+    even, odd = range(0, 64, 2), range(1, 64, 2)
+    seen = [
+        loader_seen(even, odd, rank=0, world_size=2),
+        loader_seen(odd, odd, rank=1, world_size=2),
+    ]
+
+    check = check_ranks(seen)
+    assert check.outcome is FAIL
+    assert "in epoch 2" in check.finding
 
 
 def test_a_rank_that_was_not_seen_leaves_it_open():

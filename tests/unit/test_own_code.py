@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -475,6 +476,90 @@ def test_a_function_of_a_module_beside_the_script_is_read() -> None:
     assert mark.site == ("/nowhere/train.py", 7, 5)
     assert "+++ b/data.py\n" in (mark.diff or "")
     assert "+    x = torch.rand(n)\n" in (mark.diff or "")
+
+
+BATCHES = """
+from .generator import make as make_batch, read
+class Batches:
+    def __getitem__(self, index):
+        if self.source == "random":
+            return make_batch(index)
+        return read(index)
+"""
+GENERATOR = """
+import random, torch
+def make(n):
+    x = torch.tensor([random.random() for _ in range(n)])
+    return x
+def read(index):
+    return parse(open("x").read())
+"""
+
+
+def marks_of_package(words: dict[str, dict[str, object]], **changes: Any) -> tuple[LoopMark, ...]:
+    """The loops of a script whose data set lies in a package and is made in another module."""
+    texts = {"/nowhere/data/batches.py": BATCHES, "/nowhere/data/generator.py": GENERATOR}
+    script = "from data.batches import Batches\n"
+    own = OwnCode(
+        trees={"/nowhere/train.py": ast.parse(script)},
+        lines={"/nowhere/train.py": script.split("\n")},
+        scripts=["/nowhere/train.py"],
+        read=lambda file: (
+            (ast.parse(texts[file]), texts[file].split("\n")) if file in texts else None
+        ),
+        cwd="/nowhere",
+        data_sets=["Batches"],
+        words=words,
+    )
+    return read_loop_rows(loop_rows(replace(own, **changes), []))
+
+
+def test_a_generator_in_another_module_of_a_package_is_named() -> None:
+    (mark,) = marks_of_package({"Batches": {"source": "random"}})
+
+    assert (mark.code, mark.file, mark.line) == (
+        "random_per_element",
+        "/nowhere/data/generator.py",
+        4,
+    )
+    assert (mark.what, mark.site) == ("fetch", None)
+    assert "+++ b/data/generator.py\n" in (mark.diff or "")
+
+
+@pytest.mark.parametrize("words", [{}, {"Batches": {"source": "file"}}, {"Other": {"source": "x"}}])
+def test_a_branch_that_reads_files_may_have_taken_the_time(
+    words: dict[str, dict[str, object]],
+) -> None:
+    assert marks_of_package(words) == ()
+
+
+def test_the_file_of_a_data_set_is_read_where_no_script_imports_it() -> None:
+    plain: dict[str, Any] = {
+        "trees": {"/nowhere/train.py": ast.parse("pass\n")},
+        "data_files": ["/nowhere/data/batches.py"],
+    }
+    (mark,) = marks_of_package({"Batches": {"source": "random"}}, **plain)
+
+    assert mark.file == "/nowhere/data/generator.py"
+
+
+def test_an_attribute_that_is_called_is_no_function_of_another_module() -> None:
+    data = "class Rows:\n    def __getitem__(self, index):\n        return self.make(index)\n"
+    made = "import random\ndef make(n):\n    return [random.random() for _ in range(n)]\n"
+    texts = {"/nowhere/data.py": data, "/nowhere/other.py": made}
+    script = "import data, other\n"
+    own = OwnCode(
+        trees={"/nowhere/train.py": ast.parse(script)},
+        lines={"/nowhere/train.py": script.split("\n")},
+        scripts=["/nowhere/train.py"],
+        read=lambda file: (
+            (ast.parse(texts[file]), texts[file].split("\n")) if file in texts else None
+        ),
+        cwd="/nowhere",
+        data_sets=["Rows"],
+    )
+
+    assert loop_rows(own, []) == []
 
 
 def test_of_several_data_sets_the_one_that_was_read_counts() -> None:

@@ -53,7 +53,7 @@ def test_the_diff_goes_to_stdout_and_the_words_to_stderr(capsys: Capture) -> Non
     assert out.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
     assert "fused_optimizer: train.py:8\n" in err
     assert "num_threads: in the launch line\n" in err
-    assert "trim_padding: by hand. There is no mechanical edit for it. Write:\n" in err
+    assert "trim_padding: by hand. No call was seen that makes a loader" in err
     assert "  OMP_NUM_THREADS=1 python train.py\n" in err
 
 

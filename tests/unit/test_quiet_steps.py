@@ -237,3 +237,14 @@ def test_a_training_that_outlives_what_was_seen_of_the_machine_leaves_nothing_ou
     others = [0.0] * 8 + [1.0] * 4
     assert fold_ranks(records_of(steps(200), load(others))).left_out == ()
     assert fold_ranks(records_of(steps(120), load(others))).left_out != ()
+
+
+@pytest.mark.parametrize(("delayed", "num"), [(None, 1), (0.5, 1), (0.01, 0)])
+def test_a_neighbor_that_costs_the_run_nothing_leaves_no_step_out(
+    delayed: float | None, num: int
+) -> None:
+    quiet = HostSample(t_unix_s=1.0, dt_s=1.0, busy_cores=2.0, job_cores=2.0)
+    beside = HostSample(
+        t_unix_s=2.0, dt_s=1.0, busy_cores=2.0, job_cores=1.0, delayed_fraction=delayed
+    )
+    assert len(find_stretches([quiet, beside], num_cores=2)) == num

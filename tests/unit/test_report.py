@@ -59,6 +59,12 @@ def show(
     return file.getvalue()
 
 
+def on_terminal(
+    measurement: Measurement, diagnosis: Diagnosis | None = None, *, width: int = 80
+) -> str:
+    return show(measurement, diagnosis, width=width, force_terminal=True, color_system=None)
+
+
 def diagnosis_of(*findings: Finding) -> Diagnosis:
     kind = findings[0].kind or BottleneckKind.BALANCED
     return Diagnosis(schema=SCHEMA, run_id=RUN_ID, kind=kind, findings=findings)
@@ -80,7 +86,7 @@ def test_the_reports_are_golden(name: str, check_golden: Callable[[str, str], No
 @pytest.mark.parametrize("make", [*CASES.values(), crowded])
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_a_report_fits_one_screen(make: Callable[[], Measurement], width: int) -> None:
-    lines = show(replace(make(), profile=None), width=width).splitlines()
+    lines = on_terminal(replace(make(), profile=None), width=width).splitlines()
     assert len(lines) <= MAX_LINES
     # The last line is a command to copy: it is never broken.
     assert max(len(line) for line in lines[:-1]) <= width
@@ -88,7 +94,7 @@ def test_a_report_fits_one_screen(make: Callable[[], Measurement], width: int) -
 
 def test_a_profile_that_was_asked_for_takes_no_line_from_the_others() -> None:
     run = replace(crowded(), profile=CASES["profiled"]().profile)
-    bare, lines = show(crowded()).splitlines(), show(run).splitlines()
+    bare, lines = on_terminal(crowded()).splitlines(), on_terminal(run).splitlines()
 
     assert [line for line in bare if line not in lines] == []
     assert 8 <= len(lines) - len(bare) <= 20
@@ -98,7 +104,7 @@ def test_a_profile_that_was_asked_for_takes_no_line_from_the_others() -> None:
 def test_colour_adds_nothing_but_colour(name: str) -> None:
     coloured = show(CASES[name](), force_terminal=True, color_system="standard")
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == show(CASES[name]())
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == on_terminal(CASES[name]())
 
 
 def test_labels_are_dim_and_what_they_label_is_not() -> None:
@@ -195,9 +201,37 @@ def test_device_times_have_a_column_of_their_own() -> None:
 
 
 def test_what_is_left_out_for_want_of_room_is_counted() -> None:
-    text = show(crowded())
+    text = on_terminal(crowded())
     assert "more notes in the document of --json: 6" in text
-    assert "more ranks, which wait longer for the others: 63" in text
+    assert "more ranks, which wait longer for the others: 61" in text
+    folded = " ".join(text.split())
+    assert "left out small phases, beside, workers, machine, overhead; all of it:" in folded
+    assert f"steptime show {RUN_ID} | cat" in folded
+
+
+def test_findings_and_ranks_stay_when_niceties_have_gone() -> None:
+    text = on_terminal(crowded())
+    assert "more findings" not in text
+    assert re.findall(r"^(\d+) +500 ", text, re.MULTILINE) == ["0", "1", "2"]
+    assert "Steptime itself took" not in text
+
+
+def test_where_the_output_is_no_terminal_all_of_it_is_shown() -> None:
+    many, text = crowded(), show(crowded())
+    assert len(text.splitlines()) > MAX_LINES
+    assert not re.search(r"^(more|left out)|document of --json", text, re.MULTILINE)
+    assert all(re.search(rf"^{rank.rank} ", text, re.MULTILINE) for rank in many.ranks)
+    assert text.count("\nnote  ") == len(many.notes)
+    assert text.count("\nalso  ") == len(diagnose(many).findings) - 1
+
+
+def test_the_steps_that_are_left_out_add_up() -> None:
+    steady = replace(make_steady(0.1), num_steps=24, num_warmup_steps=4)
+    text = show(replace(healthy(), num_steps=34, steady=steady), width=100)
+    assert (
+        "34 (24 counted, 4 of warmup and 6 that compiled, stood still or were looked into left out"
+        in " ".join(text.split())
+    )
 
 
 def test_of_many_ranks_those_are_shown_that_wait_least_for_the_others() -> None:
@@ -210,7 +244,7 @@ def test_of_many_ranks_those_are_shown_that_wait_least_for_the_others() -> None:
         ),
     )
     ranks = tuple(late if rank.rank == 37 else rank for rank in many.ranks)
-    assert re.search(r"^37 ", show(replace(many, ranks=ranks)), re.MULTILINE)
+    assert re.search(r"^37 ", on_terminal(replace(many, ranks=ranks)), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -276,9 +310,10 @@ def test_a_diagnosis_without_findings_is_its_kind_alone() -> None:
 def test_findings_that_are_no_bottleneck_stand_below_with_their_severity() -> None:
     leak = finding(None, "leak", evidence=(Evidence(name="growth", value=0.5, unit="fraction"),))
     balanced = finding(BottleneckKind.BALANCED, None)
-    text = show(healthy(), diagnosis_of(balanced, leak, leak, leak, leak))
-    assert "also       memory leak: leak growth 50.0 %" in text
-    assert "more findings in the document of --json: 1" in text
+    leaks = diagnosis_of(balanced, *(leak,) * 40)
+    text = show(healthy(), leaks)
+    assert text.count("also       memory leak: leak growth 50.0 %") == 40
+    assert "more findings in the document of --json: 32" in on_terminal(healthy(), leaks)
 
 
 CRASH = ScriptError(
@@ -548,7 +583,7 @@ def test_a_note_whose_facts_are_not_there_is_shown_as_its_code() -> None:
 def test_a_note_without_numbers_has_no_empty_brackets() -> None:
     text = run_words.describe_note(Note(code="no_steps_seen"))
     assert "()" not in text
-    assert text.startswith("torch was used, but nothing that ends a step was seen")
+    assert text.startswith("torch was used, but no update of an optimizer")
 
 
 def test_a_finding_says_what_would_make_it_more_certain() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.diagnose.ailments.arithmetic import find_compute
+from steptime.diagnose.ailments.computing import find_compute
 from steptime.diagnose.ailments.contention import find_contention
 from steptime.diagnose.ailments.ranks import find_communication, find_straggler
 from steptime.diagnose.ailments.scale import headroom
@@ -17,12 +18,15 @@ from steptime.diagnose.ailments.signals import find_missing_signals, phase_evide
 from steptime.diagnose.ailments.verdicts import (
     find_no_steps,
     find_noise,
+    find_nothing,
     find_unattributed,
 )
 from steptime.diagnose.ailments.waiting import find_input_wait, find_worker_startup
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
+from steptime.measure.values.wall_time import WallPart, WallTime
+from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind
@@ -301,12 +305,52 @@ def test_contention_below_a_warning_is_never_primary() -> None:
     assert Kind.CONTENDED in [finding.kind for finding in diagnosis.findings]
 
 
+@pytest.mark.parametrize(
+    ("delayed", "severity"),
+    [
+        (0.0, Severity.INFO),
+        (0.03, Severity.INFO),
+        (0.25, Severity.WARNING),
+        (0.4, Severity.CRITICAL),
+    ],
+)
+def test_contention_is_judged_by_what_the_run_lost(delayed: float, severity: Severity) -> None:
+    half = {"forward": 0.12, "backward": 0.24, "optimizer": 0.04, "other": 0.1}
+    run = make_measurement(compute_s=0.8, other_s=0.2, others_cores=2.0, cpu_s=half)
+    assert run.host is not None
+    run = replace(run, host=replace(run.host, delayed_fraction=delayed))
+    found = find_contention(run)
+
+    assert found is not None
+    assert found.severity is severity
+    assert numbers(found)["lost"] == delayed
+    assert (Kind.CONTENDED is diagnose(run).kind) == (severity is not Severity.INFO)
+
+
+def test_a_step_that_takes_no_longer_than_its_cpu_time_has_lost_nothing() -> None:
+    run = make_measurement(compute_s=0.8, other_s=0.2, others_cores=2.0)
+    assert run.host is not None
+    run = replace(run, host=replace(run.host, delayed_fraction=0.4))
+
+    assert numbers(find_contention(run))["lost"] == 0.0
+    assert diagnose(run).kind is not Kind.CONTENDED
+
+
 # -- compute
 
 
-def test_arithmetic_that_fills_nine_tenths_of_the_step_is_compute_bound() -> None:
-    assert diagnose(make_measurement(compute_s=0.91, other_s=0.09)).kind is Kind.COMPUTE_BOUND
-    assert diagnose(make_measurement(compute_s=0.89, other_s=0.11)).kind is Kind.BALANCED
+def test_arithmetic_that_fills_four_fifths_of_the_step_is_compute_bound() -> None:
+    assert diagnose(make_measurement(compute_s=0.89, other_s=0.11)).kind is Kind.COMPUTE_BOUND
+    assert diagnose(make_measurement(compute_s=0.81, other_s=0.19)).kind is Kind.COMPUTE_BOUND
+    assert diagnose(make_measurement(compute_s=0.79, other_s=0.21)).kind is Kind.BALANCED
+
+
+def test_a_balanced_step_of_which_most_is_arithmetic_says_so() -> None:
+    found = diagnose(make_measurement(compute_s=0.75, other_s=0.25)).findings[-1]
+    little = find_nothing(make_measurement(compute_s=0.4, other_s=0.6))
+
+    assert numbers(found)["compute"] == pytest.approx(0.75)
+    assert little.evidence == ()
 
 
 ON_GPU = (make_rank(device="cuda", forward=1.0),)
@@ -353,6 +397,22 @@ def test_five_steady_steps_are_too_few_and_six_are_enough() -> None:
     assert few.cause == "too_few_steps"
     assert diagnose(run(5)).kind is Kind.INCONCLUSIVE
     assert diagnose(run(6)).kind is Kind.INPUT_BOUND
+
+
+def test_too_few_steps_say_how_long_the_process_went_on_after_them() -> None:
+    def run(after_s: float) -> Measurement:
+        times_s = {"warmup": 0.5, "steps": 0.1, "after_steps": after_s}
+        parts = tuple(WallPart(name=name, total_s=t_s) for name, t_s in times_s.items())
+        wall = WallTime(total_s=1.0 + after_s, parts=parts)
+        steady = make_steady(make_quantity(0.1, n=1), num_steps=1)
+        return make_measurement(steady=steady, wall_time=wall)
+
+    long, short = find_no_steps(run(40.0)), find_no_steps(run(1.5))
+
+    assert numbers(long)["after_steps"] == 40.0
+    assert long is not None
+    assert "The process worked for 40.0 s after the last step" in describe_finding(long, None)
+    assert "after_steps" not in numbers(short)
 
 
 def scattered(wall: float, cpu: float, **fields: Any) -> Measurement:
@@ -434,7 +494,7 @@ def test_the_largest_headroom_is_primary() -> None:
 
 
 def test_a_finding_at_info_alone_is_not_primary() -> None:
-    diagnosis = diagnose(make_measurement(input_wait_s=0.15, compute_s=0.85))
+    diagnosis = diagnose(make_measurement(input_wait_s=0.15, compute_s=0.65, other_s=0.2))
 
     assert diagnosis.kind is Kind.BALANCED
     assert diagnosis.findings[0].kind is Kind.BALANCED

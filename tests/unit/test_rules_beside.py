@@ -6,10 +6,12 @@ import pytest
 
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.beside_steps import find_start_up
+from steptime.diagnose.ailments.unused_graphs import find_unused_graphs
 from steptime.diagnose.ailments.waiting import find_checkpoint
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Severity
 from steptime.measure.values.measurement import Span
+from steptime.measure.values.observations import Operators
 from steptime.measure.values.wall_time import Checkpoints, WallPart, WallTime
 from steptime.report.words.run_words import describe_finding, fill_in
 from unit.builders import make_measurement
@@ -101,3 +103,25 @@ def test_no_part_is_named_where_none_takes_half():
 
     assert found.names is None
     assert fill_in("{largest_part}", found) is None
+
+
+# -- graphs that no backward call uses
+
+
+@pytest.mark.parametrize(
+    ("num", "used", "is_found"), [(90, 20, True), (90, 31, False), (9, 0, False), (90, 90, False)]
+)
+def test_graphs_that_no_backward_call_uses_are_found(
+    num: int, used: int, *, is_found: bool
+) -> None:
+    seen = Operators(num=100, num_nodes=num, num_nodes_used=used)
+    found = find_unused_graphs(make_measurement(operators=seen))
+
+    assert (found is not None) == is_found
+    if found is not None:
+        text = describe_finding(found, 1.0)
+        assert text.startswith("70 of 90 operators that autograd noted in a step")
+
+
+def test_without_a_look_at_the_graphs_nothing_is_said_of_them() -> None:
+    assert find_unused_graphs(make_measurement(operators=Operators(num=100))) is None

@@ -441,6 +441,15 @@ def test_memory_that_grows_with_the_steps_is_a_leak() -> None:
     assert (values["slope_low"], values["growth"]) == (pytest.approx(0.9 * MIB), 100 * MIB)
 
 
+@pytest.mark.parametrize("code", ["kept_graph", "kept_tensors"])
+def test_a_leak_names_the_line_that_keeps_results_of_each_step(code: str) -> None:
+    line = Suspicion(code=code, where="train.py:12", text="outputs.append(output)")
+    found = find_leak(make_measurement(ranks=(growing(MIB, MIB / 10),), suspicions=(line,)))
+
+    assert found is not None
+    assert (found.where, found.where_text) == ("train.py:12", "outputs.append(output)")
+
+
 @pytest.mark.parametrize(
     "rank",
     [

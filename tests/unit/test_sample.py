@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steptime.watch import processes
+from steptime.watch import processes, run_delay
 from steptime.watch.host_memory import HostMemory
 from steptime.watch.host_sampler import HostSampler, Readers
 from steptime.watch.machine_counters import CpuTimes, NetworkBytes, read_cpu_times
 from steptime.watch.processes import DiskBytes, ProcessTimes, disk_growth, job_cpu_s, select_job
+from steptime.watch.run_delay import RunDelay
 from steptime.watch.unwatched import Unwatched
 from steptime.watch.worker_processes import Workers
 
@@ -65,6 +66,7 @@ class FakeMachine:
         self.num_parts = 0
         self.network: NetworkBytes | None = None
         self.clocks_hz: dict[int, float] = {}
+        self.delayed: float | None = None
 
     def read_processes(self, pids: Collection[int] | None) -> Mapping[int, ProcessTimes]:
         if self.failure is not None:
@@ -101,6 +103,7 @@ class FakeMachine:
             shared_part=self.read_part,
             network=lambda: self.network,
             clock_hz=self.read_clock,
+            delayed=lambda job, busy, dt_s: self.delayed,
         )
         path = folder / "host.jsonl"
         return HostSampler(path, root_pid=ROOT, num_cores=2, readers=readers)
@@ -501,3 +504,37 @@ def test_a_process_that_ends_while_it_is_read_is_left_out() -> None:
     assert processes.read_proc([4194305]) == {}
     assert processes.read_disk_bytes(4194305) is None
     assert processes.read_shared_part(4194305) is None
+
+
+# -- waits for a core
+
+
+def test_a_line_says_for_which_part_of_the_time_a_thread_waited_for_a_core(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    sampler = machine.sampler(tmp_path)
+    for delayed in (0.5, 0.123456, None):
+        machine.delayed = delayed
+        sampler.take()
+        machine.clock_s += 1.0
+    lines = read_lines(tmp_path)[1:]
+    assert [line.get("delayed_fraction") for line in lines] == [0.1235, None]
+
+
+def test_the_most_delayed_thread_of_all_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = {(7, 7): 0, (7, 8): 0, (9, 9): 0, (9, 10): 0}
+    monkeypatch.setattr(run_delay, "read_delay", lambda pid, thread: waited.get((pid, thread)))
+    monkeypatch.setattr(run_delay, "_threads", lambda pid: [pid, pid + 1])
+    follower = RunDelay()
+    assert follower.take({7, 9}, {7}, 1.0) is None  # nothing to compare with
+    waited |= {(7, 7): 100_000_000, (7, 8): 400_000_000, (9, 9): 200_000_000, (9, 10): 10**12}
+    assert follower.take({7, 9, 11}, {7}, 2.0) == pytest.approx(0.2)
+    assert follower.take({9}, set(), 1.0) == 0.0
+    waited[9, 9] += 5_000_000_000
+    assert follower.take({9}, set(), 1.0) == 1.0
+    assert follower.take({11}, set(), 1.0) is None
+
+
+def test_this_thread_has_waited_for_a_core_or_nobody_counts() -> None:
+    found = run_delay.read_delay(os.getpid(), os.getpid())
+    assert found is None or found >= 0
+    assert run_delay.read_delay(os.getpid(), 1 << 30) is None

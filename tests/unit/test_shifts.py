@@ -231,6 +231,21 @@ def test_the_numbers_behind_a_cause_are_in_the_finding_and_in_its_words() -> Non
     assert describe_heading(found) == "changed"
 
 
+def test_what_others_made_of_a_step_leads_no_report() -> None:
+    found = finding_of(with_host(*NEIGHBOR, grows="other"))
+
+    assert (found.cause, found.severity) == ("shift_neighbor", Severity.INFO)
+
+
+@pytest.mark.parametrize(("delayed", "cause"), [(0.5, "neighbor"), (0.02, "phase:other")])
+def test_neighbors_are_the_cause_where_the_run_waited_for_a_core(
+    delayed: float, cause: str
+) -> None:
+    before = {**NEIGHBOR[0], "delayed_fraction": 0.0}
+    after = {**NEIGHBOR[1], "delayed_fraction": delayed}
+    assert causes_of(with_host(before, after, grows="other"))[0] == cause
+
+
 def test_the_phase_that_it_shows_in_is_named() -> None:
     found = finding_of(RunSeries(steps=tuple(make_steps(grows="other"))))
 

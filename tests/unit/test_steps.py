@@ -746,8 +746,9 @@ GOODBYE = {**EXIT, "failures": {}}
         ([{**START, "k": "old", "python": "3.8.1"}], {"old_python"}),
         ([START], {"no_torch_seen"}),
         ([START, TORCH], {"unwritten_steps"}),
-        ([START, TORCH, GOODBYE], {"no_steps_seen"}),
-        ([START, TORCH, {**TORCH, "pid": 9}, GOODBYE], {"no_steps_seen"}),
+        ([START, TORCH, {**GOODBYE, "backwards": 0}], {"no_steps_seen"}),
+        ([START, TORCH, GOODBYE], {"no_step_ended"}),
+        ([START, TORCH, {**TORCH, "pid": 9}, GOODBYE], {"no_step_ended"}),
         ([START, TORCH, {**GOODBYE, "updates": 7}], {"lost_updates"}),
         ([START, {**TORCH, "too_old": True}], {"old_torch"}),
         ([START, {**TORCH, "failed": "no registry"}], {"hooks_failed"}),
@@ -762,7 +763,7 @@ def test_an_empty_record_says_why(processes: list[Line], codes: set[str]) -> Non
 def test_a_run_without_steps_says_what_was_seen() -> None:
     exit_ = {**EXIT, "failures": {}}
 
-    found = note(measure(read({"processes.jsonl": [START, TORCH, exit_, exit_]})), "no_steps_seen")
+    found = note(measure(read({"processes.jsonl": [START, TORCH, exit_, exit_]})), "no_step_ended")
 
     assert found is not None
     assert found.facts == {"forwards": 6, "backwards": 8, "batches": 4}

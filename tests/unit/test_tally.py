@@ -71,3 +71,29 @@ def test_what_the_device_is_not_done_with_is_not_known() -> None:
 
     assert {one.device_time_s for one in found.classes} == {None}
     assert found.forward == 2 * 3 * 8 * 4
+
+
+def test_operators_have_their_time_by_name_and_by_module() -> None:
+    class Net(torch.nn.Sequential):
+        pass
+
+    net = Net(torch.nn.Linear(8, 4), torch.nn.Dropout(0.5))
+    clock = iter(range(0, 10**9, 1000))
+    tally = Tally(torch)
+    tally.follow_modules()
+    try:
+        with make_mode(torch, tally.add, lambda: next(clock)):
+            net(torch.randn(3, 8)).sum().backward()
+    finally:
+        tally.unfollow_modules()
+    found = from_json(Count, tally.table(is_executed=True))
+    by_name = {one.name: one for one in found.operators}
+
+    drawn = by_name["aten.bernoulli_"]
+    assert (drawn.num, drawn.module, drawn.module_kind) == (1, "Net.1", "Dropout")
+    assert drawn.time_s == pytest.approx(1e-6)
+    assert by_name["aten.mul"].num == 2  # in the forward and in the backward
+    assert by_name["aten.mul"].module == "Net.1"
+    kinds = {one.kind: one for one in found.module_times}
+    assert {"Linear", "Dropout", ""} <= set(kinds)
+    assert sum(one.num for one in found.module_times) == tally.num

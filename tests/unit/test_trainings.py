@@ -327,9 +327,12 @@ def test_the_document_lists_every_training(tmp_path: Path) -> None:
 # -- the report
 
 
-def text_of(observed: ObservedRun, width: int = 100) -> list[str]:
+def text_of(
+    observed: ObservedRun, width: int = 100, *, is_terminal: bool | None = None
+) -> list[str]:
     out = io.StringIO()
-    render(observed.document, console=Console(file=out, width=width))
+    console = Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
+    render(observed.document, console=console)
     return out.getvalue().splitlines()
 
 
@@ -347,7 +350,8 @@ def test_many_trainings_fit_a_screen_with_the_one_that_is_shown(tmp_path: Path) 
         f"rank-{n}.jsonl": stream(10 + n, 20 + n, since=1000.0 + 10 * n, rank=n) for n in range(40)
     }
     observed = fold(run_at(write_run(tmp_path / "run", files)), FINISHED)
-    lines = text_of(observed)
+    assert sum(".py" in line for line in text_of(observed)) > 40
+    lines = text_of(observed, is_terminal=True)
     assert len(lines) <= MAX_LINES
     assert any("train_49.py" in line for line in lines)
     assert any("more trainings in the document of --json: 3" in line for line in lines)

@@ -25,7 +25,7 @@ from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.launch.user_command import user_environment
 from steptime.levers import NAMES
-from steptime.measure.bench_lines import PassLines, find_line, make_loader_bench
+from steptime.measure.bench_lines import PassLines, find_line, find_lines, make_loader_bench
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.record import kinds
 from steptime.tune.trials.bench_child import BenchStart, PassEnded, run_pass
@@ -39,6 +39,9 @@ BENCHES = "benches"
 VALUE, PAGE = "bench.json", "bench.html"
 FULL = "full"
 
+MORE_ROUNDS = 2
+"""So often are both loops timed again, each time twice as long, while the bound is unclear."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
@@ -47,8 +50,9 @@ class BenchOptions:
     Attributes:
         command: the user's argv.
         store: the folder that holds `.steptime`.
-        seconds: how long the loop is timed in each pass [s], for 20 steps at least.
-        steps: how many steps are timed at most; None for 400.
+        seconds: how long the loop is timed in each pass [s], for 20 steps at least; longer where
+            the bound is unclear.
+        steps: how many steps are timed at most in the first passes; None for 400.
         with_curve: measure the loader with several numbers of workers, too.
         allow_unsafe: run the children even if nothing here keeps them from doing harm.
         share_network: let them use the network.
@@ -107,17 +111,44 @@ def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBenc
             return replace(bench, missing={"loader": "tf_data"})
         return _without_loader(bench, full)
     tell("the loop with a kept batch")
-    consumer = run_pass(start, {**wish, "pass": "consumer"}, name="consumer")
+    keeps: dict[str, Any] = {"pass": "consumer"}
+    consumer = run_pass(start, {**wish, **keeps}, name="consumer")
     notes: tuple[str, ...] = ()
     if not _has_steps(consumer):
         tell("the loop with a kept batch on the host")
-        consumer = run_pass(start, {**wish, "pass": "consumer", "moves": False}, name="consumer-2")
+        keeps["moves"] = False
+        consumer = run_pass(start, {**wish, **keeps}, name="consumer-on-host")
         notes = ("copy_in_consumer",)
+    lines = PassLines(full=full.lines, consumer=consumer.lines)
+    lines = _take_again(start, options, lines, keeps, tell)
     tell("batches apart: bytes cached, then cold")
     parts = run_pass(start, {**wish, "pass": "parts", "curve": options.with_curve}, name="parts")
-    lines = PassLines(full=full.lines, consumer=consumer.lines, parts=parts.lines)
+    lines = replace(lines, parts=parts.lines)
     bench = make_loader_bench(options.command, lines, num_cores=num_cores)
     return replace(bench, notes=(*bench.notes, *notes))
+
+
+def _take_again(
+    start: BenchStart, options: BenchOptions, lines: PassLines, keeps: dict[str, Any], tell: Tell
+) -> PassLines:
+    """Time both loops again, in turns, while it is unclear whether a loader helps."""
+    if not any(line["steps"] for line in find_lines(lines.consumer)):
+        return lines
+    for num in range(2, 2 + MORE_ROUNDS):
+        bench = make_loader_bench(options.command, lines, num_cores=1)
+        if "bottleneck" not in bench.missing:
+            break
+        many, steps = 2 ** (num - 1), options.steps
+        wish = {"seconds": many * options.seconds, "steps": steps and many * steps}
+        tell("it is not clear yet whether a loader helps: both loops again, for longer")
+        full = run_pass(start, {**wish, "pass": "full"}, name=f"{FULL}-{num}")
+        consumer = run_pass(start, {**wish, **keeps}, name=f"consumer-{num}")
+        lines = replace(
+            lines,
+            full=(*lines.full, *full.lines),
+            consumer=(*lines.consumer, *consumer.lines),
+        )
+    return lines
 
 
 def tf_data_of(bench: LoaderBench, run: Run) -> TfData | None:

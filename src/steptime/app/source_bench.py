@@ -12,7 +12,8 @@ from steptime.core.interval import Interval
 from steptime.data import open_source
 from steptime.data.source import SampleSource
 from steptime.data.timed_reads import PART_NAMES, ReadTimes, files_of, time_reads
-from steptime.measure.bench_lines import judge, mean_interval, predicted_curve, ratio_interval
+from steptime.measure.bench_lines import judge, predicted_curve
+from steptime.measure.bench_steps import mean_interval, ratio_interval
 from steptime.measure.values.loader_bench import BenchedLoader, LoaderBench, LoaderPart
 
 

@@ -39,6 +39,7 @@ examples:
   steptime data check -- python train.py
   steptime data check --resume-command "python train.py --resume ck.pt" -- python train.py
   steptime data check -- torchrun --nproc-per-node 2 train.py
+  steptime data check --epochs 5 -- python train.py
   steptime data check data/train
   steptime data check --leakage data/train data/val
   steptime data check images/ shards/
@@ -68,6 +69,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20,
         help="batches of an epoch that are read; the order is seen of all (default: 20)",
+    )
+    command.add_argument(
+        "--epochs",
+        metavar="N",
+        type=int,
+        default=2,
+        help="epochs that are seen; an order may come back after several (default: 2)",
     )
     command.add_argument(
         "--resume-command",
@@ -101,6 +109,10 @@ def execute(options: argparse.Namespace) -> int:
     refuse_windows("data check")
     if options.batches < 2:
         raise UsageError(f"--batches must be 2 or more, got {options.batches}.")
+    if options.epochs < 2:
+        raise UsageError(
+            f"--epochs must be 2 or more, got {options.epochs}: one epoch is compared with another."
+        )
     budget_s = parse_time(options.budget)
     only = None if options.checks is None else parse_names(options.checks)
     if options.command is not None:
@@ -133,6 +145,7 @@ def _check_command(
     asked = app.DataCheckOptions(
         command=tuple(options.command),
         store=store_to_write(options),
+        epochs=options.epochs,
         batches=options.batches,
         budget_s=budget_s,
         resume=options.resume_command,

@@ -21,6 +21,7 @@ from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, U
 COMMANDS = (
     "run",
     "tune",
+    "fit",
     "patch",
     "runs",
     "show",
@@ -34,7 +35,7 @@ COMMANDS = (
     "machine",
     "data",
 )
-_WITH_COMMAND = ("run", "tune", "data")
+_WITH_COMMAND = ("run", "tune", "fit", "data")
 """The user's command follows their first `--`."""
 _WITH_SIDES = ("compare",)
 """More of our own words follow their first `--`."""
@@ -43,6 +44,7 @@ _EXAMPLES = """\
 examples:
   steptime run -- python train.py --lr 3e-4    measure a training
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
+  steptime fit --limit 8GiB -- python train.py make it fit into memory
   steptime show last                           print the newest report again
 """
 

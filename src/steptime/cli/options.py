@@ -16,6 +16,10 @@ from steptime.errors import UsageError
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)")
+_SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1)} | {
+    f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)
+}
 _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
 
@@ -205,6 +209,19 @@ def parse_time(text: str, *, flag: str = "--budget") -> float:
     if value_s <= 0:
         raise UsageError(f"{flag} must be a time such as 30s, 10m or 1h, got `{text}`.")
     return value_s
+
+
+def parse_size(text: str, *, flag: str) -> int:
+    """Return the bytes in `8GiB`, `900MiB` or `80GB`.
+
+    Raises:
+        UsageError: the text is not a size above zero.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = round(float(found[1]) * _SIZE_UNITS[found[2]]) if found else 0
+    if size <= 0:
+        raise UsageError(f"{flag} must be a size such as 8GiB, 900MiB or 80GB, got `{text}`.")
+    return size
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.options import (
     BESIDE,
     add_json,
@@ -57,8 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trials.add_argument(
         "--unsafe-trials",
         action="store_true",
-        help="run trials even if nothing here keeps them from changing your files, reaching the "
-        "network, or disturbing other programs",
+        help="run trials even if nothing here keeps them from harm",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -90,10 +90,10 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         metavar="TIME",
         default="10m",
         help="how long the whole study may take, such as 30s or 1h (default: 10m); with more than "
-        "an earlier study of this command had, it continues if its time did not suffice",
+        "before, it continues",
     )
     search.add_argument(
-        "--levers", metavar="A,B", help="try only these levers; `steptime levers` lists them all"
+        "--levers", metavar="A,B", help="try only these; `steptime levers` lists them"
     )
     search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
     search.add_argument(
@@ -102,11 +102,18 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         help="try another interpreter, with its own torch, too",
     )
     search.add_argument(
+        "--objective",
+        metavar="WHAT",
+        choices=("speed", "fits", "memory"),
+        default="speed",
+        help="speed; or as `steptime fit`: fits (--limit), memory",
+    )
+    search.add_argument("--limit", metavar="SIZE", help="of --objective fits: such as 8GiB")
+    search.add_argument(
         "--run-steps",
         metavar="N",
         type=int,
-        help="how many steps your real training has; some levers take time to set up, which only "
-        "a long training earns back",
+        help="how many steps your real training has: some levers cost time once",
     )
     search.add_argument(
         "--fresh",
@@ -129,6 +136,12 @@ def execute(options: argparse.Namespace) -> int:
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
+    if options.objective != "speed":
+        refuse_what_is_of_speed(options)
+        low = options.objective == "memory"
+        return fit_and_report(options, command, verb="tune", aims_low=low)
+    if options.limit is not None:
+        raise UsageError("--limit needs --objective fits.", hint="Or: steptime fit --limit SIZE")
     asked = _study_options(options, command)
     from steptime.app.tune import tune_command
     from steptime.cli.progress import ProgressPrinter

@@ -18,7 +18,7 @@ _RATES = {
     "reads_per_s": "IOPS",
 }
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
-_LAST_COUNT_IN_FULL = 100_000
+_FIRST_WHOLE_COUNT = 1000
 
 
 def format_seconds(value_s: float) -> str:
@@ -90,10 +90,13 @@ def format_speedup(ratio: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """Return a number of things: `512`, `2.5`, `99,999`, `1.20 million`."""
+    """Return a number of things: `512`, `2.5`, `99,999`, `1.20 million`.
+
+    A mean of many things has no digits behind the point that mean anything.
+    """
     if abs(value) >= 1e6:
         return f"{_digits(value / 1e6)} million" if abs(value) < 1e9 else f"{value:.2e}"
-    if value == round(value) or abs(value) >= _LAST_COUNT_IN_FULL:
+    if value == round(value) or abs(value) >= _FIRST_WHOLE_COUNT:
         return f"{round(value):,}"
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 

@@ -15,7 +15,7 @@ from steptime.diagnose import contended
 from steptime.diagnose.ailments import desynced, memory_limits, numerical_health, stalled, verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
-from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
+from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable, without_same_phases
 from steptime.diagnose.ailments.shifted import find_shift
 from steptime.diagnose.ailments.wasted_work import explain_exchange
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
@@ -98,7 +98,7 @@ def _diagnose(
     elif (unnamed := verdicts.find_unattributed(measurement)) and unnamed.cause != primary.cause:
         findings.append(replace(unnamed, severity=Severity.INFO))
     if primary.kind is BottleneckKind.HOST_BOUND:  # the same phases, better explained
-        findings = [f for f in findings if f.kind is not BottleneckKind.COMPUTE_BOUND]
+        findings = without_same_phases(findings)
     return _conclude(measurement, findings, primary)
 
 

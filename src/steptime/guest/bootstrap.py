@@ -145,10 +145,7 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     if plan.bench is not None:
         from .bench.loop_pass import install_bench
 
-        context.is_benched = True
-        context.anatomy = None
-        context.leave_weights()
-        context.padding.stop()
+        look_at_nothing_else(context)
         install_bench(context, plan.bench, targets)
         return
     if plan.order is not None:
@@ -156,10 +153,17 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
 
         watch_orders(context, plan.order)
         return
+    if plan.forecast is not None:
+        from .forecast.script_forecast import install_forecast
+
+        look_at_nothing_else(context)
+        install_forecast(context, plan.forecast)
+        return
     if plan.is_counting:
         from .count.whole_updates import hook_threads
 
         context.is_counting = True
+        context.sees_products = plan.sees_products
         context.leave_weights()
         hook_threads(context.torch, lambda: context.journal, lambda: context.counting)
         return
@@ -168,10 +172,34 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         context.anatomy = None  # each step is timed against others
         context.leave_weights()
         context.padding.stop()
+        context.epochs.stop()
+    install_memory_trial(context, plan)
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
+
+
+def look_at_nothing_else(context: Context) -> None:
+    """Leave memory, weights, padding and epochs alone: the process is there for one thing."""
+    context.is_benched = True
+    context.anatomy = None
+    context.leave_weights()
+    context.padding.stop()
+    context.epochs.stop()
+
+
+def install_memory_trial(context: Context, plan: Any) -> None:
+    """Limit the device's memory, and hand out the largest batch, where the plan says so."""
+    if plan.device_bytes is not None:
+        from .trial.device_limit import limit_devices
+
+        context.guarded("device_limit", limit_devices, context.torch, plan.device_bytes)
+    if plan.hands_out_largest:
+        from .longest.largest_first import LargestFirst
+
+        context.epochs.stop()
+        LargestFirst(context.torch).install()
 
 
 def install_questions(context: Context) -> None:
@@ -199,6 +227,7 @@ def install_watchers(context: Context) -> None:
         PauseWatcher(recorder),
         LossWatcher(recorder),
         context.padding,
+        context.epochs,
         context.switches,
         context.inputs,
     ]

@@ -112,6 +112,7 @@ def start_contained(
     folder: Path,
     containment: Containment,
     stdin: Path | None = None,
+    memory_bytes: int | None = None,
 ) -> ContainedChild | NotStarted:
     """Start a command behind the walls that `containment` names.
 
@@ -123,6 +124,8 @@ def start_contained(
             (the last 1 MiB of each) and `writes.json`.
         containment: what `probe` found.
         stdin: what it reads; nothing if None.
+        memory_bytes: what each of its processes may have of private memory that it can write to
+            (RLIMIT_DATA); beyond that, an allocation fails. None for no limit of ours.
 
     Raises:
         ContainmentError: the walls that the probe found can no longer be built.
@@ -143,6 +146,7 @@ def start_contained(
         "walls": [wall.value for wall in containment.walls],
         "has_own_processes": containment.has_own_processes,
         "layer_bytes": containment.layer_bytes,
+        "memory_bytes": memory_bytes,
     }
     with tempfile.TemporaryFile() as complaints:
         return _start(plan, stdin, complaints)

@@ -103,6 +103,7 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
     os.closerange(3, last)
     os.closerange(last + 1, 1 << 16)
     resource.setrlimit(resource.RLIMIT_NOFILE, plan["files_limit"])
+    _limit_memory(plan["memory_bytes"])
     _reset_signals()
     os.chdir(plan["cwd"])
     try:
@@ -133,6 +134,15 @@ def _filter_calls(walls: Sequence[Wall], answers: int) -> None:
         if listener is not None:
             socket.send_fds(door, [b"."], [listener])
             os.close(listener)
+
+
+def _limit_memory(wanted_bytes: int | None) -> None:
+    """Let allocations fail beyond a limit, or beyond the one that is there already."""
+    if wanted_bytes is None:
+        return
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = wanted_bytes if hard == resource.RLIM_INFINITY else min(wanted_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _reset_signals() -> None:

@@ -7,6 +7,7 @@ run's own queries, keys and values, with gradients, before it is used.
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections import Counter
@@ -15,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ._owners import put_forward
-from ._scores import PRODUCTS, Chain, Scores, begin, computed, ends, extend, is_plain, modes
+from ._products import spread
+from ._scores import HIDING, Chain, Scores, begin, computed, end_of, extend, is_plain, modes
 
 MATH = 0
 """What torch answers where none of its fused kernels can do it (`SDPBackend.MATH`)."""
@@ -115,28 +117,37 @@ class Fuser:
 
     def mask_of(self, chain: Chain) -> Any:
         """Return the mask in torch's form, None without one, or why it cannot be given."""
-        if chain.added is not None:
-            is_hidden = bool(chain.added.amax(-1).isneginf().any())
-            return "hidden_row" if is_hidden else chain.added
-        if not chain.shown:
-            return None
-        shown = chain.shown[0]
-        for other in chain.shown[1:]:
-            shown = shown & other
+        shown, added = None, chain.added
+        for one in chain.shown:
+            shown = one if shown is None else shown & one
         # of a row that is hidden whole, the kernel makes something else than softmax
-        return shown if bool(shown.any(-1).all()) else "hidden_row"
+        if shown is not None and not bool(shown.any(-1).all()):
+            return "hidden_row"
+        if added is None:
+            return shown
+        if shown is not None:
+            if chain.fill + float(added.amax()) > HIDING:
+                return "weak_mask"
+            added = added.masked_fill(~shown, -math.inf)
+            if bool((added.amax(-1) < chain.fill / 2).any()):
+                return "hidden_row"  # by both: what the script weighs then is hidden here
+        return "hidden_row" if bool(added.amax(-1).isneginf().any()) else added
 
     def is_causal(self, mask: Any, chain: Chain) -> bool:
         """Return whether a mask shows each position itself and what came before it."""
         length = chain.shape[-1]
-        if mask.dtype is not self.torch.bool or mask.numel() != length**2:
+        if mask.numel() != length**2:
             return False
         if mask.shape[-2] != length or chain.shape[-2] != length:
             return False
         if length not in self.triangles:
             ones = self.torch.ones(length, length, dtype=self.torch.bool, device=mask.device)
             self.triangles = {length: ones.tril()}
-        return bool(self.torch.equal(mask.reshape(length, length), self.triangles[length]))
+        mask, past = mask.reshape(length, length), self.triangles[length]
+        if mask.dtype is self.torch.bool:
+            return bool(self.torch.equal(mask, past))
+        is_zero, is_hidden = mask == 0, mask <= HIDING  # a mask that is added
+        return bool(self.torch.equal(is_zero, past) and self.torch.equal(is_hidden, ~past))
 
     def agrees(self, chain: Chain, plan: Plan) -> bool:
         """Return whether kernel and chain agree on one row, forward and backward."""
@@ -255,16 +266,17 @@ class ProductTrace:
     def see(self, function: Any, args: Any, kwargs: Any, result: Any, frame: Any) -> None:
         """Take a function that has run."""
         name = getattr(function, "__name__", "")
+        args = spread(name, args)
         place = next((at for at, one in enumerate(args) if self._knows(one)), None)
         if place is None:
-            if name in PRODUCTS and len(args) == 2 and not kwargs:
-                self._begin(args, result, frame)
+            self._begin(name, args, kwargs, result, frame)
             return
         _, chain, owner = self.chains[id(args[place])]
         rest = (*args[:place], *args[place + 1 :])
         step = (function, rest, kwargs, place)
-        if ends(chain, name, step):
-            why = self.fuser.why_not(chain, rest[0])
+        end = end_of(chain, name, step)
+        if end is not None:
+            why = self.fuser.why_not(chain, end[0])
             self.reasons.update([why] if why else [])
             self.owners.update([owner] if why is None else [])
             return
@@ -277,8 +289,8 @@ class ProductTrace:
                 self.reasons[reason_of(name)] += 1
                 self.users.update([owner] if name != "dropout" else [])
 
-    def _begin(self, args: Any, result: Any, frame: Any) -> None:
-        chain = begin(self.torch, *args)
+    def _begin(self, name: str, args: Any, kwargs: Any, result: Any, frame: Any) -> None:
+        chain = begin(self.torch, name, args, kwargs)
         owner = owner_of(frame, self.torch.nn.Module) if chain is not None else None
         if chain is not None and owner is not None:
             self.chains[id(result)] = (weakref.ref(result), chain, owner)
@@ -330,10 +342,9 @@ def fuse_in(torch: Any, fuser: Fuser, owner: Any) -> Callable[[], None]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if not kwargs and len(args) == 2 and getattr(func, "__name__", "") in PRODUCTS:
-                chain = begin(torch, *args)
-                if chain is not None:
-                    return self.make(chain)
+            chain = begin(torch, getattr(func, "__name__", ""), args, kwargs)
+            if chain is not None:
+                return self.make(chain)
             return func(*args, **(kwargs or {}))
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:

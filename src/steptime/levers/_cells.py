@@ -1,20 +1,21 @@
-"""Steps of an LSTM cell that are computed together, once one of their results is wanted.
+"""Steps of a recurrent cell that are computed together, once one of their results is wanted.
 
-In: calls of `nn.LSTMCell` inside the `forward` of one module. Each returns states that stand for
+In: calls of cells inside the `forward` of one module: `nn.LSTMCell`, `nn.GRUCell`, or a class of
+the script's that computes the same (`_cell_finder.py`). Each returns states that stand for
 tensors that are not computed yet; given to the next call, they make a run of steps longer. Any
-other use computes the whole run by torch's LSTM over a sequence. Python 3.10 and up.
+other use computes the whole run by torch's LSTM or GRU over a sequence. Python 3.10 and up.
 """
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import local
 from typing import Any
 
-from ._attention import is_close, owner_of, try_out
+from ._attention import is_close, try_out
+from ._cell_steps import CellSteps, torch_steps
 from ._owners import put_forward
 from ._scores import OPERATORS, is_plain
 
@@ -24,6 +25,9 @@ MIN_STEPS = 4
 MAX_SHORT = 3
 """So many short runs, one after the other, and its cells are left alone."""
 
+TRIED_ROWS = 2
+"""The rows on which both ways are tried: a cell may squeeze a dimension of one."""
+
 
 class CellRun:
     """Steps of one cell, one after the other.
@@ -31,9 +35,10 @@ class CellRun:
     `first` are the states before it, None for zeros; `ends` are the cell states after each step.
     """
 
-    def __init__(self, fuser: CellFuser, cell: Any, first: Any) -> None:
+    def __init__(self, fuser: CellFuser, cell: Any, steps: CellSteps, first: Any) -> None:
         self.fuser = fuser
         self.cell = cell
+        self.steps = steps
         self.first = first
         self.inputs: list[Any] = []
         self.versions: list[tuple[Any, int]] = []
@@ -47,14 +52,14 @@ class CellRun:
         found = [one for one in tensors if type(one) is not State]
         self.versions += [(one, one._version) for one in found]
 
-    def add(self, x: Any) -> tuple[State, State]:
-        """Make the run one step longer; return its states."""
+    def add(self, x: Any) -> Any:
+        """Make the run one step longer; return what the cell returns."""
         self.inputs.append(x)
         self.hold([x])
         at = len(self.inputs) - 1
-        after = State(self, "h", at), State(self, "c", at)
-        self.ends.append(weakref.ref(after[1]))
-        return after
+        after = [State(self, name, at) for name in self.steps.names]
+        self.ends += [weakref.ref(one) for one in after[1:]]
+        return self.steps.result(after)
 
     def follows(self, cell: Any, x: Any, states: Any) -> bool:
         """Return whether a call continues the run: its states are those after the last step."""
@@ -63,7 +68,7 @@ class CellRun:
         return (
             self.results is None
             and cell is self.cell
-            and places == [(self, "h", last), (self, "c", last)]
+            and places == [(self, name, last) for name in self.steps.names]
             and x.shape == self.inputs[0].shape
             and self.is_grad == self.fuser.torch.is_grad_enabled()
         )
@@ -94,13 +99,13 @@ class State:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """CellRun a function of torch with the tensors themselves."""
+        """Run a function of torch with the tensors themselves."""
         return func(*real(args), **real(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
         if name == "shape":
             run = self._run
-            return run.fuser.torch.Size((run.inputs[0].shape[0], run.cell.hidden_size))
+            return run.fuser.torch.Size((run.inputs[0].shape[0], run.steps.size))
         return getattr(real(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -137,51 +142,63 @@ def real(value: Any) -> Any:
 
 
 class CellFuser:
-    """Computes runs by torch's LSTM over a sequence, where it was seen to give the same.
+    """Computes runs by torch's LSTM or GRU over a sequence, where it was seen to give the same.
 
     Attributes:
         reasons: why runs were computed step by step, and how often.
         off: cells that are left as they are.
+        steps: how cells are stepped, as far as that is known.
+        cell_classes: the script's own classes of such cells.
     """
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.step = torch.nn.LSTMCell.forward
+        own = {torch.nn.LSTMCell: "lstm", torch.nn.GRUCell: "gru"}
+        self.own = {cell: (kind, cell.forward) for cell, kind in own.items()}
+        self.steps: weakref.WeakKeyDictionary[Any, CellSteps] = weakref.WeakKeyDictionary()
+        self.cell_classes: weakref.WeakSet[type] = weakref.WeakSet()
         self.reasons: Counter[str] = Counter()
         self.tried: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self.off: weakref.WeakSet[Any] = weakref.WeakSet()
         self.num_short: Counter[int] = Counter()
         self.inside = local()
 
-    def forward(self, cell: Any, input: Any, hx: Any = None) -> Any:  # noqa: A002
-        """Stand for `nn.LSTMCell.forward`."""
-        if not getattr(self.inside, "depth", 0) or cell in self.off:
-            return self.step(cell, real(input), real(hx))
-        states: Any = hx if type(hx) in (tuple, list) and len(hx) == 2 else ()
-        if [type(one) for one in states] == [State, State] and self._takes(cell, input):
+    def steps_of(self, cell: Any) -> CellSteps | None:
+        """Return how a cell is stepped; None if that is not known."""
+        if cell not in self.steps and type(cell) in self.own:
+            self.steps[cell] = torch_steps(*self.own[type(cell)], cell)
+        return self.steps.get(cell)
+
+    def forward(self, cell: Any, written: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Stand for the `forward` of a cell; `written` is its own."""
+        steps = self.steps_of(cell) if getattr(self.inside, "depth", 0) else None
+        given = steps.read(args, kwargs) if steps is not None and cell not in self.off else None
+        is_same = steps is not None and steps.mode in (None, cell.training)
+        if steps is None or given is None or not is_same or not self._takes(cell, given[0]):
+            return written(cell, *real(args), **real(kwargs))
+        x, states = given
+        if states is not None and all(type(one) is State for one in states):
             run = states[0]._run
-            if run.follows(cell, input, states):
-                return run.add(input)
-        first = None if hx is None else real(tuple(states))
-        if not self._takes(cell, input) or (hx is not None and not self._are_states(first, input)):
-            return self.step(cell, real(input), real(hx))
-        return CellRun(self, cell, first).add(input)
+            if run.follows(cell, x, states):
+                return run.add(x)
+        first = None if states is None else real(states)
+        if first is not None and not self._are_states(first, x, steps):
+            return written(cell, *real(args), **real(kwargs))
+        return CellRun(self, cell, steps, first).add(x)
 
     def _takes(self, cell: Any, x: Any) -> bool:
-        torch = self.torch
+        torch, weight = self.torch, next(cell.parameters())
         if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
             return False
-        if torch.is_inference_mode_enabled() or cell.weight_ih.device.type != "cpu":
+        if torch.is_inference_mode_enabled() or weight.device.type != "cpu":
             return False
         if type(x) is State:
             return len(x.shape) == 2 and x._run.results is None
-        return is_plain(torch, x) and x.dim() == 2 and x.dtype == cell.weight_ih.dtype
+        return is_plain(torch, x) and x.dim() == 2 and x.dtype == weight.dtype
 
-    def _are_states(self, first: Any, x: Any) -> bool:
-        return len(first) == 2 and all(
-            is_plain(self.torch, one) and one.dim() == 2 and one.shape[0] == x.shape[0]
-            for one in first
-        )
+    def _are_states(self, first: Any, x: Any, steps: CellSteps) -> bool:
+        shape = (x.shape[0], steps.size)
+        return all(is_plain(self.torch, one) and one.shape == shape for one in first)
 
     def compute(self, run: CellRun) -> dict[tuple[str, int], Any]:
         """Return all results of a run by name and step; of cell states only those still wanted."""
@@ -194,8 +211,11 @@ class CellFuser:
         if why is not None:
             self.reasons[why] += 1
             return self._compute_by_steps(run, inputs)
-        hidden, last = run_together(self.torch, run.cell, inputs, self._first(run, inputs[0]))
-        return {("h", at): one for at, one in enumerate(hidden)} | {("c", num - 1): last}
+        weights = run.steps.weights(dict(run.cell.named_parameters()))
+        first = self._first(run, inputs[0])
+        hidden, last = run_together(self.torch, run.steps.kind, inputs, first, weights)
+        ends = {("c", num - 1): last} if "c" in run.steps.names else {}
+        return {("h", at): one for at, one in enumerate(hidden)} | ends
 
     def _why_not(self, run: CellRun, inputs: list[Any]) -> str | None:
         if len(inputs) < MIN_STEPS:
@@ -207,73 +227,74 @@ class CellFuser:
         return None if self.tried[run.cell] else "differs"
 
     def _compute_by_steps(self, run: CellRun, inputs: list[Any]) -> dict[tuple[str, int], Any]:
-        states = run.first
+        states, names = self._first(run, inputs[0]), run.steps.names
         found: dict[tuple[str, int], Any] = {}
         for at, one in enumerate(inputs):
-            states = self.step(run.cell, one, states)
-            found |= {("h", at): states[0], ("c", at): states[1]}
+            states = run.steps.step(run.cell, one, states)
+            found |= {(name, at): state for name, state in zip(names, states, strict=True)}
         return found
 
     def _first(self, run: CellRun, x: Any) -> Any:
         if run.first is not None:
             return run.first
-        zeros = x.new_zeros(x.shape[0], run.cell.hidden_size)
-        return zeros, zeros
+        zeros = x.new_zeros(x.shape[0], run.steps.size)
+        return tuple(zeros for _ in run.steps.names)
 
     def _agrees(self, run: CellRun, inputs: list[Any]) -> bool:
-        """Return whether both ways agree on one row, forward and backward."""
-        torch, cell = self.torch, run.cell
-        rows = [one[:1] for one in (*self._first(run, inputs[0]), *inputs)]
-        weights = list(cell.parameters())
+        """Return whether both ways agree on some rows, forward and backward."""
+        torch, cell, steps = self.torch, run.cell, run.steps
+        first = self._first(run, inputs[0])
+        rows = [one[:TRIED_ROWS] for one in (*first, *inputs)]
+        own = dict(cell.named_parameters())
 
         def by_steps(*given: Any) -> Any:
-            (h, c, *xs), own = given[: len(rows)], given[len(rows) :]
+            states, xs, weights = self._apart(given, len(first), len(rows), own)
             found = []
-            for x in xs:
-                h, c = torch.lstm_cell(x, (h, c), *own)
-                found.append(h)
-            return torch.stack([*found, c])
+            with self._of_weights(cell, weights):
+                for x in xs:
+                    states = steps.step(cell, x, states)
+                    found.append(states[0])
+            return torch.stack([*found, *states[1:]])
 
         def together(*given: Any) -> Any:
-            (h, c, *xs), own = given[: len(rows)], given[len(rows) :]
-            hidden, last = run_together(torch, cell, xs, (h, c), own)
-            return torch.stack([*hidden, last])
+            states, xs, weights = self._apart(given, len(first), len(rows), own)
+            made = run_together(torch, steps.kind, xs, states, steps.weights(weights))
+            return torch.stack([*made[0], *([made[1]] if len(first) > 1 else [])])
 
-        inputs, dtype = [*rows, *weights], cell.weight_ih.dtype
-        true = try_out(torch, by_steps, inputs, torch.float64)
-        ours, theirs = (try_out(torch, one, inputs, dtype) for one in (together, by_steps))
+        tensors, dtype = [*rows, *own.values()], inputs[0].dtype
+        depth, self.inside.depth = getattr(self.inside, "depth", 0), 0
+        try:
+            true = try_out(torch, by_steps, tensors, torch.float64)
+            ours, theirs = (try_out(torch, one, tensors, dtype) for one in (together, by_steps))
+        except RuntimeError:  # it computes something else with other rows or dtypes
+            return False
+        finally:
+            self.inside.depth = depth
         return all(map(is_close, ours, theirs, true, [torch.finfo(dtype).eps] * len(true)))
+
+    def _apart(self, given: Any, num_states: int, num_rows: int, own: Any) -> Any:
+        """Return states, inputs and the cell's parameters by name."""
+        weights = dict(zip(own, given[num_rows:], strict=True))
+        return given[:num_states], given[num_states:num_rows], weights
+
+    def _of_weights(self, cell: Any, weights: Any) -> Any:
+        """Return what gives a cell other weights for a while."""
+        stateless = self.torch.nn.utils.stateless
+        return stateless._reparametrize_module(cell, weights)
 
 
 def run_together(
-    torch: Any, cell: Any, inputs: list[Any], first: Any, weights: Any = None
+    torch: Any, kind: str, inputs: Sequence[Any], first: Sequence[Any], weights: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Return the hidden states after each step, and the cell state after the last."""
-    weights = list(cell.parameters()) if weights is None else list(weights)
+    """Return the hidden states after each step, and the cell state after the last, if any."""
     before = tuple(one.unsqueeze(0) for one in first)
-    options = (cell.bias, 1, 0.0, cell.training, False, False)
-    hidden, _, last = torch.lstm(torch.stack(inputs), before, weights, *options)
+    is_training = torch.is_grad_enabled()  # oneDNN keeps what a backward needs only then
+    options = (len(weights) == 4, 1, 0.0, is_training, False, False)
+    if kind == "gru":
+        hidden, _ = torch.gru(torch.stack(list(inputs)), *before, list(weights), *options)
+        return hidden.unbind(0), None
+    hidden, _, last = torch.lstm(torch.stack(list(inputs)), before, list(weights), *options)
     return hidden.unbind(0), last.squeeze(0)
-
-
-def find_loops(torch: Any, call: Callable[[], Any]) -> tuple[Any, set[type]]:
-    """Make a call as it is written; return its result and the classes that step cells in a loop."""
-    steps: Counter[tuple[type, int]] = Counter()
-    lstm = torch.nn.LSTMCell
-    before = lstm.forward
-
-    def forward(cell: Any, *args: Any, **kwargs: Any) -> Any:
-        owner = owner_of(sys._getframe(1), torch.nn.Module)
-        if owner is not None:
-            steps[owner, id(cell)] += 1
-        return before(cell, *args, **kwargs)
-
-    put_back = put_forward(lstm, forward)
-    try:
-        result = call()
-    finally:
-        put_back()
-    return result, {owner for (owner, _), num in steps.items() if num >= MIN_STEPS}
 
 
 def fuse_loops(fuser: CellFuser, owner: Any) -> Callable[[], None]:
@@ -290,10 +311,22 @@ def fuse_loops(fuser: CellFuser, owner: Any) -> Callable[[], None]:
     return put_forward(owner, forward)
 
 
-def replace_steps(torch: Any, fuser: CellFuser) -> Callable[[], None]:
+def replace_steps(fuser: CellFuser, cell_class: type) -> Callable[[], None]:
     """Let each call of a cell ask the fuser, which leaves alone what no such class does."""
+    written = cell_class.forward  # type: ignore[attr-defined]
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fuser.forward(self, written, args, kwargs)
+
+    return put_forward(cell_class, forward)
+
+
+def replace_torch_steps(fuser: CellFuser, cell_class: type) -> Callable[[], None]:
+    """Do the same for a cell of torch's, whose states may be left out or be a list."""
+    _, written = fuser.own[cell_class]
 
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # noqa: A002
-        return fuser.forward(self, input, hx)
+        states = tuple(hx) if type(hx) is list else hx
+        return fuser.forward(self, written, (input, states), {})
 
-    return put_forward(torch.nn.LSTMCell, forward)
+    return put_forward(cell_class, forward)

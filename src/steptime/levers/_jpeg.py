@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ._datasets import EVERY, NUM_FIRST
+from ._lent_pixels import LentPixels
 from .base import Facts
 
 START_OF_IMAGE = b"\xff\xd8"
@@ -69,27 +70,30 @@ def can_decode(image: Any) -> bool:
     return kind == "jpeg" and (extents, offset, arguments) == (whole, 0, (image.mode, ""))
 
 
-def decode(simplejpeg: Any, core: Any, image: Any) -> Any:
-    """Return the pixels of an opened image as Pillow keeps them; None where Pillow must decode.
+def find_pixels(simplejpeg: Any, core: Any, image: Any) -> Callable[[], Any] | None:
+    """Return what makes the pixels of an opened image; None where Pillow must decode.
 
-    The file is at its end afterwards, where Pillow leaves it, or else where it was.
+    It returns None itself for a damaged file: Pillow raises, or makes of it what it can.
     """
-    if not can_decode(image) or image.fp is None:
+    if not can_decode(image):
         return None
-    place = image.fp.tell()
     image.fp.seek(0)
     data = image.fp.read()
-    pixels = None
-    if is_plain(data):
-        layout, num_bytes = LAYOUTS[image.mode]
+    if not is_plain(data):
+        return None
+    mode, size = image.mode, image.size
+    layout, num_bytes = LAYOUTS[mode]
+
+    def make() -> Any:
         try:
             pixels = simplejpeg.decode_jpeg(data, layout)
         except ValueError:
-            pixels = None  # damaged: Pillow raises, or makes of it what it can
-        if pixels is not None and pixels.nbytes == num_bytes * image.width * image.height:
-            return core.map_buffer(pixels, image.size, "raw", 0, (image.mode, 0, 1))
-    image.fp.seek(place)
-    return None
+            return None
+        if pixels.nbytes != num_bytes * size[0] * size[1]:
+            return None
+        return core.map_buffer(pixels, size, "raw", 0, (mode, 0, 1))
+
+    return make
 
 
 class Decoder:
@@ -97,43 +101,78 @@ class Decoder:
 
     Args:
         pil: the modules `Image` and `JpegImagePlugin` of Pillow.
-        simplejpeg: the module.
+        source: where the pixels come from: the module `simplejpeg`, or a prepared copy.
         load: Pillow's own `load`.
-        decoding: returns the pixels of an opened image, given `simplejpeg` and Pillow's core.
+        find: returns what makes the pixels of an opened image, given `source` and Pillow's core,
+            and leaves the file where Pillow would.
     """
 
     def __init__(
-        self, pil: tuple[Any, Any], simplejpeg: Any, load: Any, decoding: Any = decode
+        self, pil: tuple[Any, Any], source: Any, load: Any, find: Any = find_pixels
     ) -> None:
-        self.decoding = decoding
-        (self.image_module, plugin), self.simplejpeg, self.own_load = pil, simplejpeg, load
+        self.find = find
+        (self.image_module, plugin), self.source, self.own_load = pil, source, load
         self.image_class = plugin.JpegImageFile
         self.num_decoded = 0
         self.is_off = False
+        self.lent = LentPixels()
 
     def load(self, image: Any) -> Any:
         """Load an image; what Pillow's own `load` returns and leaves behind."""
-        if self.is_off or not image.tile or type(image) is not self.image_class:
-            return self.own_load(image)  # it is loaded, or a file of several images
-        pixels = self.decoding(self.simplejpeg, self.image_module.core, image)
+        self.lent.settle(image)
+        pixels, _ = self.decode(image)
         if pixels is None:
             return self.own_load(image)
         self.num_decoded += 1
-        if self.num_decoded <= NUM_FIRST or self.num_decoded % EVERY == 0:
+        if self.is_to_be_compared():
             result = self.own_load(image)
             self.is_off = image.tobytes() != image._new(pixels).tobytes()
             return result
         return finish(self.image_module, image, pixels)
 
+    def copy(self, image: Any) -> Any:
+        """Return the copy that Pillow makes of an image that waits to be decoded, or None."""
+        if self.is_to_be_compared(1):
+            return None
+        pixels, make = self.decode(image)
+        if pixels is None:
+            return None
+        self.num_decoded += 1
+        leave_as_loaded(image, pixels)
+        self.lent.lend(image, pixels, make)
+        return image._new(pixels)
+
+    def is_to_be_compared(self, ahead: int = 0) -> bool:
+        """Return whether the image that was decoded, or one after it, is decoded by both."""
+        number = self.num_decoded + ahead
+        return number <= NUM_FIRST or number % EVERY == 0
+
+    def decode(self, image: Any) -> tuple[Any, Any]:
+        """Return the pixels of an opened image, and what makes them; None where Pillow must."""
+        is_meant = image.tile and type(image) is self.image_class and image.fp is not None
+        if self.is_off or not is_meant:
+            return None, None  # it is loaded, or a file of several images
+        place = image.fp.tell()
+        make = self.find(self.source, self.image_module.core, image)
+        pixels = None if make is None else make()
+        if pixels is None:
+            image.fp.seek(place)
+        return pixels, make
+
 
 def finish(image_module: Any, image: Any, pixels: Any) -> Any:
+    """Give an opened image its pixels; what Pillow's own `load` returns and leaves behind."""
+    leave_as_loaded(image, pixels)
+    return image_module.Image.load(image)
+
+
+def leave_as_loaded(image: Any, pixels: Any) -> None:
     """Give an opened image its pixels, and leave it as Pillow's own `load` does."""
     image.map, image.im, image.tile, image.readonly = None, pixels, [], 0
     image.load_end()
     if image._exclusive_fp and image._close_exclusive_fp_after_loading:
         image.fp.close()
     image.fp = None
-    return image_module.Image.load(image)
 
 
 def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
@@ -152,6 +191,7 @@ def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
         return loading.load(image)
 
     def undo() -> None:
+        take_back()
         if before is None:
             del image_class.load
         else:
@@ -159,6 +199,37 @@ def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
 
     load.loading = loading  # type: ignore[attr-defined]
     image_class.load = load
+    take_back = put_convert(image_class, loading) if isinstance(loading, Decoder) else _nothing
+    return undo
+
+
+def _nothing() -> None:
+    """Take nothing back."""
+
+
+def put_convert(image_class: Any, decoder: Decoder) -> Callable[[], None]:
+    """Let `convert` to the mode that an image has give the decoded pixels; return the way back.
+
+    It acts only while the class loads by this decoder, with nothing around it.
+    """
+    before, convert_copy = vars(image_class).get("convert"), image_class.convert
+
+    def convert(image: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
+        is_copy = mode == image.mode and not args and not kwargs and image.tile
+        if is_copy and getattr(vars(image_class).get("load"), "loading", None) is decoder:
+            copy = decoder.copy(image)
+            if copy is not None:
+                return copy
+        return convert_copy(image, mode, *args, **kwargs)
+
+    def undo() -> None:
+        decoder.lent.settle_all()
+        if before is None:
+            del image_class.convert
+        else:
+            image_class.convert = before
+
+    image_class.convert = convert
     return undo
 
 

@@ -16,7 +16,7 @@ Known = weakref.WeakKeyDictionary[Any, frozenset[type]]
 def act_where_found(
     session: Session,
     known: Known,
-    find: Callable[[Callable[[], Any]], tuple[Any, set[type]]],
+    find: Callable[[Any, Callable[[], Any]], tuple[Any, set[type]]],
     act: Callable[[type], Undo],
 ) -> Undo:
     """Look for classes in the first call of each model, and act on them from the second one on.
@@ -24,7 +24,7 @@ def act_where_found(
     Args:
         session: the user's process.
         known: what was found before.
-        find: makes a call as it is; returns its result and the classes.
+        find: `find(model, call)` makes a call as it is; returns its result and the classes.
         act: acts on a class; returns what reverses it.
     """
     done: dict[type, Undo] = {}
@@ -37,7 +37,7 @@ def act_where_found(
         if model in known:
             act_on(model)  # not sooner: a checkpoint would compute the first call again with it
             return call(model, *args, **kwargs)
-        result, owners = find(lambda: call(model, *args, **kwargs))
+        result, owners = find(model, lambda: call(model, *args, **kwargs))
         known[model] = frozenset(owners)
         return result
 

@@ -13,7 +13,7 @@ import os
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 INDEX = "index.json"
@@ -133,23 +133,30 @@ class PreparedCopy:
         return found
 
 
-def take_pixels(copy: PreparedCopy, image_module: Any, image: Any) -> Any:
-    """Return the pixels of an opened image as Pillow keeps them; None where Pillow must decode.
+def find_pixels(copy: PreparedCopy, image_module: Any, image: Any) -> Callable[[], Any] | None:
+    """Return what makes the pixels of an opened image; None where Pillow must decode.
 
-    The file is at its end afterwards, where Pillow leaves it, or else where it was.
+    The file is at its end afterwards, where Pillow leaves it, unless that returns None.
     """
-    path = image.filename or getattr(image.fp, "name", None)
+    path, file = image.filename or getattr(image.fp, "name", None), image.fp
     if image.mode != "RGB" or not isinstance(path, (str, bytes, os.PathLike)):
         return None
     try:
-        row = copy.row_of(path, image.fp.fileno())
+        row = copy.row_of(path, file.fileno())
         if row is None:
             return None
-        width, height, data = copy.pixels(row)
-        if (width, height) != image.size or len(data) != 3 * width * height:
-            return None
-        pixels = image_module.frombytes("RGB", image.size, data).im
-        image.fp.seek(0, os.SEEK_END)
+        file.seek(0, os.SEEK_END)
     except FAILURES:
         return None
-    return pixels
+    size = image.size
+
+    def make() -> Any:
+        try:
+            width, height, data = copy.pixels(row)
+            if (width, height) != size or len(data) != 3 * width * height:
+                return None
+            return image_module.frombytes("RGB", size, data).im
+        except FAILURES:
+            return None
+
+    return make

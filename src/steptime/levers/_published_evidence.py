@@ -25,6 +25,12 @@ _RECOMPUTATION = "https://arxiv.org/abs/2205.05198"
 _NUMA = "https://docs.pytorch.org/docs/main/elastic/numa.html"
 _AMPERE = "https://www.nvidia.com/en-us/data-center/a100/"
 
+_ACCELERATE = "https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization"
+_ACCUMULATED = "Accelerate's example on texts, T4, batches of 16, 4 passes an update"
+_DYNAMIC = "https://github.com/pytorch/pytorch/issues/93468"
+_RECORDED = "https://github.com/pytorch/pytorch/issues/188150"
+_PADDED = "DPO with batches padded to their longest row, GB10"
+
 _SMALL = "Language model of 1 billion parameters, 1 x 512 tokens, B200, whole step"
 _LARGE = "Language model of 8 billion parameters, 1 x 8192 tokens, B200, whole step"
 _LOADING = "Made-up loader, 5 ms of work an item, batches of 100 items of 1 MiB"
@@ -88,6 +94,69 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _published(_SMALL, _BOOK, 3.14, remark="Mode default; the first step takes 22 s."),
         _published(_LARGE, _BOOK, 0.95, remark="Mode default; the first step takes 47 s."),
         _published(_LARGE, _BOOK, 0.95, remark="Mode reduce-overhead."),
+        _published(
+            _PADDED,
+            _RECORDED,
+            0.88,
+            remark="Mode reduce-overhead: each length is recorded again, 25 s a step beside 22 s.",
+        ),
+    ),
+    "no_compile": (
+        _published(
+            _PADDED,
+            _RECORDED,
+            1.14,
+            remark="From what compiling in mode reduce-overhead cost there.",
+        ),
+    ),
+    "dynamic_shapes": (
+        _published(
+            "OpenNMT on sentences of all lengths",
+            _DYNAMIC,
+            1.08,
+            remark="Beside eager; the first 100 steps took 734 s instead of 212 s.",
+        ),
+        _published(
+            "SpeechBrain's conformer on sequences of all lengths",
+            "https://github.com/speechbrain/speechbrain/pull/2824",
+            low=1.10,
+            high=1.15,
+            remark="Compiled with dynamic shapes, beside not compiled.",
+        ),
+    ),
+    "fused_rnn": (
+        _published(
+            "Recurrent networks of several sizes, GPUs",
+            "https://arxiv.org/abs/1604.01946",
+            remark="The paper says an order of magnitude over a naive implementation, for cuDNN 5.",
+        ),
+    ),
+    "ddp_no_sync": (
+        _published(f"{_ACCUMULATED}, two machines", _ACCELERATE, 2.20),
+        _published(f"{_ACCUMULATED}, two devices of one machine", _ACCELERATE, 1.22),
+        _published(
+            f"{_ACCUMULATED}, two machines",
+            _ACCELERATE,
+            0.94,
+            remark="Around the backward alone, which does not keep it from exchanging.",
+        ),
+    ),
+    "nccl_settings": (
+        _published(
+            "XLM-RoBERTa and Detectron2 on clusters without settings of their own",
+            "https://lightning.ai/docs/pytorch/stable/advanced/ddp_optimizations.html",
+            remark="30 % and 15 % by NCCL's threads and sockets, which this lever does not set.",
+        ),
+    ),
+    "interpreter": (
+        _published(
+            "Python's own benchmarks, without torch, Python 3.11 beside 3.10",
+            "https://docs.python.org/3/whatsnew/3.11.html",
+            1.25,
+            low=1.10,
+            high=1.60,
+            remark="Of a training it can shorten the time of Python alone.",
+        ),
     ),
     "dataloader": (
         _published(_LOADING, _BOOK, 6.42, remark="3 workers; the time of loading alone."),

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ._products import STARTS, product_of, values_of
+
 HIDING = -1e8
 """A score that is filled with less than this is hidden: its weight is zero in any dtype."""
 
-PRODUCTS = ("matmul", "__matmul__", "bmm")
-
-IN_PLACE = ("mul_", "div_", "add_", "fill_", "__imul__", "__itruediv__", "__idiv__", "__iadd__")
+IN_PLACE = (
+    *("mul_", "div_", "add_", "sub_", "fill_"),
+    *("__imul__", "__itruediv__", "__idiv__", "__iadd__", "__isub__"),
+)
 """How the names of functions end that change their first argument."""
 
 Step = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
@@ -36,9 +39,10 @@ class Chain:
         versions: of `queries`, `keys` and the masks, when each was used.
         state: torch's modes at the start: gradients, autocast and its dtype.
         dtype: of the result without autocast.
+        multiply: the script's own product of queries and keys.
         shown: booleans that broadcast to (..., T, S), False for scores that are hidden.
         fill: the largest number that hidden scores were filled with.
-        added: a mask that is added to the scores, which broadcasts likewise.
+        added: the sum of what is added to the scores, which broadcasts likewise.
     """
 
     torch: Any
@@ -47,6 +51,7 @@ class Chain:
     state: tuple[bool, bool, Any]
     dtype: Any
     versions: tuple[tuple[Any, int], ...]
+    multiply: Callable[[Any, Any], Any]
     steps: tuple[Step, ...] = ()
     scale: float = 1.0
     shown: tuple[Any, ...] = ()
@@ -58,11 +63,6 @@ class Chain:
     def shape(self) -> Any:
         """The shape of the scores."""
         return self.torch.Size((*self.queries.shape[:-1], self.keys.shape[-1]))
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether anything but a scale was done."""
-        return self.is_normalized or self.added is not None or bool(self.shown)
 
     def compute(self) -> Any:
         """Return the tensor, made as the script makes it.
@@ -78,7 +78,7 @@ class Chain:
 
     def replay(self, queries: Any, keys: Any) -> Any:
         """Return what the script's operators make of other queries and keys."""
-        value = self.torch.matmul(queries, keys)
+        value = self.multiply(queries, keys)
         for function, args, kwargs, place in self.steps:
             value = function(*args[:place], value, *args[place:], **kwargs)
         return value
@@ -89,8 +89,12 @@ class Chain:
             raise RuntimeError("queries, keys or a mask were changed before they were used")
 
 
-def begin(torch: Any, queries: Any, keys: Any) -> Chain | None:
+def begin(torch: Any, name: str, args: Any, kwargs: Any) -> Chain | None:
     """Return the chain that a product of two tensors may begin; None if it cannot be attention."""
+    product = product_of(torch, name, args, kwargs) if name in STARTS else None
+    if product is None:
+        return None
+    queries, keys, multiply = product
     if not (is_plain(torch, queries) and is_plain(torch, keys)):
         return None
     if queries.dim() not in (3, 4) or queries.shape[:-2] != keys.shape[:-2]:
@@ -103,7 +107,7 @@ def begin(torch: Any, queries: Any, keys: Any) -> Chain | None:
     versions = tuple((one, one._version) for one in (queries, keys))
     state = modes(torch, queries.device.type)
     found = {"queries": queries, "keys": keys, "versions": versions, "state": state}
-    return Chain(torch=torch, dtype=queries.dtype, **found)
+    return Chain(torch=torch, dtype=queries.dtype, multiply=multiply, **found)
 
 
 def is_plain(torch: Any, value: Any) -> bool:
@@ -131,10 +135,13 @@ def extend(chain: Chain, name: str, step: Step) -> Chain | None:
     return replace(found, steps=(*chain.steps, step))
 
 
-def ends(chain: Chain, name: str, step: Step) -> bool:
-    """Return whether a step multiplies finished weights by something."""
+def end_of(chain: Chain, name: str, step: Step) -> tuple[Any, Any] | None:
+    """Return the values by which a step multiplies finished weights; None for any other step.
+
+    With them comes the order of the result's dimensions, None for that of `matmul`.
+    """
     _, args, kwargs, place = step
-    return name in PRODUCTS and chain.is_normalized and not (place or kwargs) and len(args) == 1
+    return values_of(name, args, kwargs, place) if chain.is_normalized else None
 
 
 # -- the steps
@@ -142,13 +149,7 @@ def ends(chain: Chain, name: str, step: Step) -> bool:
 
 def scale_by(chain: Chain, args: Any, kwargs: Any, place: int, *, divides: bool) -> Chain | None:
     """Multiply by a number, or divide by one; what was hidden stays so."""
-    if (
-        chain.is_normalized
-        or chain.added is not None
-        or kwargs
-        or len(args) != 1
-        or (divides and place)
-    ):
+    if chain.is_normalized or kwargs or len(args) != 1 or (divides and place):
         return None
     number = as_number(chain, args[0])
     if number is None or not 0 < abs(number) < math.inf:
@@ -156,7 +157,8 @@ def scale_by(chain: Chain, args: Any, kwargs: Any, place: int, *, divides: bool)
     factor = 1 / number if divides else number
     if chain.shown and chain.fill * factor > HIDING:
         return None
-    return replace(chain, scale=chain.scale * factor, fill=chain.fill * factor)
+    added = None if chain.added is None else chain.added * factor
+    return replace(chain, scale=chain.scale * factor, fill=chain.fill * factor, added=added)
 
 
 def as_number(chain: Chain, value: Any) -> float | None:
@@ -186,7 +188,7 @@ def choose(chain: Chain, args: Any, kwargs: Any, place: int) -> Chain | None:
 def hide(chain: Chain, mask: Any, value: Any, *, is_shown: bool) -> Chain | None:
     """Hide the scores where a mask of booleans says so."""
     torch, number = chain.torch, as_number(chain, value)
-    if chain.is_normalized or chain.added is not None or number is None:
+    if chain.is_normalized or number is None:
         return None
     if number > max(HIDING, torch.finfo(chain.dtype).min) or not fits(chain, mask):
         return None
@@ -208,14 +210,18 @@ def fits(chain: Chain, mask: Any) -> bool:
     )
 
 
-def add(chain: Chain, args: Any, kwargs: Any, place: int) -> Chain | None:
-    """Add one mask of the scores' own dtype."""
-    if chain.is_masked or kwargs or len(args) != 1 or not fits(chain, args[0]):
+def add(chain: Chain, args: Any, kwargs: Any, place: int, *, sign: float = 1.0) -> Chain | None:
+    """Add a mask of the scores' own dtype, or subtract it from them."""
+    if chain.is_normalized or kwargs or len(args) != 1 or (place and sign < 0):
         return None
-    if args[0].dtype != chain.dtype:
+    mask = args[0]
+    if not fits(chain, mask) or mask.dtype != chain.dtype:
         return None
-    versions = (*chain.versions, (args[0], args[0]._version))
-    return replace(chain, added=args[0], versions=versions)
+    versions = (*chain.versions, (mask, mask._version))
+    more = mask if sign > 0 else -mask
+    return replace(
+        chain, added=more if chain.added is None else chain.added + more, versions=versions
+    )
 
 
 def normalize(chain: Chain, args: Any, kwargs: Any, place: int) -> Chain | None:
@@ -264,6 +270,7 @@ RULE_NAMES: tuple[tuple[Rule, str], ...] = (
     (fill, "masked_fill masked_fill_"),
     (choose, "where"),
     (add, "add add_ __add__ __radd__ __iadd__"),
+    (partial(add, sign=-1.0), "sub sub_ __sub__ __isub__"),
     (normalize, "softmax"),
     (drop, "dropout"),
     (cast, "float to type_as"),
@@ -382,8 +389,10 @@ def step(scores: Scores, name: str, taken: Step) -> Any:
     chain = scores._chain
     if scores._value is not None:
         return None
-    if ends(chain, name, taken):
-        return scores._finish(chain, taken[1][0])
+    end = end_of(chain, name, taken)
+    if end is not None:
+        result = scores._finish(chain, end[0])
+        return result if result is None or end[1] is None else result.permute(end[1])
     longer = extend(chain, name, taken)
     if longer is None or longer is chain:
         return longer and scores

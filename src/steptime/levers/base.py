@@ -149,6 +149,35 @@ class ExchangeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockOperator:
+    """All calls of one operator in one forward of a block; `name` is torch's own."""
+
+    name: str
+    seconds: float
+    result_bytes: int
+    num: int = 1
+    can_keep: bool = True
+    """Its results can be kept: it draws no random number, and they are no views."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFacts:
+    """What one repeated block keeps for its backward, and how long its forward takes.
+
+    `name` is the class of the outermost model and the path of the block in it.
+    """
+
+    name: str
+    kept_bytes: int
+    """What autograd keeps of its call, without weights and buffers, each storage once."""
+    input_bytes: int
+    """What it is called with: that stays if it is computed again."""
+    forward_s: float
+    operators: tuple[BlockOperator, ...] = ()
+    """Empty where they were not timed, or none of their results may be kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known about script and machine when levers are chosen; None was not observed.
 
@@ -161,9 +190,11 @@ class Facts:
     one. Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does. `has_lstm_cell`: a model holds an
-    `nn.LSTMCell`. `plain_attention` are the classes whose `forward` writes attention out in single
-    operators, where it can be fused; `kept_attention` says in words why other attention cannot be.
+    calls of models moved torch's random state, as dropout does. `stepped_cells`: the classes
+    of recurrent cells that a module steps in a loop, where torch can step them together;
+    `kept_cells` says in words why others cannot be. `plain_attention` are the classes whose
+    `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
+    in words why other attention cannot be.
     `memory_fraction`: of the memory that the training may have, the part held at its peak.
     `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
     others of their class and form.
@@ -176,8 +207,8 @@ class Facts:
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
     `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
-    script's Python has that package. `worker_rates` are of a trial in which the loader's workers
-    were changed while it trained.
+    script's Python has that package, and `has_torchao` the same. `worker_rates` are of a trial in
+    which the loader's workers were changed while it trained.
     """
 
     torch_version: str
@@ -204,7 +235,8 @@ class Facts:
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
     draws_in_calls: bool | None = None
-    has_lstm_cell: bool | None = None
+    stepped_cells: tuple[str, ...] | None = None
+    kept_cells: tuple[str, ...] | None = None
     plain_attention: tuple[str, ...] | None = None
     kept_attention: tuple[str, ...] | None = None
     num_parameters: int | None = None
@@ -228,7 +260,15 @@ class Facts:
     has_accelerator: bool | None = None
     syncs_per_step: float | None = None
     has_simplejpeg: bool | None = None
+    has_torchao: bool | None = None
     worker_rates: tuple[WorkerRate, ...] | None = None
+    held_bytes: Mapping[str, int] | None = None
+    peak_bytes: Mapping[str, int] | None = None
+    peak_phase: str | None = None
+    blocks: tuple[BlockFacts, ...] | None = None
+    backwards_per_update: int | None = None
+    reads_gradients: bool | None = None
+    changes_rates_late: bool | None = None
 
 
 class Session(Protocol):
@@ -317,6 +357,9 @@ class Lever:
         moment: when it acts.
         saves: returns the fraction of time that it can shorten at most, by the facts, and None
             where they are not known; without it, and at most, its phases say so.
+        frees: returns the bytes of a step's peak that a setting frees, an estimate by the facts;
+            negative where it takes more, None where that is not known. It is None for a lever that
+            is not about memory.
         judged_by_cpu_time: it changes no threads and no overlap, so CPU time may judge it. One
             that may save waiting too (`fetch`) can then be proven, and not be denied.
         judged_beside_others: busy neighbors can only hide what it gives, so that wall time may
@@ -347,6 +390,7 @@ class Lever:
     class_here: Callable[[Facts, Settings], Preserves | None] = never_differs
     roundoff: Callable[[Settings], float] = lambda settings: FLOAT32_ROUNDOFF
     saves: Callable[[Facts], float | None] | None = None
+    frees: Callable[[Facts, Settings], int | None] | None = None
     judged_by_cpu_time: bool = False
     judged_beside_others: bool = False
     variables: Callable[[Settings, Mapping[str, str]], Mapping[str, str]] | None = None

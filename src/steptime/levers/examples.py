@@ -10,7 +10,7 @@ import dataclasses
 
 from steptime.levers._example_loaders import DIGITS, FILES, LOADER, ROWS, TEXTS
 from steptime.levers._rank_examples import DEVICES, RANKS
-from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts
+from steptime.levers.base import BlockFacts, BlockOperator, Facts, LoaderFacts, OptimizerFacts
 
 CPU = Facts(
     torch_version="2.9.0",
@@ -60,6 +60,21 @@ GPU = Facts(
 UNSEEN = Facts(torch_version="2.9.0", num_cores=8, libraries=CPU.libraries)
 """A CPU on which nothing was observed besides what the machine says of itself."""
 
+BLOCKS = tuple(
+    BlockFacts(
+        name=f"GPT.h.{number}",
+        kept_bytes=140 << 20,
+        input_bytes=8 << 20,
+        forward_s=0.040,
+        operators=(
+            BlockOperator(name="aten.addmm.default", seconds=0.025, result_bytes=72 << 20, num=4),
+            BlockOperator(name="aten.gelu.default", seconds=0.009, result_bytes=32 << 20),
+        ),
+    )
+    for number in range(12)
+)
+"""The blocks of a small language model."""
+
 TEXT = Facts(
     torch_version="2.9.0",
     num_cores=8,
@@ -68,18 +83,34 @@ TEXT = Facts(
     has_batch_statistics=False,
     has_sequence_convolution=False,
     draws_in_calls=False,
-    has_lstm_cell=False,
+    stepped_cells=(),
     plain_attention=("Attention",),
     kept_attention=(),
     uses_compile=False,
     num_repeated_blocks=12,
     memory_fraction=0.9,
+    blocks=BLOCKS,
     loaders=(TEXTS,),
     available_bytes=16 << 30,
     checkpoint_ways=("reentrant", "unpreserved"),
     checkpointed_bytes=1 << 30,
 )
 """A language model on texts that are padded to one length."""
+
+SHORT = dataclasses.replace(
+    TEXT,
+    num_parameters=124_000_000,
+    checkpoint_ways=(),
+    optimizers=(OptimizerFacts(name="AdamW", is_foreach=True, num_parameters=124_000_000),),
+    has_torchao=True,
+    held_bytes={"weights": 474 << 20, "gradients": 474 << 20, "optimizer": 948 << 20},
+    peak_bytes={"weights": 474 << 20, "gradients": 474 << 20, "temporaries": 500 << 20},
+    peak_phase="optimizer",
+    backwards_per_update=1,
+    reads_gradients=False,
+    changes_rates_late=False,
+)
+"""The same short of memory, with all that is known of who holds it."""
 
 WORLDS: tuple[Facts, ...] = (
     CPU,
@@ -88,10 +119,13 @@ WORLDS: tuple[Facts, ...] = (
     TEXT,
     RANKS,
     DEVICES,
+    SHORT,
+    dataclasses.replace(SHORT, device="cuda", capabilities=("sm_90",), reads_gradients=True),
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
     dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
+    dataclasses.replace(TEXT, kept_cells=("reset_first",)),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
     dataclasses.replace(CPU, loaders=(DIGITS,)),

@@ -24,6 +24,7 @@ fuser_of = functools.cache(Fuser)
 REASONS = {
     "dropout": "its weights are dropped at random, for which this device has no fused kernel.",
     "used": "its weights are used for something else too, so they must be computed.",
+    "weak_mask": "one mask may lift what another one hides.",
     "hidden_row": "a mask hides whole rows, of which the fused kernel makes something else.",
     "no_kernel": "torch has no fused kernel for its shapes and masks.",
     "differs": "on the training's own numbers the fused kernel gave others.",
@@ -54,7 +55,7 @@ def apply(settings: Settings, session: Session) -> Undo:
     return act_where_found(
         session,
         known,
-        lambda call: find_attention(torch, fuser, call),
+        lambda model, call: find_attention(torch, fuser, call),
         lambda owner: fuse_in(torch, fuser, owner),
     )
 
@@ -66,9 +67,9 @@ LEVER = Lever(
     phases=("forward", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
     when=(
-        "A model writes out softmax(q @ k^T * scale, masked) @ v by `matmul`, `@` or `bmm`, drops "
-        "no weights at random and uses them for nothing else. The fused kernel is used where it "
-        "agrees with the script's own operators on the run's own numbers, gradients included."
+        "A model writes out softmax(q @ k^T * scale, masked) @ v by `matmul`, `bmm` or `einsum`, "
+        "drops no weights at random and uses them for nothing else. The fused kernel is used where "
+        "it agrees with the script's own operators on the run's own numbers, gradients included."
     ),
     applies=applies,
     space=lambda facts: ({},),

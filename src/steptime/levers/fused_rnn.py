@@ -1,11 +1,12 @@
-"""Steps of an LSTM cell in a loop of the script, computed together by torch's LSTM.
+"""Steps of an LSTM or GRU cell in a loop of the script, computed together by torch's LSTM or GRU.
 
-`nn.LSTMCell` computes one step, with a dozen small operators; torch's LSTM over a sequence
-multiplies all inputs at once and runs the steps in one operator. Inside modules that step a cell in
-a loop, a state is computed only when it is used for anything but the next step.
+A cell computes one step, with a dozen small operators; torch's LSTM over a sequence multiplies all
+inputs at once and runs the steps in one operator. Inside modules that step a cell in a loop, a
+state is computed only when it is used for anything but the next step. Cells that the script writes
+out are known by what they compute.
 
 Source: torch.nn.LSTM and torch.nn.LSTMCell; Appleyard et al., Optimizing Performance of Recurrent
-Neural Networks on GPUs (2016). To compute late is our own.
+Neural Networks on GPUs (2016). To find cells and to compute late is our own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,25 @@ from __future__ import annotations
 import functools
 import weakref
 
-from ._cells import CellFuser, find_loops, fuse_loops, replace_steps
+from ._cell_finder import find_loops
+from ._cells import CellFuser, fuse_loops, replace_steps, replace_torch_steps
 from ._owners import Known, act_where_found
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 known: Known = weakref.WeakKeyDictionary()
 
 fuser_of = functools.cache(CellFuser)
+
+REASONS = {
+    "reset_first": (
+        "its reset gate multiplies the state before the product with weights; torch's GRU "
+        "multiplies that product."
+    ),
+    "hooks": "it has hooks or buffers, which torch's LSTM and GRU would leave out.",
+    "keeps": "it keeps something of each step.",
+    "unlike": "a step computes something else than an LSTM or torch's GRU does.",
+}
+"""Why a cell of the script's is left as it is, by the word in `Facts.kept_cells`."""
 
 
 def applies(facts: Facts) -> str | None:
@@ -28,22 +41,25 @@ def applies(facts: Facts) -> str | None:
         return f"It has not been tested on {facts.device}."
     if facts.uses_compile:
         return "The script compiles its model, steps of cells with it."
-    if facts.has_lstm_cell is False:
-        return "No model has an LSTMCell."
-    return None
+    if facts.stepped_cells is None or facts.stepped_cells:
+        return None
+    for word in facts.kept_cells or ():
+        if word in REASONS:
+            return f"A cell is stepped in a loop, but {REASONS[word]}"
+    return "No module steps a recurrent cell in a loop."
 
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Find loops in the first call of each model; compute their steps together from then on."""
-    torch, fuser = session.torch, fuser_of(session.torch)
+    fuser = fuser_of(session.torch)
+
+    def act(owner: type) -> Undo:
+        is_cell = owner in fuser.cell_classes
+        return replace_steps(fuser, owner) if is_cell else fuse_loops(fuser, owner)
+
     undos = (
-        act_where_found(
-            session,
-            known,
-            lambda call: find_loops(torch, call),
-            lambda owner: fuse_loops(fuser, owner),
-        ),
-        replace_steps(torch, fuser),
+        act_where_found(session, known, lambda model, call: find_loops(fuser, model, call), act),
+        *(replace_torch_steps(fuser, one) for one in fuser.own),
     )
 
     def undo() -> None:
@@ -55,14 +71,15 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 LEVER = Lever(
     name="fused_rnn",
-    title="Compute the steps of an LSTMCell in a loop together, by torch's LSTM.",
+    title="Compute the steps of an LSTM or GRU cell in a loop together, by torch's LSTM or GRU.",
     relieves=("HOST_BOUND", "COMPUTE_BOUND"),
     phases=("forward", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
     when=(
-        "The `forward` of a module steps an LSTMCell in a loop and uses the hidden states only "
-        "behind it. It is used where it agrees with the cell on the run's own numbers, gradients "
-        "included; a state that is used at once, or all cell states, are computed step by step."
+        "The `forward` of a module steps an LSTMCell, a GRUCell or a cell of the script's in a "
+        "loop and uses the hidden states only behind it. It is used where it agrees with the cell "
+        "on the run's own numbers, gradients included; a state that is used at once, or all cell "
+        "states, are computed step by step."
     ),
     applies=applies,
     space=lambda facts: ({},),
@@ -72,6 +89,7 @@ LEVER = Lever(
     edit=lambda settings: (
         "rnn = nn.LSTM(input_size, hidden_size)  # in place of nn.LSTMCell; the same four weights\n"
         "hidden, (h, c) = rnn(inputs, (h.unsqueeze(0), c.unsqueeze(0)))  # inputs: (steps, rows, n)"
+        "\n# likewise nn.GRU; gates of your own go under each other: i, f, g, o, and r, z, n"
     ),
     costs="Inputs of all steps are copied once. Gradients of gradients raise an error.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",

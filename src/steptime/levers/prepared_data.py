@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._jpeg import Decoder, can_decode, pillow, put_around
-from ._prepared import FAILURES, PreparedCopy, take_pixels
+from ._prepared import FAILURES, PreparedCopy, find_pixels
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
@@ -53,7 +53,7 @@ def apply(settings: Settings, session: Session) -> Undo:
     image_module, image_class = modules[0], modules[1].JpegImageFile
 
     def from_copy(copy: PreparedCopy, core: Any, image: Any) -> Any:
-        return take_pixels(copy, image_module, image) if can_decode(image) else None
+        return find_pixels(copy, image_module, image) if can_decode(image) else None
 
     return put_around(image_class, Decoder(modules, copy, image_class.load, from_copy))
 

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from steptime.core.codec import from_json
-from steptime.core.interval import Interval
-from steptime.core.stats import bounded_mean, effective_size
+from steptime.measure.bench_steps import NS, helps, with_steps
 from steptime.measure.values.loader_bench import (
     CONSUMER,
     COPY,
-    HELPS,
     IN_LOADER,
     PIN,
     TRANSFORM,
@@ -30,14 +28,13 @@ from steptime.measure.values.loader_bench import (
 from steptime.record import kinds
 from steptime.record.lines import Line, kind_of
 
-NS = 1e-9
-
-_Z = 1.959964
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassLines:
-    """The lines of each pass; empty where a pass was not made or said nothing."""
+    """The lines of each pass; empty where a pass was not made or said nothing.
+
+    A pass over the loop that was made again has its lines behind those of the first one.
+    """
 
     full: Sequence[Line] = ()
     consumer: Sequence[Line] = ()
@@ -61,7 +58,7 @@ def make_loader_bench(command: tuple[str, ...], lines: PassLines, *, num_cores: 
         loader=from_json(BenchedLoader, loop["loader"]),
         others=tuple(from_json(BenchedLoader, one) for one in loop["others"]),
     )
-    bench = _with_steps(bench, loop, find_line(lines.consumer, kinds.BENCH_LOOP))
+    bench = with_steps(bench, find_lines(lines.full), find_lines(lines.consumer))
     bench = _with_parts(bench, lines.parts)
     bench = replace(bench, parts=(*bench.parts, *_copies(loop)))
     return judge(replace(bench, curve=_curve(bench, lines.parts)))
@@ -75,70 +72,12 @@ def find_line(lines: Sequence[Line], kind: str, **fields: object) -> Line | None
     return None
 
 
-# -- the loop
+def find_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of the windows over the loop, one for each time that it was run."""
+    return [line for line in lines if kind_of(line) == kinds.BENCH_LOOP]
 
 
-def _with_steps(bench: LoaderBench, full: Line, consumer: Line | None) -> LoaderBench:
-    """Add the times of the loop with its loader, and with a kept batch."""
-    missing, notes = dict(bench.missing), list(bench.notes)
-    first_ns = full["first_batch_ns"]
-    bench = replace(bench, first_batch_s=None if first_ns is None else first_ns * NS)
-    if not full["steps"]:
-        missing["step_s"] = "short_epochs"
-        return replace(bench, missing=missing)
-    waits_s = sorted(wait * NS for _, wait in full["steps"])
-    steps_s = [(work + wait) * NS for work, wait in full["steps"]]
-    if consumer is not None and consumer["steps"]:
-        kept_s, tail_ns = [work * NS for work, _ in consumer["steps"]], consumer.get("tail_ns", 0)
-        bench = replace(bench, num_kept=consumer["num_kept"])
-        if bench.num_kept > 1:
-            notes.append("shapes_differ")
-    else:
-        # A part of what the device does may lie in the waits, so this is the least it can be.
-        kept_s, tail_ns = [work * NS for work, _ in full["steps"]], 0
-        notes.append("consumer_beside_loader")
-    step = mean_interval(steps_s, added_s=full.get("tail_ns", 0) * NS / len(steps_s))
-    alone = mean_interval(kept_s, added_s=tail_ns * NS / len(kept_s))
-    return replace(
-        bench,
-        step_s=step,
-        consumer_s=alone,
-        bound=ratio_interval(step, alone),
-        wait_s=bounded_mean(waits_s),
-        wait_p99_s=waits_s[min(len(waits_s) - 1, math.ceil(0.99 * len(waits_s)) - 1)],
-        notes=tuple(notes),
-        missing=missing,
-    )
-
-
-def mean_interval(values_s: Sequence[float], *, added_s: float = 0.0) -> Interval:
-    """Return the mean with an interval of 95 % for as many values as are independent.
-
-    The mean and not the median: with workers, one step in several waits for all of them.
-    """
-    mean, n = bounded_mean(values_s), effective_size(values_s)
-    spread = math.sqrt(sum((v - mean) ** 2 for v in values_s) / max(1, len(values_s) - 1))
-    half = _Z * spread / math.sqrt(n)
-    return Interval(
-        estimate=mean + added_s,
-        low=max(0.0, mean - half) + added_s,
-        high=mean + half + added_s,
-        n=len(values_s),
-    )
-
-
-def ratio_interval(above: Interval, below: Interval) -> Interval | None:
-    """Return the ratio of two means, with the interval that follows from theirs."""
-    if below.estimate <= 0 or above.estimate <= 0:
-        return None
-    ratio = above.estimate / below.estimate
-    away = math.hypot(*((one.high - one.estimate) / one.estimate for one in (above, below)))
-    return Interval(
-        estimate=ratio,
-        low=ratio * math.exp(-away),
-        high=ratio * math.exp(away),
-        n=min(above.n, below.n),
-    )
+# -- the parts
 
 
 def _copies(loop: Line) -> tuple[LoaderPart, ...]:
@@ -156,9 +95,6 @@ def _copies(loop: Line) -> tuple[LoaderPart, ...]:
         if copy_ns is None
         else LoaderPart(name=COPY, wall_s=copy_ns * NS),
     )
-
-
-# -- the parts
 
 
 def _with_parts(bench: LoaderBench, lines: Sequence[Line]) -> LoaderBench:
@@ -249,6 +185,8 @@ def _spans(line: Line) -> tuple[SampleSpan, ...]:
 
 def judge(bench: LoaderBench) -> LoaderBench:
     """Add the bottleneck, and how many workers keep up with the step."""
+    if helps(bench.bound) is None and bench.bound is not None:
+        bench = replace(bench, missing={**bench.missing, "bottleneck": "unclear"})
     bench = replace(bench, bottleneck=_bottleneck(bench))
     wall_s, cpu_s, alone = bench.loader_s, bench.loader_cpu_s, bench.consumer_s
     if not wall_s or cpu_s is None or alone is None or alone.estimate <= 0:
@@ -259,9 +197,10 @@ def judge(bench: LoaderBench) -> LoaderBench:
 
 def _bottleneck(bench: LoaderBench) -> str | None:
     """Return the part that a step waits for most, or the training itself."""
-    if bench.bound is None or bench.loader is None:
+    has_gain = helps(bench.bound)
+    if has_gain is None or bench.loader is None:
         return None
-    if bench.bound.estimate < HELPS:
+    if not has_gain:
         return CONSUMER
     # Workers make batches beside each other; copies wait for each other.
     beside = max(1, min(bench.loader.num_workers, bench.num_cores))

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
+from steptime.measure.source.kept_results import KEPT_GRAPH, KEPT_TENSORS
 from steptime.measure.source.pad_calls import TO_LENGTH
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import SPANS, Span
@@ -150,6 +151,8 @@ def find_operators(rank: RankSteps) -> Operators | None:
         tiny_s=seen.tiny_ns * NS,
         large_s=seen.large_ns * NS,
         missing=seen.missing,
+        num_nodes=seen.nodes,
+        num_nodes_used=seen.nodes_used,
     )
 
 
@@ -232,9 +235,11 @@ def find_attention(rank: RankSteps, places: CodePlaces) -> tuple[AttentionCall, 
 
 
 def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...]:
-    """Return what looks wrong in the source, where what the run did agrees with it."""
-    if not accumulates(rank):
-        return ()
+    """Return what looks wrong in the source, where what the run did agrees with it.
+
+    Results of steps are kept whether or not gradients are accumulated.
+    """
+    is_accumulating = accumulates(rank)
     return tuple(
         Suspicion(
             code=seen.code,
@@ -242,6 +247,7 @@ def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...
             text=seen.text or "",
         )
         for seen in places.source.suspicions
+        if is_accumulating or seen.code in (KEPT_GRAPH, KEPT_TENSORS)
     )
 
 

@@ -22,6 +22,7 @@ class HostSample:
     """Load of the machine in cores, over the `dt_s` before `t_unix_s`, and its memory.
 
     `oom_kills` counts from the run's start; `swap_in_bytes` is of the `dt_s` alone.
+    `delayed_fraction` is the part of it for which a thread of the command waited for a core.
     """
 
     t_unix_s: float
@@ -32,6 +33,7 @@ class HostSample:
     available_bytes: int | None = None
     oom_kills: int | None = None
     worker_resident_bytes: int | None = None
+    delayed_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

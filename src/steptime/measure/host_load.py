@@ -94,7 +94,13 @@ def _load(records: RunRecords, weighted: _Weighted) -> HostLoad | None:
         min_available_bytes=min(available, default=None),
         num_oom_kills=max(kills, default=None),
         quota_cores=records.quota_cores,
+        delayed_fraction=_delayed(weighted),
     )
+
+
+def _delayed(weighted: _Weighted) -> float | None:
+    known = [(w, sample) for w, sample in weighted if sample.delayed_fraction is not None]
+    return _mean(known, lambda sample: sample.delayed_fraction or 0.0) if known else None
 
 
 def _mean(weighted: _Weighted, value: Callable[[HostSample], float]) -> float:

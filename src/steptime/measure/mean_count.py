@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeVar
 
+from steptime.measure.values.operator_time import TimedModule, TimedOperator
 from steptime.measure.values.work import (
     ClassCount,
     Completeness,
@@ -20,6 +22,8 @@ from steptime.measure.values.work import (
     WorkOnDevice,
 )
 from steptime.measure.work_fit import Update
+
+_Time = TypeVar("_Time", TimedOperator, TimedModule)
 
 _MAX_MODULES = 100
 """As many as the guest writes."""
@@ -58,6 +62,8 @@ def mean_count(
         classes=_classes(parts),
         groups=tuple(_scaled(group, w) for c, w in parts for group in c.groups),
         modules=_modules(parts),
+        operators=_times([(one, w) for c, w in parts for one in c.operators]),
+        module_times=_times([(one, w) for c, w in parts for one in c.module_times]),
         by_dtype=_by_dtype([(c.by_dtype, w) for c, w in parts]),
         covered_fraction=sum((part or 0.0) * weight for part, weight in covered) / whole
         if whole and all(part is not None for part, _ in covered)
@@ -169,6 +175,24 @@ def _scaled(group: GroupCount, weight: Fraction) -> GroupCount:
         time_s=_time([group.time_s], [weight]),
         device_time_s=_time([group.device_time_s], [weight]),
     )
+
+
+def _times(rows: Sequence[tuple[_Time, Fraction]]) -> tuple[_Time, ...]:
+    """Return the rows of a mean step, those with most time first; of modules, by class."""
+    found: dict[tuple[str, str], list[tuple[_Time, Fraction]]] = {}
+    for one, weight in rows:
+        name = one.name if isinstance(one, TimedOperator) else ""
+        found.setdefault((name, one.kind), []).append((one, weight))
+    made = [
+        replace(
+            same[0][0],
+            num=max(1, round(sum(one.num * w for one, w in same))),
+            time_s=_time([one.time_s for one, _ in same], [w for _, w in same]),
+            device_time_s=_time([one.device_time_s for one, _ in same], [w for _, w in same]),
+        )
+        for same in found.values()
+    ]
+    return tuple(sorted(made, key=lambda one: -(one.device_time_s or one.time_s or 0.0)))
 
 
 def _modules(parts: Sequence[tuple[Count, Fraction]]) -> tuple[ModuleCount, ...]:

@@ -26,6 +26,10 @@ MIN_TAKEN_CORES = 0.25
 """Others must take so much of the cores that the run wants: what runs beside a training by itself
 (a desktop, a monitor, ourselves) takes less."""
 
+MIN_DELAYED_FRACTION = 0.05
+"""A thread of the run must have waited for a core for so long, where the kernel counts it: a step
+that others make a twentieth longer is within the scatter of quiet steps."""
+
 MIN_IDLE_CORES = 0.5
 """With half a core idle there was room for the run beside the others."""
 
@@ -116,8 +120,14 @@ def find_stretches(samples: Sequence[HostSample], *, num_cores: int) -> tuple[St
     return tuple(
         Stretch(begin_unix_s=one.t_unix_s - one.dt_s, end_unix_s=one.t_unix_s)
         for one in known
-        if one.busy_cores - one.job_cores - free >= MIN_TAKEN_CORES
+        if one.busy_cores - one.job_cores - free >= MIN_TAKEN_CORES and _has_lost(one)
     )
+
+
+def _has_lost(sample: HostSample) -> bool:
+    """Return whether the run may have waited for a core."""
+    delayed = sample.delayed_fraction
+    return delayed is None or delayed >= MIN_DELAYED_FRACTION
 
 
 def _has_room(sample: HostSample, num_cores: int) -> bool:

@@ -15,6 +15,7 @@ from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.health.weight_lines import read_graphs, read_weights
+from steptime.measure.memory.epoch_lines import EpochSeen, read_epoch
 from steptime.measure.seen_lines import (
     AskedSeen,
     AttentionSeen,
@@ -81,6 +82,7 @@ class Signals:
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    epochs: tuple[EpochSeen, ...] = ()
     asked: tuple[AskedSeen, ...] = ()
 
 
@@ -150,6 +152,7 @@ class SignalLines:
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
+        self.epochs: dict[tuple[int, int], EpochSeen] = {}
 
     def set_logging(self, line: Line) -> None:
         """Set the calls of loggers so far."""
@@ -210,6 +213,11 @@ class SignalLines:
     def add_batches(self, line: Line) -> None:
         """Add the batches that were looked at, one per row."""
         self.batches += batch_rows.batches(line)
+
+    def set_epoch(self, line: Line) -> None:
+        """Set how far an epoch of a loader came, and how large its batches become."""
+        found = read_epoch(line)
+        self.epochs[found.loader, found.epoch] = found
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -315,6 +323,7 @@ class SignalLines:
             weight_use=self.weight_use,
             evaluations=tuple(self.evaluations),
             batches=tuple(self.batches),
+            epochs=tuple(self.epochs.values()),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
@@ -348,6 +357,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WEIGHTS: SignalLines.set_weight_use,
     kinds.EVALUATIONS: SignalLines.add_evaluations,
     kinds.BATCHES: SignalLines.add_batches,
+    kinds.LONGEST: SignalLines.set_epoch,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,

@@ -108,18 +108,30 @@ def hooks_failed(seen: NoteFacts) -> Note | None:
 
 def no_steps_seen(seen: NoteFacts) -> Note | None:
     """Note that the hooks were in place, but no optimizer made an update."""
+    facts = _without_steps(seen)
+    is_plain = facts is not None and not facts.get("backwards")
+    return Note(code="no_steps_seen", facts=facts or None) if is_plain else None
+
+
+def no_step_ended(seen: NoteFacts) -> Note | None:
+    """Note that backward calls were seen, but no step of an optimizer ended."""
+    facts = _without_steps(seen)
+    return Note(code="no_step_ended", facts=facts) if facts and facts["backwards"] else None
+
+
+def _without_steps(seen: NoteFacts) -> dict[str, Fact | Numbers] | None:
+    """Return what was seen where no step was; None where there were steps, or no hooks."""
     records = seen.records
     is_watched = any(not (t.too_old or t.failed) for t in records.torches)
     if seen.ranks or not is_watched or _cut_short(seen) or _num_said(records):
         return None
     if not records.exits:
-        return Note(code="no_steps_seen")
-    facts = {
+        return {}
+    return {
         "forwards": sum(exit_.forwards for exit_ in records.exits),
         "backwards": sum(exit_.backwards for exit_ in records.exits),
         "batches": sum(exit_.batches for exit_ in records.exits),
     }
-    return Note(code="no_steps_seen", facts=facts)
 
 
 def steps_by_backward(seen: NoteFacts) -> Note | None:
@@ -129,6 +141,16 @@ def steps_by_backward(seen: NoteFacts) -> Note | None:
         return None
     facts = {"steps": rank.num_by_hand, "num_steps": rank.num_steps}
     return Note(code="steps_by_backward", facts=facts)
+
+
+def steps_by_evaluation(seen: NoteFacts) -> Note | None:
+    """Note steps that are evaluations of a closure: one step of the optimizer made very many."""
+    costs = [rank.cost for rank in seen.ranks if rank.cost is not None]
+    most = max(costs, key=lambda cost: cost.evaluations, default=None)
+    if most is None or not most.evaluations:
+        return None
+    facts = {"evaluations": most.evaluations, "optimizer_steps": max(1, most.evaluated_steps)}
+    return Note(code="steps_by_evaluation", facts=facts)
 
 
 def unwritten_steps(seen: NoteFacts) -> Note | None:
@@ -278,7 +300,9 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     old_torch,
     hooks_failed,
     no_steps_seen,
+    no_step_ended,
     steps_by_backward,
+    steps_by_evaluation,
     unwritten_steps,
     ended_abruptly,
     several_threads_stepped,

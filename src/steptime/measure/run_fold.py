@@ -27,6 +27,7 @@ from steptime.measure.code_places import (
 from steptime.measure.health.find_health import find_health
 from steptime.measure.host_load import load_in_window
 from steptime.measure.length_work import LengthWork, find_length_work
+from steptime.measure.memory.longest_batch import find_longest
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
@@ -91,6 +92,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     work = find_count(folded, records.counted)
     by_length = _length_work(folded, work.count)
     memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
+    memory = add_peaks(memory, folded.ranks)
     health = find_health(ranks, busiest, places)
     sites = find_sites(busiest, places)
     return replace(
@@ -121,7 +123,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         suspicions=find_suspicions(busiest, places),
         attention=find_attention(busiest, places),
         stalls=count_steps(records.stalls, ranks),
-        memory=add_peaks(memory, folded.ranks),
+        memory=memory,
+        longest_batch=find_longest(folded.ranks, memory, records.memory),
         padding=find_padding(
             [rank.signals.batches for rank in ranks], by_length, places.padding_places()
         ),

@@ -44,6 +44,8 @@ class OperatorCounts:
     tiny_ns: int = 0
     large_ns: int = 0
     missing: str | None = None
+    nodes: int | None = None
+    nodes_used: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

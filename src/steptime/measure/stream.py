@@ -52,6 +52,8 @@ class GuestCost:
     """What the guest cost so far; the last line counts.
 
     `rows` are updates and the backward calls that count as one; an older guest had none of these.
+    `evaluations` are rows that ended with an evaluation of a closure, inside a step of an
+    optimizer; `evaluated_steps` are such steps that have ended.
     """
 
     updates: int
@@ -61,6 +63,8 @@ class GuestCost:
     nested_ns: int
     lost_updates: int
     rows: int | None = None
+    evaluations: int = 0
+    evaluated_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,23 @@ class After:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replace:
+    """An expression becomes another one; `text` has four spaces an indent, of its statement."""
+
+    source: SourceFile
+    node: cst.BaseExpression
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """A statement goes; the comments above it stay, above the next one."""
+
+    source: SourceFile
+    statement: cst.SimpleStatementLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
     """Text that follows the imports at the beginning of the file.
 
@@ -81,7 +98,7 @@ class Beginning:
     num_blank: int = 1
 
 
-Change = CallChange | Wrap | Lift | After | Beginning
+Change = CallChange | Wrap | Lift | After | Beginning | Replace | Remove
 
 
 def apply_changes(source: SourceFile, changes: Sequence[Change]) -> bytes:
@@ -165,6 +182,9 @@ class _Changer(cst.CSTTransformer):
         self._config = source.module.config_for_parsing
         self._calls: dict[int, list[CallChange | Lift]] = {}
         self._statements: dict[int, list[Wrap | After | Lift]] = {}
+        self._replaced = {id(one.node): one for one in changes if isinstance(one, Replace)}
+        self._removed = {id(one.statement) for one in changes if isinstance(one, Remove)}
+        self._left_over: list[Any] = []
         self._lifted: dict[int, cst.BaseExpression] = {}
         self._beginning = _unique([one for one in changes if isinstance(one, Beginning)])
         imports = leading_imports(source)
@@ -179,6 +199,16 @@ class _Changer(cst.CSTTransformer):
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         updated: Any = super().on_leave(original_node, updated_node)
+        if id(original_node) in self._replaced:
+            return self._expression(self._replaced[id(original_node)])
+        if id(original_node) in self._removed:
+            is_first = not self._left_over  # the empty lines above the first one stay, too
+            lines = updated.leading_lines
+            self._left_over += [one for one in lines if is_first or one.comment is not None]
+            return cst.RemoveFromParent()
+        if self._left_over and isinstance(original_node, cst.SimpleStatementLine):
+            lines = [*self._left_over, *updated.leading_lines]
+            self._left_over, updated = [], updated.with_changes(leading_lines=lines)
         if id(original_node) in self._calls:
             updated = self._leave_call(original_node, updated)
         if id(original_node) in self._statements:
@@ -189,6 +219,12 @@ class _Changer(cst.CSTTransformer):
             body = [*self._make_beginning(), *updated.body]
             updated = updated.with_changes(body=body)
         return updated
+
+    def _expression(self, change: Replace) -> cst.BaseExpression:
+        """The new expression; the tree adds the indent of its block to each of its lines."""
+        module = self._source.module
+        lines = [_indent(line, module.default_indent) for line in change.text.split("\n")]
+        return cst.parse_expression(module.default_newline.join(lines), config=self._config)
 
     def _leave_call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         changes = self._calls[id(original)]

@@ -119,6 +119,24 @@ class Ground:
         source = self.source(place.file)
         return source, source.find_call(place, name="")
 
+    def sources(self) -> list[SourceFile]:
+        """All files of the proof that may be edited.
+
+        Raises:
+            CannotPlaceError: there is none; the reason is that of the first one.
+        """
+        if self._recipe.sites is None:
+            raise CannotPlaceError(UNKNOWN_PLACES)
+        found, reasons = [], []
+        for name in sorted(self._recipe.sites.files):
+            try:
+                found.append(self.source(name))
+            except CannotPlaceError as error:
+                reasons.append(error)
+        if not found:
+            raise reasons[0] if reasons else CannotPlaceError(UNKNOWN_PLACES)
+        return found
+
     def main_source(self) -> SourceFile:
         """The file with which the command's Python starts.
 

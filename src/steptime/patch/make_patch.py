@@ -12,7 +12,7 @@ from pathlib import Path
 
 from steptime.levers.base import Lever, Moment
 from steptime.patch.changes import Change, apply_changes
-from steptime.patch.edits import EDITS, VARIABLES
+from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
 from steptime.patch.edits.placing import NotPlaced, Placed
 from steptime.patch.ground import Ground
 from steptime.patch.source_file import SourceFile
@@ -95,7 +95,8 @@ def _set_variables(
 def _edit(applied: Applied, lever: Lever, ground: Ground, parts: _Parts) -> None:
     edit = EDITS.get(applied.name)
     if edit is None:
-        parts.by_hand.append(_by_hand(applied, lever, NO_EDIT))
+        reason = NO_EDITS.get(applied.name, NO_EDIT)
+        parts.by_hand.append(_by_hand(applied, lever, reason))
         return
     try:
         found: Sequence[Placed | NotPlaced] = edit(applied.settings, ground)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -132,6 +133,16 @@ class SourceFile:
         """The innermost class that contains a node."""
         found = (one for one in self.ancestors(node) if isinstance(one, cst.ClassDef))
         return next(found, None)
+
+    def calls(self) -> list[cst.Call]:
+        """All calls, in the order of the file."""
+        found = [node for node in self._positions if isinstance(node, cst.Call)]
+        return sorted(found, key=lambda node: (self.line_of(node), self._range(node).start.column))
+
+    def blocks(self) -> list[Sequence[cst.CSTNode]]:
+        """The statements of each block, in the order of the file."""
+        found = [node for node in self._positions if isinstance(node, cst.IndentedBlock)]
+        return [node.body for node in sorted(found, key=self.line_of)]
 
     def statements(self) -> list[Statement]:
         """All statements, in the order of the file."""

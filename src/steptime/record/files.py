@@ -12,6 +12,7 @@ HOST = "host.jsonl"
 STALLS = "stalls.jsonl"
 COUNTED = "count.jsonl"
 BENCH = "bench.jsonl"
+FORECAST = "forecast.jsonl"
 
 RANKS = "rank-*.jsonl"
 WORKERS = "worker-*.jsonl"
@@ -53,6 +54,11 @@ def quality_file(rank: int) -> str:
 def quality_values_file(rank: int) -> str:
     """Return the file with the float64 values that lines of a quality recording point to."""
     return f"quality-{rank}.bin"
+
+
+def snapshot_file(pid: int) -> str:
+    """Return the file with torch's own snapshot of a process that ran out of device memory."""
+    return f"memory-{pid}.pickle"
 
 
 def tf_data_file(pid: int) -> str:

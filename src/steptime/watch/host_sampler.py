@@ -39,6 +39,7 @@ from steptime.watch.processes import (
     select_job,
 )
 from steptime.watch.resident import ResidentBytes
+from steptime.watch.run_delay import RunDelay
 from steptime.watch.unwatched import Unwatched, UnwatchedFinder
 from steptime.watch.worker_processes import WorkerFinder, Workers
 
@@ -47,6 +48,10 @@ _NUM_LINES = 20_000  # at an even pace; then rarer: a day has 49,000 samples, a 
 _SAMPLE_FRACTION = 0.003  # of one core, for each sample
 _SCAN_FRACTION = 0.002  # for the processes of the whole machine; the command's own are few
 _BUSY_FRACTION = 0.1  # of a core: processes below it say nothing about the clock
+
+
+def _not_counted(job: Collection[int], busy: Collection[int], dt_s: float) -> float | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,8 @@ class Readers:
         network: traffic of the machine.
         clock_hz: mean clock of some cores.
         quota_cores: cores that the control group allows; None without a limit.
+        delayed: part of the time for which a thread of these processes waited for a core; of the
+            second ones, every thread counts.
     """
 
     clock_s: Callable[[], float]
@@ -84,6 +91,7 @@ class Readers:
     network: Callable[[], NetworkBytes | None]
     clock_hz: Callable[[Iterable[int]], float | None]
     quota_cores: Callable[[], float | None] = read_cpu_quota
+    delayed: Callable[[Collection[int], Collection[int], float], float | None] = _not_counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +225,7 @@ class HostSampler:
             "disk_read_bytes": None if disk is None else disk.read,
             "disk_write_bytes": None if disk is None else disk.written,
             "clock_hz": readers.clock_hz(cores),
+            "delayed_fraction": _rounded(readers.delayed(job, busy, dt_s)),
         }
         workers = readers.workers(job)
         if workers.parents:
@@ -278,6 +287,10 @@ def _difference(now: int | None, then: int | None) -> int | None:
     return None if now is None or then is None else max(0, now - then)
 
 
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
 def _rate(then: float | None, now: float | None, dt_s: float) -> float | None:
     return None if now is None or then is None else round(max(0.0, now - then) / dt_s, 3)
 
@@ -298,6 +311,7 @@ def system_readers(run_folder: Path, root_pid: int) -> Readers:
         shared_part=read_shared_part,
         network=network_reader(),
         clock_hz=clock_reader(),
+        delayed=RunDelay().take,
     )
 
 

@@ -233,6 +233,25 @@ def train_with_closure():
     return everything(model, optimizer, losses)
 
 
+def train_in_one_step():
+    seed()
+    model, (x, y) = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), inputs()
+    endless = {"tolerance_grad": 0, "tolerance_change": 0, "lr": 0.1}
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=130, max_eval=150, **endless)
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(x), y) + 0 * torch.rand(())
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    return everything(model, optimizer, losses)
+
+
 class Doubled(torch.autograd.Function):
     """Runs a backward of its own inside the backward."""
 
@@ -611,6 +630,7 @@ WAYS = (
     train_with_checkpointed_activations,
     train_with_scaler,
     train_with_closure,
+    train_in_one_step,
     train_with_gradients_of_gradients,
     train_with_hooks_of_their_own,
     script_and_trace,

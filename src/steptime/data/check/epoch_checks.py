@@ -29,7 +29,7 @@ def check_epochs(ranks: Sequence[LoaderSeen]) -> list[DataCheck]:
 
 
 def check_reshuffled(loader: LoaderSeen) -> DataCheck:
-    """Return whether the second epoch has another order than the first.
+    """Return whether each epoch that was seen has an order of its own.
 
     The check is `set_epoch` where a DistributedSampler draws, else `reshuffled`.
     """
@@ -37,56 +37,81 @@ def check_reshuffled(loader: LoaderSeen) -> DataCheck:
     name, place = "set_epoch" if is_told else "reshuffled", loader.place
     if len(loader.epochs) < 2:
         return undecided(name, "fewer than two epochs were seen", place, advice=MORE_EPOCHS)
-    first, second = loader.epochs[:2]
-    if first.order is None or second.order is None:
+    orders = [one.order for one in loader.epochs]
+    if any(order is None for order in orders):
         return undecided(name, NO_INDICES, place)
-    if len(first.order) < MIN_ORDER:
-        return undecided(name, f"an epoch has only {len(first.order)} samples", place)
-    if first.order != second.order:
-        return passed(name, "the second epoch has another order than the first", place)
+    first = orders[0] or ()
+    if len(first) < MIN_ORDER:
+        return undecided(name, f"an epoch has only {len(first)} samples", place)
+    same = _same_order(orders)
+    if same is None:
+        others = "the second epoch has another order than the first"
+        if len(orders) > 2:
+            others = f"each of {len(orders)} epochs has an order of its own"
+        return passed(name, others, place)
+    return _judge_same(name, loader, *same, is_told=bool(is_told))
+
+
+def _same_order(orders: Sequence[Sequence[int] | None]) -> tuple[int, int] | None:
+    """Return the first two epochs with the same order; None where all differ."""
+    seen: dict[tuple[int, ...], int] = {}
+    for number, order in enumerate(orders):
+        before = seen.setdefault(tuple(order or ()), number)
+        if before != number:
+            return before, number
+    return None
+
+
+def _judge_same(
+    name: str, loader: LoaderSeen, before: int, after: int, *, is_told: bool
+) -> DataCheck:
+    """Return what two epochs with the same order mean."""
+    epochs, place = loader.epochs, loader.place
+    order = epochs[before].order or ()
+    both = "both epochs" if len(epochs) == 2 else f"epochs {before + 1} and {after + 1}"
+    found = f"the order of {len(order):,} samples is the same in {both}"
+    evidence = (f"both begin with {shown(order)}",)
     if is_told:
-        return failed(
-            name,
-            f"the order of {len(first.order):,} samples is the same in both epochs: "
-            f"DistributedSampler was at epoch {second.epoch} in both",
-            place,
-            evidence=(f"both begin with {shown(first.order)}",),
-            advice="Call sampler.set_epoch(epoch) at the beginning of each epoch.",
-        )
-    if first.order == sorted(first.order):
+        is_stuck = epochs[before].epoch == epochs[after].epoch
+        why = f": DistributedSampler was at epoch {epochs[after].epoch} in both" if is_stuck else ""
+        advice = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
+        return failed(name, f"{found}{why}", place, evidence=evidence, advice=advice)
+    if list(order) == sorted(order):
         return undecided(
             name,
-            "the loader does not shuffle: both epochs go from the first sample to the last",
+            f"the loader does not shuffle: {both} go from the first sample to the last",
             place,
             advice="Pass shuffle=True, unless the samples have an order of their own.",
         )
-    return failed(
-        name,
-        f"the order of {len(first.order):,} samples is the same in both epochs",
-        place,
-        evidence=(f"both begin with {shown(first.order)}",),
-        advice="Draw a new order each epoch: seed the sampler's generator once, before the loop.",
-    )
+    advice = "Draw a new order each epoch: seed the sampler's generator once, before the loop."
+    return failed(name, found, place, evidence=evidence, advice=advice)
 
 
 def check_duplicates(loader: LoaderSeen) -> DataCheck:
     """Return whether a sample comes more than once in an epoch of one rank."""
     name, place = "duplicates", loader.place
-    epoch = next((one for one in loader.epochs if one.order), None)
-    if epoch is None or epoch.order is None:
+    orders = [one.order for one in loader.epochs if one.order]
+    if not orders:
         return undecided(name, NO_INDICES, place)
     if loader.nature.get("is_replacing"):
         return passed(name, "the sampler draws with replacement, so samples repeat", place)
-    repeated = [(index, n) for index, n in Counter(epoch.order).most_common() if n > 1]
-    if not repeated:
-        return passed(name, f"each of {len(epoch.order):,} samples comes once an epoch", place)
+    each = [[(index, n) for index, n in Counter(order).most_common() if n > 1] for order in orders]
+    number = next((number for number, repeated in enumerate(each) if repeated), None)
+    if number is None:
+        return passed(name, f"each of {len(orders[0]):,} samples comes once an epoch", place)
+    repeated = each[number]
     return failed(
         name,
-        f"{len(repeated):,} samples come more than once in an epoch",
+        f"{len(repeated):,} samples come more than once in {_which(number)}",
         place,
         evidence=tuple(f"sample {index} comes {n} times" for index, n in repeated[:NUM_SHOWN]),
         advice="Look at the sampler: it draws with replacement, or joins overlapping ranges.",
     )
+
+
+def _which(number: int) -> str:
+    """Return an epoch for a person; that of the first stands for all."""
+    return f"epoch {number + 1}" if number else "an epoch"
 
 
 def check_lost(ranks: Sequence[LoaderSeen]) -> DataCheck:
@@ -105,8 +130,9 @@ def check_lost(ranks: Sequence[LoaderSeen]) -> DataCheck:
         return undecided(name, "the sampler has no end", place)
     if loader.nature.get("is_replacing"):
         return passed(name, "the sampler draws with replacement, so some are left out", place)
-    num_epochs = min(2, *(len(one.epochs) for one in ranks))
-    lost = [_lost(ranks, epoch, int(num)) for epoch in range(num_epochs)]
+    num_epochs = min(len(one.epochs) for one in ranks)
+    whole = [n for n in range(num_epochs) if all(one.epochs[n].is_whole for one in ranks)]
+    lost = [_lost(ranks, epoch, int(num)) for epoch in whole]
     return _judge_lost(loader, lost, num_ranks=len(ranks))
 
 
@@ -116,18 +142,21 @@ def _lost(ranks: Sequence[LoaderSeen], epoch: int, num: int) -> set[int]:
 
 def _judge_lost(loader: LoaderSeen, lost: Sequence[set[int]], *, num_ranks: int) -> DataCheck:
     name, place, nature = "samples_lost", loader.place, loader.nature
-    num, first = int(nature["num_samples"]), lost[0]
-    if not first:
+    num = int(nature["num_samples"])
+    number = next((number for number, one in enumerate(lost) if one), None)
+    if number is None:
         return passed(name, f"an epoch has all {num:,} samples", place)
-    told = f"{len(first):,} of {num:,} samples are not in an epoch"
+    first = lost[number]
+    told = f"{len(first):,} of {num:,} samples are not in {_which(number)}"
     if len(lost) < 2:
         return undecided(name, f"{told}; one epoch was seen", place, advice=MORE_EPOCHS)
-    always = sorted(first & lost[1])
+    always = sorted(set.intersection(*lost))
     is_torchs = nature.get("is_shuffled") or nature.get("is_sequential")
     tail = int(nature.get("batch_size") or 1) * num_ranks
     if len(always) < len(first) and len(first) <= tail:
         return passed(name, f"{told}, others each epoch (drop_last)", place)
-    evidence = (f"{len(always):,} are in neither epoch: {shown(always)}",)
+    where = "neither epoch" if len(lost) == 2 else f"none of {len(lost)} epochs"
+    evidence = (f"{len(always):,} are in {where}: {shown(always)}",)
     if always == sorted(first) and (is_torchs or len(first) <= tail):
         advice = "Keep the last batch (drop_last=False), or shuffle before it is cut off."
         return failed(name, f"{told}, the same each epoch", place, evidence=evidence, advice=advice)
@@ -136,10 +165,17 @@ def _judge_lost(loader: LoaderSeen, lost: Sequence[set[int]], *, num_ranks: int)
 
 
 def check_ranks(ranks: Sequence[LoaderSeen]) -> DataCheck:
-    """Return whether ranks share out the samples: none twice but for padding."""
+    """Return whether ranks share out the samples of each epoch: none twice but for padding."""
+    num_epochs = min(len(one.epochs) for one in ranks)
+    found = [_check_ranks(ranks, number) for number in range(max(1, num_epochs))]
+    return next((one for one in found if one.outcome is not Outcome.PASS), found[0])
+
+
+def _check_ranks(ranks: Sequence[LoaderSeen], number: int) -> DataCheck:
     loader, name = ranks[0], "ranks_apart"
     place, world_size = loader.place, int(loader.nature["world_size"])
-    orders = [one.epochs[0].order for one in ranks if one.epochs and one.epochs[0].order]
+    seen_epochs = (one.epochs[number] for one in ranks if len(one.epochs) > number)
+    orders = [epoch.order for epoch in seen_epochs if epoch.order]
     if len(orders) < world_size:
         reason = f"indices of {len(orders)} of {world_size} ranks were seen"
         return undecided(name, reason, place)
@@ -153,7 +189,8 @@ def check_ranks(ranks: Sequence[LoaderSeen]) -> DataCheck:
     what = "all ranks have the same samples in the same order" if is_same else "ranks overlap"
     return failed(
         name,
-        f"{what}: {len(shared):,} samples are on more than one of {world_size} ranks",
+        f"{what}{f' in epoch {number + 1}' if number else ''}: {len(shared):,} samples are on "
+        f"more than one of {world_size} ranks",
         place,
         evidence=tuple(
             f"rank {one.rank} begins with {shown(order or [])}"

@@ -1,6 +1,7 @@
 """Converts: writes shard by shard into TARGET.partial, checks all of it, and renames it at last.
 
-In: a source, a target, a plan. Out: the finished folder. Killed at any moment, it goes on after
+In: a source, a target, a plan. Out: the finished folder. A second thread forces each shard to the
+disk and reads it back while the next one is written. Killed at any moment, it goes on after
 the last whole shard; nothing ever stands under the target's name that is not whole and checked.
 """
 
@@ -10,8 +11,9 @@ import dataclasses
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,15 +30,18 @@ from steptime.data.convert.conversion_journal import (
 from steptime.data.convert.folder_list import FILES, write_files
 from steptime.data.convert.forms import PREPARED, index_file, make_writer
 from steptime.data.convert.planning import with_varying_shapes
-from steptime.data.convert.shard_writer import Batch, ShardWriter
+from steptime.data.convert.shard_writer import Batch, Settle, ShardWriter
 from steptime.data.convert.treatment import Treatment, treat
-from steptime.data.prepared.layout import PreparedIndex, Shard
+from steptime.data.prepared.layout import PreparedIndex
 from steptime.data.prepared.sample_checksums import VaryingShapeError
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Conversion, ConversionProgress
 from steptime.errors import DataError
 
 MAX_BATCH_ROWS = 512
+MAX_UNSETTLED = 1
+"""Shards that wait for the disk beside the one that is written: what varies is in memory."""
+
 Show = Callable[[ConversionProgress], None]
 
 
@@ -147,18 +152,39 @@ class _ShardRun:
         return len(before & set(self._journal.shards))
 
     def _write_all(self, writer: ShardWriter) -> None:
+        """Write the shards that are missing; each is settled while the next one is written."""
         missing = [n for n in range(self._plan.num_shards) if n not in self._journal.shards]
         pace = _Pace(self._show, "convert", self._plan, len(missing))
-        for number in missing:
-            self._journal.add(number, self._write(writer, number, pace))
+        unsettled: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(1) as settler:
+            for number in missing:
+                settle = self._write(writer, number, pace)
+                unsettled.append(settler.submit(self._settle, writer, number, settle))
+                if len(unsettled) > MAX_UNSETTLED:
+                    unsettled.popleft().result()
+        for one in unsettled:
+            one.result()
 
-    def _write(self, writer: ShardWriter, number: int, pace: _Pace) -> Shard:
+    def _write(self, writer: ShardWriter, number: int, pace: _Pace) -> Settle:
+        rows = self._rows_of(number)
+        return writer.write(number, rows.start, self._batches(rows.start, rows.stop, pace))
+
+    def _settle(self, writer: ShardWriter, number: int, settle: Settle) -> None:
+        """Have a shard on the disk and in the journal, and read it back."""
+        shard, num_rows = settle(), len(self._rows_of(number))
+        if shard.rows != num_rows:
+            raise DataError(f"the source gave {shard.rows} samples in place of {num_rows}.")
+        self._journal.add(number, shard)
+        damage = writer.damaged(number, shard)
+        if damage is not None:
+            raise DataError(
+                f"what was read back is not what was written: {damage}.",
+                hint="The disk or the memory of this machine may be failing.",
+            )
+
+    def _rows_of(self, number: int) -> range:
         first = number * self._plan.rows_per_shard
-        end = min(first + self._plan.rows_per_shard, self._plan.num_samples)
-        shard = writer.write(number, first, self._batches(first, end, pace))
-        if shard.rows != end - first:
-            raise DataError(f"the source gave {shard.rows} samples in place of {end - first}.")
-        return shard
+        return range(first, min(first + self._plan.rows_per_shard, self._plan.num_samples))
 
     def _batches(self, first: int, end: int, pace: _Pace) -> Iterator[Batch]:
         size = max(1, min(MAX_BATCH_ROWS, self._plan.rows_per_shard))
@@ -181,22 +207,14 @@ class _ShardRun:
         return list(self._pool.map(one, zip(rows, values, strict=True)))
 
     def _check_all(self, writer: ShardWriter, before: set[int]) -> None:
-        """Read every shard back; one of an earlier process that is damaged is written again."""
+        """Read the shards of an earlier process back; one that is damaged is written again."""
         pace = _Pace(self._show, "check", self._plan, self._plan.num_shards)
         for number in range(self._plan.num_shards):
             shard = self._journal.shards[number]
-            damage = writer.damaged(number, shard)
-            if damage is not None and number in before:
+            if number in before and writer.damaged(number, shard) is not None:
                 self._journal.forget(number)
                 quiet = _Pace(lambda progress: None, "convert", self._plan, 1)
-                shard = self._write(writer, number, quiet)
-                self._journal.add(number, shard)
-                damage = writer.damaged(number, shard)
-            if damage is not None:
-                raise DataError(
-                    f"what was read back is not what was written: {damage}.",
-                    hint="The disk or the memory of this machine may be failing.",
-                )
+                self._settle(writer, number, self._write(writer, number, quiet))
             pace.add(shard.rows)
 
 

@@ -6,8 +6,8 @@ shapes vary, the column `NAME.shape` does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from steptime.data.convert.record_files import checksum_of
-from steptime.data.convert.shard_writer import Batch
-from steptime.data.prepared.column_files import SHAPES, file_checksum, flush_to_disk
+from steptime.data.convert.record_files import checksum_of, settle_file
+from steptime.data.convert.shard_writer import Batch, Settle
+from steptime.data.prepared.column_files import SHAPES, file_checksum
 from steptime.data.prepared.layout import PreparedColumn, Shard
 from steptime.data.prepared.sample_checksums import sample_checksums
 from steptime.errors import DataError
@@ -33,25 +33,18 @@ class ParquetShards:
         self._folder, self._columns, self._num_shards = folder, columns, num_shards
         self._schema = pa.schema([field for c in columns for field in _fields(c)])
 
-    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Shard:
-        """Write a shard, and have it on the disk on return."""
+    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Settle:
+        """Write a shard, and return what has it on the disk."""
         path, crcs = self._path(number), list[int]()
         half = path.with_name(path.name + ".half")
-        with open(half, "wb") as file:
-            with parquet.ParquetWriter(file, self._schema, compression="none") as writer:
-                for batch in batches:
-                    writer.write_table(self._table(batch), row_group_size=_ROW_GROUP)
-                    crcs += sample_checksums(self._columns, batch).tolist()
-            flush_to_disk(file)
-        os.replace(half, path)
-        checksum, size = file_checksum(path)
-        return Shard(
-            first=first,
-            rows=len(crcs),
-            checksums={path.name: checksum},
-            sizes={path.name: size},
-            samples=checksum_of(crcs),
-        )
+        with (
+            open(half, "wb") as file,
+            parquet.ParquetWriter(file, self._schema, compression="none") as writer,
+        ):
+            for batch in batches:
+                writer.write_table(self._table(batch), row_group_size=_ROW_GROUP)
+                crcs += sample_checksums(self._columns, batch).tolist()
+        return partial(settle_file, half, path, first, crcs)
 
     def _table(self, batch: Batch) -> Any:
         arrays = [array for c in self._columns for array in _arrays(c, batch[c.name])]

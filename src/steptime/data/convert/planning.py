@@ -27,6 +27,10 @@ from steptime.errors import DataError
 
 SHARD_BYTES = 64 << 20
 """Lost at most by a kill; large enough for a disk to write at its rate."""
+
+SMALL_SHARD_BYTES, SMALL_SHARDS = 8 << 20, 8
+"""Of little data: several shards, so that the disk works while the next one is made."""
+
 _SAMPLE_BYTES = 32 << 20
 _SAMPLE_S = 2.0
 _MIN_SAMPLED, _MAX_SAMPLED = 32, 2048
@@ -116,7 +120,7 @@ def make_plan(
     form: str,
     sample: TakenSample,
     *,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int | None = None,
 ) -> ConversionPlan:
     """Return what is to be made.
 
@@ -126,7 +130,7 @@ def make_plan(
         treatment: what is done to pictures.
         form: one of `FORMS`.
         sample: of the source.
-        shard_bytes: about so large is a shard.
+        shard_bytes: about so large is a shard; None for the usual size.
     """
     columns = tuple(
         _target_column(number, column, sample.stored[column.name], treatment, form)
@@ -134,6 +138,9 @@ def make_plan(
     )
     total = sum(size_of(value) for values in sample.stored.values() for value in values)
     row_bytes = max(1, total // len(sample.indices))
+    if shard_bytes is None:
+        few = row_bytes * len(source) // SMALL_SHARDS
+        shard_bytes = min(SHARD_BYTES, max(SMALL_SHARD_BYTES, few))
     return ConversionPlan(
         form=form,
         origin=Origin(

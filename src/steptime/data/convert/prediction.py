@@ -25,7 +25,7 @@ from steptime.core.stats import median, median_interval
 from steptime.data.convert.conversion_journal import ConversionPlan
 from steptime.data.convert.forms import PREPARED, index_file, make_writer
 from steptime.data.convert.planning import TakenSample, as_batch, size_of
-from steptime.data.convert.treatment import decode, decode_by_pillow, has_pillow
+from steptime.data.pictures import decode_by_pillow, decode_picture, has_pillow
 from steptime.data.prepared.layout import PreparedIndex
 from steptime.data.prepared.prepared_source import PreparedSource
 from steptime.data.source import SampleSource
@@ -113,7 +113,7 @@ def _write_copy(
     small = dataclasses.replace(plan, num_samples=n, rows_per_shard=n)
     started = time.perf_counter()
     with closing(make_writer(small, scratch)) as writer:
-        shard = writer.write(0, 0, [as_batch(plan.columns, sample.stored)])
+        shard = writer.write(0, 0, [as_batch(plan.columns, sample.stored)])()
     write_s = time.perf_counter() - started
     size = sum(shard.sizes.values())
     if plan.form != PREPARED:
@@ -141,7 +141,7 @@ def _total_bytes(sample: TakenSample, plan: ConversionPlan, stored_bytes: float)
 def _reader(source: SampleSource, indices: Sequence[int]) -> Callable[[], int]:
     """Return what reads the next batch and decodes its pictures; it returns how many it read."""
     images = [column.name for column in source.columns if column.kind == "image"]
-    decoding = decode_by_pillow if has_pillow() else decode
+    decoding = decode_by_pillow if has_pillow() else decode_picture
     batches = cycle([indices[at : at + BATCH] for at in range(0, len(indices), BATCH)])
 
     def read() -> int:

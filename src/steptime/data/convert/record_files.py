@@ -11,12 +11,13 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from steptime.data.convert.shard_writer import Batch
+from steptime.data.convert.shard_writer import Batch, Settle
 from steptime.data.prepared.column_files import file_checksum, flush_to_disk, in_hexadecimal
 from steptime.data.prepared.layout import PreparedColumn, Shard
 
@@ -53,8 +54,8 @@ class RecordFiles:
         self._format, self._folder = record_format, folder
         self._columns, self._num_shards = columns, num_shards
 
-    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Shard:
-        """Write a shard, and have it on the disk on return."""
+    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Settle:
+        """Write a shard, and return what has it on the disk."""
         path, at, crcs = self._path(number), first, list[int]()
         half = path.with_name(path.name + ".half")
         with open(half, "wb") as file:
@@ -64,16 +65,7 @@ class RecordFiles:
                 crcs.extend(map(zlib.crc32, records))
                 at += len(records)
             file.write(self._format.end)
-            flush_to_disk(file)
-        os.replace(half, path)
-        checksum, size = file_checksum(path)
-        return Shard(
-            first=first,
-            rows=at - first,
-            checksums={path.name: checksum},
-            sizes={path.name: size},
-            samples=checksum_of(crcs),
-        )
+        return partial(settle_file, half, path, first, crcs)
 
     def damaged(self, number: int, shard: Shard) -> str | None:
         """Read a shard back from the disk; return what is not as written, None if all is."""
@@ -93,6 +85,28 @@ class RecordFiles:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"part-{number:05}-of-{self._num_shards:05}.{self._format.suffix}"
+
+
+def settle_file(half: Path, path: Path, first: int, crcs: Sequence[int]) -> Shard:
+    """Have the file of a shard on the disk, under its own name.
+
+    Args:
+        half: as it is named until it is whole.
+        path: the file.
+        first: its first sample.
+        crcs: the CRC-32s of its samples, as the source gave them.
+    """
+    with open(half, "ab") as file:
+        flush_to_disk(file)
+    os.replace(half, path)
+    checksum, size = file_checksum(path)
+    return Shard(
+        first=first,
+        rows=len(crcs),
+        checksums={path.name: checksum},
+        sizes={path.name: size},
+        samples=checksum_of(crcs),
+    )
 
 
 def checksum_of(crcs: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -14,11 +14,15 @@ Batch: TypeAlias = Mapping[str, Values]
 Checksums: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
 
 
+Settle: TypeAlias = Callable[[], Shard]
+"""Has a written shard on the disk on return; another thread may call it."""
+
+
 class ShardWriter(Protocol):
     """One form, in one folder."""
 
-    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Shard:
-        """Write a shard, and have it on the disk on return.
+    def write(self, number: int, first: int, batches: Iterable[Batch]) -> Settle:
+        """Write a shard, and return what has it on the disk.
 
         Args:
             number: of the shard.

@@ -7,7 +7,6 @@ faster one is compared with Pillow before it is trusted.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
-from steptime.errors import DataError, MissingExtraError
+from steptime.data.pictures import JPEG_START, decode_by_pillow, decode_picture, has_pillow, pillow
+from steptime.errors import DataError
 
 DEFAULT_QUALITY = 90
 """Of pictures that are resized and stay JPEG; FFCV's tables use the same."""
 _NUM_COMPARED = 16
-_JPEG = b"\xff\xd8\xff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,40 +71,13 @@ def treat(data: bytes, treatment: Treatment, *, is_fast: bool = True) -> Any:
     """
     if treatment.keeps_bytes:
         return data
-    pixels = decode(data, is_fast=is_fast)
+    pixels: Any = decode_picture(data, is_fast=is_fast)
     if treatment.is_resizing:
         pixels = _resized(pixels, treatment)
     if treatment.decode:
         return pixels
     quality = treatment.quality or DEFAULT_QUALITY
     return simplejpeg.encode_jpeg(pixels, quality=quality, colorspace="RGB", colorsubsampling="420")
-
-
-def decode(data: bytes, *, is_fast: bool = True) -> Any:
-    """Return the pixels of a picture as RGB, shape (height, width, 3), 8 bits each.
-
-    Raises:
-        ValueError: it cannot be decoded.
-    """
-    if is_fast and data[:3] == _JPEG:
-        space = simplejpeg.decode_jpeg_header(data)[2]
-        if space in ("RGB", "YCbCr", "Gray"):  # Pillow has its own way with four colors
-            return simplejpeg.decode_jpeg(data, colorspace="RGB")
-    return decode_by_pillow(data)
-
-
-def decode_by_pillow(data: bytes) -> Any:
-    """Return the pixels of a picture as Pillow decodes it, shape (height, width, 3).
-
-    Raises:
-        ValueError: it cannot be decoded.
-    """
-    image = _pillow()
-    try:
-        with image.open(io.BytesIO(data)) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError, image.DecompressionBombError) as error:
-        raise ValueError(f"the picture cannot be decoded: {error}") from error
 
 
 def can_be_fast(pictures: Sequence[bytes]) -> bool:
@@ -115,20 +87,11 @@ def can_be_fast(pictures: Sequence[bytes]) -> bool:
     """
     if not has_pillow():
         return True
-    jpegs = [data for data in pictures if data[:3] == _JPEG][:_NUM_COMPARED]
+    jpegs = [data for data in pictures if data[:3] == JPEG_START][:_NUM_COMPARED]
     try:
-        return all(np.array_equal(decode(data), decode_by_pillow(data)) for data in jpegs)
+        return all(np.array_equal(decode_picture(data), decode_by_pillow(data)) for data in jpegs)
     except ValueError:
         return False
-
-
-def has_pillow() -> bool:
-    """Return whether Pillow can be imported."""
-    try:
-        _pillow()
-    except MissingExtraError:
-        return False
-    return True
 
 
 def _resized(pixels: Any, treatment: Treatment) -> Any:
@@ -136,7 +99,7 @@ def _resized(pixels: Any, treatment: Treatment) -> Any:
 
     Source: https://docs.pytorch.org/vision/stable/generated/torchvision.transforms.Resize.html
     """
-    image = _pillow()
+    image = pillow()
     height, width = pixels.shape[:2]
     size = treatment.size
     if size is None:
@@ -146,17 +109,6 @@ def _resized(pixels: Any, treatment: Treatment) -> Any:
     if size == (width, height):
         return pixels
     return np.asarray(image.fromarray(pixels).resize(size, image.Resampling.BILINEAR))
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except (ImportError, RuntimeError) as error:
-        raise MissingExtraError(
-            f"pictures other than JPEG, and other sizes, need Pillow: {error}",
-            hint="Install it: pip install pillow",
-        ) from error
-    return Image
 
 
 def parse_resize(text: str) -> Treatment:

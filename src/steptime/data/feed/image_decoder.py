@@ -1,25 +1,15 @@
-"""Decodes the pictures of a batch, in threads that do not wait for each other.
-
-JPEG goes to simplejpeg (libjpeg-turbo without the interpreter lock, the bits of Pillow); what it
-does not read goes to Pillow, where that is installed. docs/explanation/dependencies.md has the
-figures of this choice.
-"""
+"""Decodes the pictures of a batch, in threads that do not wait for each other."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import simplejpeg
 from numpy.typing import NDArray
 
 from steptime.data.feed.columns import Columns
-from steptime.errors import MissingExtraError
-
-JPEG_START = b"\xff\xd8\xff"
-MODES = {"RGB": "RGB", "L": "GRAY"}
+from steptime.data.pictures import MODES, decode_picture
 
 
 class ImageDecoder:
@@ -52,21 +42,4 @@ class ImageDecoder:
 
     def decode(self, data: bytes) -> NDArray[np.uint8]:
         """Return one picture."""
-        if data.startswith(JPEG_START):
-            *_, colorspace, _ = simplejpeg.decode_jpeg_header(data)
-            if colorspace in ("YCbCr", "Gray") and (self.mode, colorspace) != ("L", "YCbCr"):
-                picture: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, MODES[self.mode])
-                return picture
-        return _with_pillow(data, self.mode)
-
-
-def _with_pillow(data: bytes, mode: str) -> NDArray[np.uint8]:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError(
-            f"a picture that is no plain JPEG is decoded by Pillow, which is not there: {error}",
-            hint="pip install pillow",
-        ) from error
-    picture = np.array(Image.open(io.BytesIO(data)).convert(mode))
-    return picture if picture.ndim == 3 else picture[:, :, None]
+        return decode_picture(data, self.mode)

@@ -1,4 +1,4 @@
-"""Ailments of the arithmetic: it fills the step, and the waterfall shows what it consists of.
+"""Ailments that measured ceilings show: the waterfall says what the arithmetic consists of.
 
 In: a Measurement, and a `Waterfall` with the findings by the phases. Out: findings. Phases show
 that the model fills a step; the parts of the waterfall show what fills the model. Without measured
@@ -13,19 +13,9 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal, by_cpu_time
-from steptime.diagnose.ailments.own_share import own_arithmetic
-from steptime.diagnose.ailments.scale import INFO_FRACTION, SCALE, Threshold, headroom, severity_of
-from steptime.diagnose.ailments.signals import (
-    COMPUTE_PHASES,
-    compute_device_s,
-    find_missing_signals,
-    is_on_device,
-    make_finding,
-    median_step_s,
-    share,
-    site_of,
-    sum_fractions,
-)
+from steptime.diagnose.ailments.computing import MIN_LOST_FRACTION, SAME_PHASES
+from steptime.diagnose.ailments.scale import SCALE, headroom, severity_of
+from steptime.diagnose.ailments.signals import make_finding, share, site_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.diagnose.values.reach_values import Waterfall
 from steptime.measure.values.measurement import Measurement
@@ -35,31 +25,6 @@ MEMORY = ("bandwidth", "slow_operators")
 HOST = ("launch", "script")
 LOST = ("precision", "threads", "recomputation", "shape")
 """Avoidable parts of the arithmetic: another type, more threads, or other shapes remove them."""
-
-MIN_LOST_FRACTION = Threshold(
-    name="MIN_LOST_FRACTION",
-    value=0.01,
-    why="a part below one hundredth of a step is not worth naming, so it is not in the headroom",
-)
-
-
-def find_compute(measurement: Measurement) -> Finding | None:
-    """COMPUTE_BOUND: the arithmetic fills the step; on a device by the device's clock only."""
-    if not is_on_device(measurement):
-        fraction = sum_fractions(measurement, COMPUTE_PHASES)
-    else:
-        device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
-        if device_s is None or not step_s:
-            return None
-        fraction = device_s / step_s
-    if fraction < 1 - INFO_FRACTION.value:
-        return None
-    return make_finding(
-        COMPUTE,
-        severity=Severity.INFO,
-        evidence=(share("compute", fraction),),
-        missing=find_missing_signals(measurement),
-    )
 
 
 def is_usable(waterfall: Waterfall | None) -> bool:
@@ -119,8 +84,17 @@ def add_roofs(
         for one in findings
     ]
     if any(one.severity is not Severity.INFO for one in new):  # the same phases, better explained
-        kept = [one for one in kept if one.kind is not BottleneckKind.COMPUTE_BOUND]
+        kept = without_same_phases(kept)
     return [*kept, *new]
+
+
+def without_same_phases(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings but COMPUTE_BOUND, where another one says what fills the model."""
+    return [
+        one
+        for one in findings
+        if one.kind is not BottleneckKind.COMPUTE_BOUND or one.cause not in SAME_PHASES
+    ]
 
 
 def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
@@ -143,7 +117,8 @@ def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
             *_gained(waterfall, [name for name, _ in lost]),
         ),
         headroom_speedup=headroom(most) if most > 0 else None,
-        names={"dtype": waterfall.dtype} if waterfall.dtype else None,
+        names={**(finding.names or {}), **({"dtype": waterfall.dtype} if waterfall.dtype else {})}
+        or None,
     )
 
 
@@ -173,40 +148,6 @@ def _largest(waterfall: Waterfall, name: str) -> tuple[Evidence, ...]:
     return (share(f"in_{first}", part.classes[first] / whole_s),)
 
 
-COMPUTE = Ailment(
-    kind=BottleneckKind.COMPUTE_BOUND,
-    cause=None,
-    what="the arithmetic fills the step",
-    needs="the six compute phases; measured ceilings for the headroom",
-    rule=find_compute,
-    asked=Asked.ENOUGH_STEPS,
-    thresholds=(INFO_FRACTION, MIN_LOST_FRACTION),
-    title=None,
-    sentence="the forward pass, the backward pass and the optimizer take {compute} of a step.",
-    explanation=None,
-    removal=Removal(
-        condition="With the arithmetic",
-        parts={
-            "precision": "in {dtype}",
-            "threads": "on all threads of the machine",
-            "recomputation": "done only once",
-            "shape": "in shapes that reach the machine's ceiling",
-        },
-        is_of_run=False,
-    ),
-    remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
-    levers=(
-        *("autocast", "compile", "fused_attention", "fused_rnn", "channels_last"),
-        *("cudnn_benchmark", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "module_precision", "allocator", "wait_policy"),
-        *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
-    ),
-    when_contended=by_cpu_time(
-        "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
-        "for a tenth of its time: else it slept.",
-        own_arithmetic,
-    ),
-)
 BANDWIDTH = Ailment(
     kind=BottleneckKind.MEMORY_BANDWIDTH_BOUND,
     cause=None,
@@ -251,4 +192,4 @@ OVERHEAD = Ailment(
         "part of its own in the waterfall, which lowers this share."
     ),
 )
-AILMENTS = (COMPUTE, BANDWIDTH, OVERHEAD)
+AILMENTS = (BANDWIDTH, OVERHEAD)

@@ -1,12 +1,16 @@
-"""The rule on the rest of the machine, and what makes other findings less certain."""
+"""The rule on the rest of the machine, and what makes other findings less certain.
+
+Where the kernel counts how long threads waited for a core, that decides: a busy core that the run
+does not want costs it nothing.
+"""
 
 from __future__ import annotations
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_nothing
-from steptime.diagnose.ailments.own_share import MAX_STRETCH
+from steptime.diagnose.ailments.own_share import MAX_STRETCH, stretch_of
 from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
-from steptime.diagnose.ailments.signals import count, make_finding, share
+from steptime.diagnose.ailments.signals import count, is_on_device, make_finding, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import HostLoad, Measurement
 
@@ -18,23 +22,55 @@ MIN_IDLE_CORES = Threshold(
 
 
 def find_contention(measurement: Measurement) -> Finding | None:
-    """CONTENDED: other programs took cores; above info only if the job could have used them."""
+    """CONTENDED: other programs took cores; above info only if the job lost by it."""
     host = measurement.host
     fraction = host.others_cores / host.num_cores if host else None
-    severity = severity_of(fraction)
-    if host is None or fraction is None or severity is None:
+    if host is None or fraction is None or severity_of(fraction) is None:
         return None
+    lost = _lost(measurement, host)
     return make_finding(
         NEIGHBOR,
-        severity=severity if _is_full(host) else Severity.INFO,
+        severity=_severity(host, fraction, lost) or Severity.INFO,
         evidence=(
             share("others", fraction),
             Evidence(name="others_cores", value=host.others_cores, unit="cores"),
             Evidence(name="job_cores", value=host.job_cores, unit="cores"),
             count("num_cores", host.num_cores),
             count("num_samples", host.num_samples),
+            *(() if lost is None else (share("lost", lost),)),
         ),
     )
+
+
+def _lost(measurement: Measurement, host: HostLoad) -> float | None:
+    """Return the part of the time that the run lost, at most; None where nobody counts it.
+
+    Steps on the CPU that take no longer than their CPU time have lost nothing, whatever their
+    process lost before and after them; steps that wait for workers lose what these lose. Where a
+    core is taken away for long, but seldom, the mean step says so and not the median one.
+    """
+    lost = host.delayed_fraction
+    stretch = stretch_of(measurement, measurement)
+    is_own = measurement.workers is None and not is_on_device(measurement)
+    if lost is None or stretch is None or not is_own:
+        return lost
+    return min(lost, 1 - 1 / max(stretch, _mean_stretch(measurement)))
+
+
+def _mean_stretch(measurement: Measurement) -> float:
+    """Return how many times its CPU time the mean step took; 1 where that is not known."""
+    steady = measurement.steady
+    if steady is None or steady.step_cpu_s is None or steady.mean_s is None:
+        return 1.0
+    cpu_s = steady.step_cpu_s.estimate
+    return max(1.0, (steady.mean_of_all_s or steady.mean_s) / cpu_s) if cpu_s > 0 else 1.0
+
+
+def _severity(host: HostLoad, fraction: float, lost: float | None) -> Severity | None:
+    """Return how much others matter: by what the job lost, else by the cores that they took."""
+    if lost is not None:
+        return severity_of(lost)
+    return severity_of(fraction) if _is_full(host) else Severity.INFO
 
 
 def _is_full(host: HostLoad) -> bool:
@@ -50,13 +86,14 @@ NEIGHBOR = Ailment(
     kind=BottleneckKind.CONTENDED,
     cause="neighbor",
     what="other programs took cores",
-    needs="load of the machine",
+    needs="load of the machine; the kernel's count of waits for a core",
     rule=find_contention,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_IDLE_CORES, MAX_STRETCH),
     title=None,
-    sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
-    explanation="Trust the shares of a step more than its times.",
+    sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile. Trust the "
+    "shares of a step more than its times.",
+    explanation="A thread of the run waited for a core for {lost} of the time.",
     removal=None,
     remedy="Train when the machine is quiet.",
     levers=("num_threads", "wait_policy"),

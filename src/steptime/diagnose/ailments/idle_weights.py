@@ -41,6 +41,9 @@ def find_growing_graph(measurement: Measurement) -> Finding | None:
             count("num_updates", kept.update),
         ),
     )
+    line = next((one for one in measurement.suspicions if one.code == "kept_graph"), None)
+    if line is not None:
+        return replace(finding, where=line.where, where_text=line.text)
     site = site_of(measurement, "backward")
     if site is None:
         return finding

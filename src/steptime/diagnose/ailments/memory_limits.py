@@ -60,6 +60,9 @@ FULL_WITHIN = Threshold(
     why="times the steps seen: runs are that much longer than what was seen of them",
 )
 
+_KEPT = ("kept_graph", "kept_tensors")
+"""Codes of lines that keep a result of each step: the likely place of a growth."""
+
 _KILLED_CODE = 128 + signal.SIGKILL
 """The exit code of a shell or a launcher whose child was killed."""
 
@@ -152,11 +155,13 @@ def _find_growth(
         return None
     steps_left = _steps_left(use)
     is_soon = steps_left < FULL_WITHIN.value * measurement.num_steps
-    return make_finding(
+    found = make_finding(
         ailment,
         severity=Severity.CRITICAL if is_soon else Severity.WARNING,
         evidence=(*_growth_evidence(use, growth), *_left_evidence(steps_left)),
     )
+    kept = next((item for item in measurement.suspicions if item.code in _KEPT), None)
+    return found if kept is None else replace(found, where=kept.where, where_text=kept.text)
 
 
 def _is_certain(use: MemoryUse) -> bool:
@@ -230,7 +235,11 @@ SWAPPING = Ailment(
     explanation=None,
     removal=without("the swapping"),
     remedy="Give the run less to hold, or the machine more memory.",
-    levers=("activation_checkpointing", "micro_batches", "autocast", "allocator"),
+    levers=(
+        *("activation_checkpointing", "selective_checkpointing", "micro_batches"),
+        *("optimizer_in_backward", "no_foreach", "autocast", "allocator", "offload_activations"),
+        *("low_memory_states", "return_freed_memory"),
+    ),
     when_contended=by_facts(
         "The page faults of the run itself are counted; a step that others make longer lowers the "
         "share."

@@ -12,7 +12,12 @@ import math
 from collections.abc import Mapping
 
 from steptime.core.stats import median
-from steptime.diagnose.ailments.scale import CRITICAL_FRACTION, INFO_FRACTION, Threshold
+from steptime.diagnose.ailments.scale import (
+    CRITICAL_FRACTION,
+    INFO_FRACTION,
+    WARNING_FRACTION,
+    Threshold,
+)
 from steptime.diagnose.ailments.signals import (
     COMPUTE_PHASES,
     compute_device_s,
@@ -64,7 +69,7 @@ def _kept_fractions(measurement: Measurement) -> Mapping[str, float]:
 
 def _kept(holder: Measurement | RankSummary, measurement: Measurement) -> Mapping[str, float]:
     """Return the part of each phase that others did not take; none where CPU times are missing."""
-    stretch = _stretch(holder, measurement)
+    stretch = stretch_of(holder, measurement)
     if stretch is None:
         return {}
     phases = [phase for name in PHASES if (phase := phase_of(holder, name)) is not None]
@@ -90,7 +95,7 @@ def _core_s(phase: Phase, measurement: Measurement) -> float | None:
     return phase.cpu_median_s / max(threads, default=1)
 
 
-def _stretch(holder: Measurement | RankSummary, measurement: Measurement) -> float | None:
+def stretch_of(holder: Measurement | RankSummary, measurement: Measurement) -> float | None:
     """Return how many times as long as alone a thread took that always wanted a core, at most.
 
     Waiting makes a phase longer, too, so the least of the phases is the closest bound. Small phases
@@ -122,7 +127,7 @@ def own_wait(measurement: Measurement, finding: Finding) -> float | None:
     The workers need their time without what others took of it, divided among them. A step waits
     for as much of that as it does not use itself.
     """
-    workers, stretch = measurement.workers, _stretch(measurement, measurement)
+    workers, stretch = measurement.workers, stretch_of(measurement, measurement)
     step_s, measured = median_step_s(measurement), fraction_of(measurement, "input_wait")
     if workers is None or workers.cpu_s_per_batch is None or stretch is None:
         return None
@@ -221,7 +226,7 @@ def own_arithmetic(measurement: Measurement, finding: Finding) -> float | None:
     if total_s <= 0 or core_s * MAX_STRETCH.value < wall_s:
         return None
     share = core_s / total_s
-    return share if share >= 1 - INFO_FRACTION.value else None
+    return share if share > 1 - WARNING_FRACTION.value else None
 
 
 def own_unattributed(measurement: Measurement, finding: Finding) -> float | None:

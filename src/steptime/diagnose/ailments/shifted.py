@@ -23,18 +23,20 @@ from steptime.diagnose.values.finding import Finding, Severity
 def find_shift(shifts: Sequence[Explained]) -> Finding | None:
     """No bottleneck of the step as a whole: from some step on it takes longer, or less.
 
-    It reports the worst shift, and a shift to shorter steps only where there is no other.
+    It reports the worst shift, one that others did not make before all others, and a shift to
+    shorter steps only where there is no other.
     """
     if not shifts:
         return None
-    worst = max(shifts, key=lambda one: one.shift.ratio.estimate)
+    worst = max(shifts, key=lambda one: (_is_own(one), one.shift.ratio.estimate))
     shift = worst.shift
     lost = 1 - 1 / shift.ratio.estimate
     first = worst.causes[0].name if worst.causes else ""
     what, _, phase = first.partition(":")
     found = make_finding(
         BY_CHANGE[what],
-        severity=severity_of(lost) or Severity.INFO,
+        # What others did is said by CONTENDED, and nobody can mend it in the script.
+        severity=Severity.INFO if what == "neighbor" else severity_of(lost) or Severity.INFO,
         evidence=(
             count("shift_step", shift.index),
             seconds("shift_before", shift.before_s),
@@ -47,6 +49,12 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
         ),
     )
     return replace(found, names={"phase": phase} if phase else None)
+
+
+def _is_own(one: Explained) -> bool:
+    """Return whether steps became longer, and not because others took the cores."""
+    by_others = bool(one.causes) and one.causes[0].name == "neighbor"
+    return one.shift.ratio.estimate > 1 and not by_others
 
 
 def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import (
     Ailment,
     Asked,
@@ -13,6 +14,7 @@ from steptime.diagnose.ailments.ailment import (
     by_same_load,
     without,
 )
+from steptime.diagnose.ailments.compute_shares import compute_share, parts_evidence, parts_of_step
 from steptime.diagnose.ailments.own_share import own_unattributed
 from steptime.diagnose.ailments.scale import (
     CRITICAL_FRACTION,
@@ -27,17 +29,31 @@ from steptime.diagnose.ailments.signals import (
     fraction_of,
     make_finding,
     phase_evidence,
+    seconds,
     share,
     site_of,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import PythonLoop
+from steptime.measure.values.wall_time import USEFUL
 
 MAX_HALF_WIDTH = Threshold(
     name="MAX_HALF_WIDTH",
     value=WARNING_FRACTION.value,
     why="of the median, to one side: a change as large as the smallest warning must show",
+)
+
+
+MIN_AFTER_STEPS_S = Threshold(
+    name="MIN_AFTER_STEPS_S",
+    value=2.0,
+    why="saving a model and a last evaluation take about as long",
+)
+MOST_OF_STEP = Threshold(
+    name="MOST_OF_STEP",
+    value=0.5,
+    why="where nothing else stands out, cheaper arithmetic gives more than all else together",
 )
 
 
@@ -53,8 +69,19 @@ def find_no_steps(measurement: Measurement) -> Finding | None:
             count("num_steps", measurement.num_steps),
             count("num_steady_steps", num_steady),
             count("min_steady_steps", MIN_STEADY_STEPS.value),
+            *_after_steps(measurement),
         ),
     )
+
+
+def _after_steps(measurement: Measurement) -> tuple[Evidence, ...]:
+    """Return for how long the process went on after its last step, if that is most of its work."""
+    wall = measurement.wall_time
+    parts = {} if wall is None else {part.name: part.total_s for part in wall.parts}
+    after_s = parts.get("after_steps", 0.0)
+    stepped_s = math.fsum(parts.get(name, 0.0) for name in ("warmup", USEFUL))
+    is_most = after_s >= MIN_AFTER_STEPS_S.value and after_s > stepped_s
+    return (seconds("after_steps", after_s),) if is_most and measurement.num_steps else ()
 
 
 def find_noise(measurement: Measurement) -> Finding | None:
@@ -100,8 +127,11 @@ def _is_other(loop: PythonLoop) -> bool:
 
 def find_nothing(measurement: Measurement) -> Finding:
     """BALANCED: no rule fired; the finding lists what was missing."""
+    compute, parts = compute_share(measurement), parts_of_step(measurement)
+    is_most = compute is not None and compute >= MOST_OF_STEP.value
+    evidence = (share("compute", compute or 0.0), *parts_evidence(parts)) if is_most else ()
     missing = find_missing_signals(measurement)
-    return make_finding(BALANCED, severity=Severity.INFO, evidence=(), missing=missing)
+    return make_finding(BALANCED, severity=Severity.INFO, evidence=evidence, missing=missing)
 
 
 NO_STEPS = Ailment(
@@ -116,7 +146,8 @@ NO_STEPS = Ailment(
     sentence="no optimizer step was seen.",
     explanation=None,
     removal=None,
-    remedy="Make sure that the command trains with an optimizer of torch.",
+    remedy="Make sure that the command trains until an optimizer of torch has stepped several "
+    "times.",
     levers=(),
     when_contended=by_facts("Steps are counted."),
 )
@@ -127,10 +158,11 @@ TOO_FEW_STEPS = Ailment(
     needs="",
     rule=find_no_steps,
     asked=Asked.APART,
-    thresholds=(MIN_STEADY_STEPS,),
+    thresholds=(MIN_STEADY_STEPS, MIN_AFTER_STEPS_S),
     title=None,
     sentence="{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed.",
-    explanation=None,
+    explanation="The process worked for {after_steps} after the last step that was seen: what a "
+    "script derives and updates by hand cannot be seen.",
     removal=None,
     remedy="Let it train for more steps.",
     levers=(),
@@ -179,12 +211,12 @@ BALANCED = Ailment(
     needs="",
     rule=find_nothing,
     asked=Asked.APART,
-    thresholds=(),
+    thresholds=(MOST_OF_STEP,),
     title=None,
     sentence="no phase that was seen takes so much of a step that a remedy would pay.",
-    explanation=None,
+    explanation="Most of it is arithmetic, {compute}.",
     removal=None,
-    remedy=None,
+    remedy="Arithmetic has {compute} of a step; make it cheaper (mixed precision, torch.compile).",
     levers=(),
     when_contended=by_same_load("All phases take longer, and their shares stay."),
 )

@@ -42,6 +42,11 @@ MIN_MEMORY_FRACTION = Threshold(
     value=0.1,
     why="the page cache of a machine breathes by some per cent",
 )
+MIN_NEIGHBOR_PART = Threshold(
+    name="MIN_NEIGHBOR_PART",
+    value=0.25,
+    why="waits for a core that make less than a quarter of a change are not what changed",
+)
 SAME_TIME_FRACTION = Threshold(
     name="SAME_TIME_FRACTION",
     value=0.1,
@@ -49,10 +54,13 @@ SAME_TIME_FRACTION = Threshold(
 )
 SHIFT_THRESHOLDS = (
     *(MIN_CLOCK_FRACTION, MIN_NEIGHBOR_CORES, MIN_READ_BYTES_PER_S, MIN_MEMORY_FRACTION),
-    SAME_TIME_FRACTION,
+    *(SAME_TIME_FRACTION, MIN_NEIGHBOR_PART),
 )
 
 _Point = TypeVar("_Point", "HostPoint", "DevicePoint")
+
+_LEAST_ON_CORE = 0.01
+"""A thread that waits for nearly all of the time still has its turns."""
 
 MIN_POINTS = 3
 """Fewest samples of the machine on either side: one may be a passing disturbance."""
@@ -226,12 +234,25 @@ def _neighbor(sides: _Sides) -> ShiftCause | None:
         return None
     if (pair[1] > pair[0]) != sides.is_slower:
         return None
-    ours = _medians([_of(side, _ours) for side in sides.host])
-    lost = math.log(ours[0] / ours[1]) if ours and min(ours) > 0 else 0.0
-    explains = min(1.0, max(MIN_EXPLAINED.value, lost / math.log(sides.ratio)))
+    explains = _explained_by_delay(sides)
+    if explains is None:
+        ours = _medians([_of(side, _ours) for side in sides.host])
+        lost = math.log(ours[0] / ours[1]) if ours and min(ours) > 0 else 0.0
+        explains = min(1.0, max(MIN_EXPLAINED.value, lost / math.log(sides.ratio)))
+    if explains < MIN_NEIGHBOR_PART.value:
+        return None
     return ShiftCause(
         name="neighbor", before=pair[0], after=pair[1], unit="cores", explains=explains
     )
+
+
+def _explained_by_delay(sides: _Sides) -> float | None:
+    """Return the part of the change that waits for a core make; None where nobody counts them."""
+    pair = _medians([_of(side, lambda p: p.delayed_fraction) for side in sides.host])
+    if pair is None:
+        return None
+    before, after = (max(_LEAST_ON_CORE, 1 - one) for one in pair)
+    return max(0.0, min(1.0, math.log(before / after) / math.log(sides.ratio)))
 
 
 def _swap(sides: _Sides) -> ShiftCause | None:

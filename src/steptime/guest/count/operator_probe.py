@@ -83,6 +83,8 @@ class OperatorProbe:
         self.is_done = False
         self.has_guests = False  # a part of the graph was made by another thread, or before
         self.first_node = 0
+        self.num_nodes = 0  # nodes of the update's graphs, up to its last backward call
+        self.used_nodes: set[int] = set()  # those that its backward calls ran through
         autograd = getattr(torch, "autograd", None)
         self._next_node = getattr(autograd, "_get_sequence_nr", lambda: 0)
         self.storages: Storages | None = None  # set where the storages of the update are followed
@@ -97,6 +99,8 @@ class OperatorProbe:
         if not (is_scouting or self.is_done):
             self._follow_attention()
         self.first_node = self._next_node()
+        self.num_nodes = 0
+        self.used_nodes = set()
 
     @property
     def is_worth_following(self) -> bool:
@@ -163,6 +167,8 @@ class OperatorProbe:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
         tiny = [ns for ns in self.durations if ns < TINY_NS]
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
+        if self.num_nodes and not self.has_guests:
+            facts |= {"nodes": self.num_nodes, "nodes_used": len(self.used_nodes)}
         line = dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
         return line if attention is None else line + attention.line(num_updates)
 
@@ -404,6 +410,8 @@ class OperatorProbe:
                 self.has_guests |= number not in ours or number in numbers
                 numbers.add(number)
             pending += [following for following, _ in node.next_functions]
+        self.num_nodes = len(ours)
+        self.used_nodes.update(number for number in numbers if number in ours)
         return None
 
 

@@ -23,6 +23,7 @@ from .flops import OperatorWork, find_work
 from .fp32_precision import is_tf32
 from .operator_names import CLASSES, RECURRENT
 from .tensor_facts import bytes_moved, tensors_in
+from .time_sums import TimeSums
 
 FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
 PASSES = (FORWARD, BACKWARD, RECOMPUTED)
@@ -56,12 +57,18 @@ class Tally:
         torch: the module.
         times: times operators on a device, where there is one (`OperatorTimes`).
         completeness: follows what the matrices of models meet (`CompletenessProof`).
+        products: learns the weights of modules (`ProductBook`).
     """
 
     def __init__(
-        self, torch: Any, times: Any = None, completeness: CompletenessProof | None = None
+        self,
+        torch: Any,
+        times: Any = None,
+        completeness: CompletenessProof | None = None,
+        products: Any = None,
     ) -> None:
         self.torch = torch
+        self.products = products
         self.times = times
         self.completeness = completeness
         self.passes = dict.fromkeys(PASSES, 0)
@@ -70,6 +77,7 @@ class Tally:
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}
         self.by_device: dict[Any, int] = {}
+        self.time_sums = TimeSums(NUM_SUMS)
         self.uncovered: dict[str, list[int]] = {}  # num, ns
         self.names: dict[int, tuple[str, str]] = {}
         self.by_module: dict[int, dict[str, int]] = {}
@@ -109,6 +117,8 @@ class Tally:
             self.names.setdefault(number, (path, type(module).__name__))
             if self.completeness is not None:
                 self.completeness.name(path, module)
+            if self.products is not None:
+                self.products.name(path, module)
             if isinstance(module, recurrent):
                 self.recurrent.add(number)
 
@@ -202,7 +212,7 @@ class Tally:
     def _add(
         self, work: OperatorWork, func: Any, args: Any, kwargs: Any, result: Any, ns: int
     ) -> tuple[list[int], ...]:
-        which, call = self._place(work)
+        which, call, inner = self._place(work)
         kind = work.kind
         if call is not None and kind == "matmul" and call.key in self.recurrent:
             kind = RECURRENT
@@ -211,7 +221,8 @@ class Tally:
         # Operators without a product are grouped by their size, in steps of 16.
         alike = _power_of_two(work.flops, moved) if work.flops else moved.bit_length() // 4
         key = (kind, dtype, self.times is None and ns < TINY_NS, alike)
-        rows = (self.classes[kind], self.groups.setdefault(key, [0] * NUM_SUMS))
+        of_time = self.time_sums.row(func, kind, None if inner is None else inner.key)
+        rows = (self.classes[kind], self.groups.setdefault(key, [0] * NUM_SUMS), of_time)
         for row in rows:
             row[0] += 1
             row[1] += work.flops or 0
@@ -246,20 +257,28 @@ class Tally:
                 sums[which] += flops
             call = call.parent
 
-    def _place(self, work: OperatorWork) -> tuple[str, ModuleCall | None]:
-        """Return the pass and the module call that an operator belongs to."""
+    def place_of_product(self) -> tuple[str, ModuleCall | None]:
+        """Return the pass and the module call that a product which has just run belongs to."""
+        return self._place(OperatorWork("matmul", 1))[:2]
+
+    def _place(self, work: OperatorWork) -> tuple[str, ModuleCall | None, ModuleCall | None]:
+        """Return the pass and the module call of an operator, and the innermost call for its time.
+
+        The two calls differ for operators of a backward that have no work.
+        """
         node = self._node_now()
         stack = self.stacks.get(get_ident())
         call = stack[-1] if stack else None
         if node is None:
             self.has_guests |= self.home not in (None, get_ident())
-            return FORWARD, call
+            return FORWARD, call, call
+        made = self.call_of_node(node._sequence_nr())
         if not work.flops:  # walking frames for each of these would take longer than they do
-            return BACKWARD, call
+            return BACKWARD, call, made or call
         if self._is_recomputing():
-            return RECOMPUTED, call or self.call_of_node(node._sequence_nr())
+            return RECOMPUTED, call or made, call or made
         self.is_double |= self.torch.is_grad_enabled()  # as in a backward call with create_graph
-        return BACKWARD, self.call_of_node(node._sequence_nr()) or call
+        return BACKWARD, made or call, made or call
 
     def _is_recomputing(self) -> bool:
         """Return whether a checkpoint runs its forward again, with no backward call in between."""
@@ -312,6 +331,7 @@ class Tally:
         without = sum(row[1 if at else 0] for row in self.uncovered.values())
         completeness = None if self.completeness is None else self.completeness.table()
         on_device = self.times is not None and self.times.read(DEVICE_NS)
+        largest_by = DEVICE_NS if on_device else at
 
         def sums_of(name: str, row: list[int]) -> dict[str, Any]:
             host_s = row[4] * 1e-9 if is_timed else None
@@ -336,6 +356,7 @@ class Tally:
                 dict(zip(("name", "kind"), self.names.get(key, ("?", "?")))) | sums
                 for key, sums in modules[:MAX_MODULES]
             ],
+            **(self.time_sums.tables(self.names, sums_of, largest_by) if at else {}),
             "by_dtype": self._sum_by_dtype(),
             "devices": [
                 {"name": name_of_device(self.torch, one), "flops": flops}

@@ -37,9 +37,14 @@ from .tally import Tally
 
 if TYPE_CHECKING:
     from ..timeline.journal import Journal
+    from .product_book import ProductBook
 
 COUNT_AT = 6
 """The updates before are left alone: states and caches are made in them."""
+
+PRODUCTS_AT = 1
+"""The sizes of products are those of any update, once an optimizer has stepped: what came before
+its first step may have looked like an update."""
 
 MIN_UPDATES = 4
 """Fewer equal updates may be a chance."""
@@ -65,12 +70,20 @@ class WholeUpdates:
         torch: the module.
         recorder: takes the lines.
         clock: [s].
+        products: keeps the sizes of products; then one round of updates is enough.
     """
 
     def __init__(
-        self, torch: Any, recorder: Recorder, clock: Callable[[], float] = monotonic
+        self,
+        torch: Any,
+        recorder: Recorder,
+        clock: Callable[[], float] = monotonic,
+        *,
+        products: ProductBook | None = None,
     ) -> None:
         self.torch = torch
+        self.products = products
+
         self.recorder = recorder
         self.clock = clock
         self.pid = os.getpid()
@@ -103,7 +116,7 @@ class WholeUpdates:
                 if self.foreign or self.mode.foreign:
                     self._abstain()
                     return
-            elif self.num_ended < COUNT_AT:
+            elif self.num_ended < self._count_at():
                 self.has_plain |= sizes[PLAIN] > 0
                 return
             if self._is_enough():
@@ -114,10 +127,17 @@ class WholeUpdates:
             self.recorder.fail("count")
             self._end("failed")
 
+    def _count_at(self) -> int:
+        """Return the number of updates that are left alone before."""
+        is_soon = self.products is not None and self.has_stepped
+        return PRODUCTS_AT if is_soon else COUNT_AT
+
     def _begin(self, journal: Journal, optimizers: Sequence[Any]) -> None:
         """Count the update that begins here."""
         self.completeness.begin_update(optimizers)
-        self.tally = Tally(self.torch, completeness=self.completeness)
+        self.tally = Tally(self.torch, completeness=self.completeness, products=self.products)
+        if self.products is not None:
+            self.products.begin_update()
         self.tally.follow_modules()
         if self.mode is not None:
             return
@@ -133,12 +153,22 @@ class WholeUpdates:
             if tally is None or journal.top not in STEP or os.getpid() != self.pid:
                 return None
             try:
+                self._see_product(tally, func, args, kwargs, result, ns)
                 return tally.add(func, args, kwargs, result, ns)
             except Exception:
                 self.recorder.fail("count")
                 return None
 
         return make_mode(self.torch, add, perf_counter_ns, decomposes=True)
+
+    def _see_product(self, tally: Tally, *operator: Any) -> None:
+        """Keep the sizes of an operator, before the tally moves on."""
+        if self.products is None:
+            return
+        try:
+            self.products.add(tally, *operator)
+        except Exception:
+            self.recorder.fail("products")
 
     def _take(self, optimizer: int, sizes: list[int]) -> None:
         """Write the work of the update that has ended."""
@@ -166,6 +196,8 @@ class WholeUpdates:
         if num >= MAX_UPDATES or self.clock() - self.began_s > MAX_S:
             return True
         is_whole = len({one for one, _, _ in self.seen}) >= self.recorder.num_optimizers
+        if self.products is not None:
+            return is_whole
         has_plain = not self.has_plain or any(plain for _, _, plain in self.seen)
         return is_whole and has_plain and repeats(self.seen)
 
@@ -175,6 +207,8 @@ class WholeUpdates:
         mode, self.mode = self.mode, None
         if mode is not None:
             leave_mode(self.torch, mode)
+        if self.products is not None:
+            self.lines.append(self.products.line(len(self.seen)))
         line = {"k": kinds.COUNTED, "n": self.num_ended, "num": len(self.seen), "why": why}
         self.lines.append(dumps(line) + "\n")
 

@@ -13,12 +13,14 @@ from ...record import kinds
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
+from ..count.product_book import ProductBook
 from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
 from ..health.evaluation_losses import EvaluationLosses
 from ..health.graph_marks import GraphMarks
 from ..health.loss_watch import LossWatch
 from ..health.weight_check import WeightCheck
+from ..longest.epoch_watch import EpochWatch
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
@@ -73,6 +75,7 @@ class Context:
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
+        self.sees_products = False  # it also keeps the sizes of products, for `fit --shapes`
         self.is_benched = False  # the process exists only to time its loader and its loop
         self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
@@ -82,6 +85,7 @@ class Context:
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self.padding = BatchWatch(torch, recorder)
+        self.epochs = EpochWatch(torch, recorder, self.trained_datasets)
         self.see_shape = shape_reader(torch, recorder.fail, self.padding)
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
@@ -124,7 +128,8 @@ class Context:
     def new_plan(self) -> CountPlan | WholeUpdates | None:
         """Return what decides which updates of that thread are counted."""
         if self.is_counting:
-            self.counting = WholeUpdates(self.torch, self.recorder)
+            products = ProductBook(self.torch, self.frames) if self.sees_products else None
+            self.counting = WholeUpdates(self.torch, self.recorder, products=products)
             return self.counting
         if self.is_benched or (self.trial is not None and self.trial.plan.is_live):
             return None
@@ -163,6 +168,12 @@ class Context:
         began = perf_counter_ns()
         known = [reference() for _, reference in list(self.recorder.optimizers.values())]
         self.weights.begin_step(optimizer, known, journal.num_updates)
+        self._disturb_since(journal, began)
+
+    def see_epoch(self, journal: Journal, iterator: Any, batch: Any) -> None:
+        """Look at the epoch of a loader that trains."""
+        began = perf_counter_ns()
+        self.epochs.see_batch(iterator, batch, journal.num_updates)
         self._disturb_since(journal, began)
 
     @staticmethod

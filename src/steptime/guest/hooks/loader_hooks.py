@@ -35,7 +35,7 @@ def hook_loaders(context: Context) -> None:
 def hook_next(context: Context, iterator_class: Any) -> None:
     """Time the wait for a batch; the workers' first batch and their end count as epoch start."""
     original = iterator_class.__next__
-    local, fail = context.local, context.recorder.fail
+    local, fail, epochs = context.local, context.recorder.fail, context.epochs
 
     def __next__(self: Any) -> Any:
         try:
@@ -68,6 +68,10 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                     context.trial.take_batch(self, batch)
                 if journal.num_updates >= context.padding.due:
                     context.padding.see_batch(batch)
+                if id(self) == epochs.current:
+                    epochs.num_handed += 1
+                if journal.num_updates >= epochs.due:
+                    context.guarded("longest", context.see_epoch, journal, self, batch)
                 return batch
             finally:
                 try:
@@ -89,6 +93,7 @@ def hook_iter(context: Context, loader_class: Any) -> None:
     def __iter__(self: Any) -> Any:
         journal = local.journal
         guarded("inputs", context.inputs.see, self)
+        guarded("longest", context.epochs.begin, self)
         if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
             return original(self)
         outer = journal.top

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from weakref import ref
 
 from ...record.buckets import (
     BACKWARD,
@@ -92,6 +93,8 @@ def make_backward(context: Context, original: Any) -> Any:
                     if not journal.has_stepped and is_done:
                         journal.has_backward = True
                         end_by_hand(context, journal)
+                    elif journal.evaluated is not None and is_done:
+                        end_evaluation(context, journal)
                 except Exception:
                     fail("backward")
         except BaseException as error:
@@ -112,6 +115,16 @@ def end_by_hand(context: Context, journal: Journal) -> None:
         journal.replay()
         context.before_update(journal.timeline)
     journal.end_by_hand()
+
+
+def end_evaluation(context: Context, journal: Journal) -> None:
+    """Take the end of a closure's evaluation inside the one optimizer step that is open."""
+    if len(journal.optimizers) != 1 or context.is_inside_backward() or context.is_worker:
+        return
+    if journal.ends_by_evaluation and context.before_update is not None:
+        journal.replay()
+        context.before_update(journal.timeline)
+    journal.end_evaluation()
 
 
 def make_grad(context: Context, original: Any) -> Any:
@@ -186,6 +199,8 @@ def hook_optimizers(context: Context) -> None:
                 journal.drop_optimizers()
             has_closure = callable(closure)
             journal.enter_optimizer(has_closure=has_closure)
+            if has_closure and len(journal.optimizers) == 1:
+                journal.evaluated = ref(optimizer)
             if journal.probe is not None and context.anatomy is not None and not has_closure:
                 context.follow_step(journal, optimizer)
             if journal.num_updates >= weights.due:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..watchers.ending import find_cause, to_bytes
 from ..watchers.process_memory import device_memory, load_resource, make_reader
+from .device_snapshot import leave_snapshot
 from .memory_probe import MemoryProbe
 
 _SIZE = r"([\d.]+) ?(bytes|[KMGTP]iB)"
@@ -67,5 +68,43 @@ def make_probe(
 
 def dissect_death(context: Any, error: BaseException | None) -> None:
     """Write who held the memory of a process that ran out of it."""
-    if context.autopsy is not None and error is not None:
-        context.autopsy.at_death(read_failure(str(find_cause(error))))
+    if context.autopsy is None or error is None:
+        return
+    left: dict[str, Any] = {}
+    try:
+        left["limit_bytes"] = private_limit()
+        left["snapshot"] = leave_snapshot(context.torch, context.recorder.run)
+    except Exception:
+        context.recorder.fail("snapshot")
+    context.autopsy.at_death(read_failure(str(find_cause(error))), left)
+
+
+def private_limit(
+    limits: Mapping[str, int | None] | None = None, status: str = "/proc/self/status"
+) -> int | None:
+    """Return the most private memory that this process may have [bytes]; None without a limit.
+
+    A limit of address space counts what is mapped from files, too; that much is taken off.
+
+    Args:
+        limits: soft limits of `data` and of the address space, `as`; those of this process.
+        status: what Linux says of this process.
+    """
+    limits = read_limits() if limits is None else limits
+    found = [] if limits.get("data") is None else [limits["data"]]
+    if limits.get("as") is not None:
+        with open(status, encoding="utf-8", errors="replace") as file:
+            sizes = dict(line.split(":", 1) for line in file if line.startswith("Vm"))
+        whole, private = (int(sizes[name].split()[0]) << 10 for name in ("VmSize", "VmData"))
+        found.append((limits["as"] or 0) - (whole - private))
+    return min((one for one in found if one is not None and one > 0), default=None)
+
+
+def read_limits() -> dict[str, int | None]:
+    """Return the soft limits of private memory and of address space; None without a limit."""
+    resource = load_resource()
+    if resource is None:
+        return {}
+    numbers = {"data": resource.RLIMIT_DATA, "as": resource.RLIMIT_AS}
+    soft = {name: resource.getrlimit(number)[0] for name, number in numbers.items()}
+    return {name: None if one == resource.RLIM_INFINITY else one for name, one in soft.items()}

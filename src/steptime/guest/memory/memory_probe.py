@@ -273,11 +273,12 @@ class MemoryProbe:
         self.groups = {}
         self._tell(UPDATE)
 
-    def at_death(self, said: dict[str, int]) -> None:
+    def at_death(self, said: dict[str, int], left: dict[str, Any] | None = None) -> None:
         """Write what Python still holds in a process that ran out of memory.
 
         Args:
             said: what the error said about the device, before anything was released.
+            left: other facts: the limit of the process, a snapshot that torch wrote.
         """
         ledger = self._take_states()
         alive = tensors_alive(self.torch)
@@ -287,7 +288,7 @@ class MemoryProbe:
         device = read_device(self.torch)
         if device is not None:
             device |= said
-        died = {"parts": ledger.table(), "device": device}
+        died = {"parts": ledger.table(), "device": device} | (left or {})
         self.write(kinds.MEMORY_HELD, self._line(DEATH) | {"death": died})
 
     def give_up(self, what: str) -> None:

@@ -123,6 +123,15 @@ class Storages:
             self.references[number] = weakref.ref(storage, partial(self._forget, number, key))
         return number
 
+    def change_size(self, number: int, storage: Any, at: int, size: int) -> None:
+        """Let a storage go on with another size [bytes], under a new number, in the same part."""
+        key, part = storage._cdata, self.parts[number]
+        self.references.pop(number, None)  # so that its end is not noted twice
+        self.deaths[number] = at
+        del self.ids[key]
+        number = self._meet(storage, at)
+        self.sizes[number], self.parts[number] = size, part
+
     def _forget(self, number: int, key: int, _: Any) -> None:
         """Note that a storage is gone, since its address may be used again."""
         self.deaths[number] = len(self.operators)

@@ -31,6 +31,7 @@ from .acts import (
     DISTURB,
     DROP_OPTIMIZERS,
     END_BY_HAND,
+    END_EVALUATION,
     ENDS,
     ENTER_OPTIMIZER,
     ENTER_OPTIMIZER_WITH_CLOSURE,
@@ -39,6 +40,7 @@ from .acts import (
     LEAVE_OPTIMIZER,
     SKIP_UPDATE,
     SPANS,
+    end_evaluation,
 )
 from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
     from ..count.operator_probe import OperatorProbe
 
 INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
+
+MANY_EVALUATIONS = 100
+"""Where one step of an optimizer evaluates its closure as often, each evaluation is a row from then
+on: the step may be the whole training. A line search takes some tens at most."""
 
 INTERRUPTED_NS = 50_000
 """Noting a marker takes a few microseconds; where it seems to take longer, the thread had lost its
@@ -75,6 +81,8 @@ class Journal:
         "cpu_clock",
         "due_ns",
         "ends",
+        "ends_by_evaluation",
+        "evaluated",
         "has_backward",
         "has_stepped",
         "in_backward",
@@ -94,6 +102,7 @@ class Journal:
         "nodes_before",
         "num_at_rest",
         "num_empty",
+        "num_evaluations",
         "num_nodes",
         "num_sampled",
         "num_spans",
@@ -150,6 +159,9 @@ class Journal:
         self.is_sampled = True
         self.num_sampled = self.num_updates = self.self_ns = 0
         self.inner_steps = self.num_empty = self.num_spans = 0
+        self.evaluated: Any = None  # a reference to the optimizer whose step evaluates a closure
+        self.num_evaluations = 0  # in the open step
+        self.ends_by_evaluation = False
         self.wrappers: set[int] = set()  # optimizers that step another one inside their own step
         self.scaler: Any = None
         self.windows: WalkedWindows | None = None
@@ -230,6 +242,8 @@ class Journal:
         """Note the beginning of an optimizer's step; calls inside its closure are seen as usual."""
         self.has_stepped = True
         self.optimizers.append(self.top)
+        self.evaluated = None
+        self.num_evaluations = 0
         if has_closure:
             self.note(ENTER_OPTIMIZER_WITH_CLOSURE, OTHER)
         else:
@@ -248,6 +262,11 @@ class Journal:
             self.note(LEAVE_INNER_OPTIMIZER, top)
             return
         number = self.recorder.index_of(optimizer)
+        if self.ends_by_evaluation and self.num_evaluations:
+            self.inner_steps = 0
+            self.recorder.num_evaluated_steps += 1
+            self.note(LEAVE_EMPTY_STEP, top)  # its evaluations were the rows
+            return
         if self.inner_steps:
             self.inner_steps = 0
             self.wrappers.add(number)
@@ -267,6 +286,20 @@ class Journal:
     def end_by_hand(self) -> None:
         """Note that a backward call ended an update: no optimizer has stepped yet."""
         self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
+
+    def end_evaluation(self) -> None:
+        """Note that a closure was evaluated; it ends a row once a step evaluates very often.
+
+        Nothing changes in a trial, whose levers are switched between the steps of an optimizer.
+        """
+        self.num_evaluations += 1
+        if self.recorder.trial is not None:
+            return
+        self.ends_by_evaluation |= self.num_evaluations >= MANY_EVALUATIONS
+        optimizer = None if self.evaluated is None else self.evaluated()
+        if self.ends_by_evaluation and optimizer is not None:
+            self.recorder.num_evaluations += 1
+            self._end_update(END_EVALUATION, self.top, self.recorder.index_of(optimizer), 0)
 
     def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
         if not self.num_updates:
@@ -311,7 +344,7 @@ class Journal:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
-        if self.asked is not None:
+        if self.asked is not None and act != END_EVALUATION:
             self.asked.end_update(self, optimizer)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
@@ -361,6 +394,8 @@ class Journal:
                     timeline.leave_optimizer(optimizer, skipped)
                 elif act == SKIP_UPDATE:
                     timeline.skip_update(optimizer)
+                elif act == END_EVALUATION:
+                    end_evaluation(timeline, optimizer)
                 else:
                     timeline.end_by_hand()
         except Exception:

@@ -116,6 +116,8 @@ class Recorder:
         self.journals: list[Any] = []
         self.num_updates = 0  # rows so far, including those of backward calls
         self.num_by_hand = 0
+        self.num_evaluations = 0  # rows that ended with an evaluation of a closure
+        self.num_evaluated_steps = 0  # steps of optimizers that these rows were part of
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0
@@ -266,6 +268,8 @@ class Recorder:
             "k": kinds.COST,
             "updates": self.num_updates - self.num_by_hand,
             "rows": self.num_updates,
+            "evaluations": self.num_evaluations,
+            "evaluated_steps": self.num_evaluated_steps,
             "self_ns": sum(
                 j.self_ns * j.num_updates // max(1, j.num_sampled) for j in self.journals
             ),

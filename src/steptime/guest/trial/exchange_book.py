@@ -53,6 +53,12 @@ class ExchangeBook:
         ((num_calls, num_backwards),) = self.rounds
         return num_calls if num_calls in (1, num_backwards) else None
 
+    @property
+    def backwards_per_update(self) -> int | None:
+        """The backward calls of each update; None where they differed, or none was seen."""
+        numbers = {num_backwards for _, num_backwards in self.rounds}
+        return numbers.pop() if len(numbers) == 1 else None
+
     def describe(self, models: list[Any]) -> dict[str, Any]:
         """Return the exchanges of the models that were called."""
         if self.ddp_class is None:

@@ -16,7 +16,10 @@ from typing import Any
 from ..hooks.patching import drop_frame, replace
 from ..watchers.inputs import num_cores
 from .attention_look import AttentionLook
+from .block_look import BlockLook
+from .cell_look import CellLook
 from .exchange_book import ExchangeBook
+from .gradient_look import GradientLook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
@@ -78,10 +81,13 @@ class FactsBook:
         self.num_watched = 0
         self.draws_in_calls: bool | None = None
         self.attention = AttentionLook(torch, fail)
+        self.blocks = BlockLook(torch, fail)
+        self.cells = CellLook(torch, fail)
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
         self.habits = ScriptHabits(torch, lambda: self.is_open)
+        self.gradients = GradientLook(torch, lambda: self.is_open)
 
     @property
     def is_open(self) -> bool:
@@ -166,9 +172,15 @@ class FactsBook:
 
         return compare
 
-    def look_into(self, call: Callable[[], Any]) -> Any:
-        """Make an outermost call of a model; look for attention in one of the first."""
-        return self.attention.run(call) if self.is_probing and self.is_open else call()
+    def look_into(self, model: Any, call: Callable[[], Any]) -> Any:
+        """Make an outermost call of a model; look for attention, cells and blocks in the first."""
+        if not (self.is_probing and self.is_open):
+            return call()
+
+        def look_within() -> Any:
+            return self.attention.run(lambda: self.cells.run(model, call))
+
+        return self.blocks.run(model, look_within)
 
     def see_scaler(self, scaler: Any) -> None:
         """Note that a gradient scaler lets an optimizer step."""
@@ -211,7 +223,7 @@ class FactsBook:
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
             lambda: {"has_accelerator": has_accelerator(torch)},
-            lambda: {"has_simplejpeg": importlib.util.find_spec("simplejpeg") is not None},
+            lambda: {f"has_{name}": has_package(name) for name in ("simplejpeg", "torchao")},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),
@@ -229,7 +241,10 @@ class FactsBook:
             "uses_scaler": self.uses_scaler,
             "uses_compile": self.uses_compile,
             "draws_in_calls": self.draws_in_calls,
-        } | self.attention.describe()
+            "backwards_per_update": self.exchanges.backwards_per_update,
+        }
+        found |= self.attention.describe() | self.cells.describe()
+        self._add(found, self.blocks.describe, self.gradients.describe)
         if self.is_channels_last:
             found["is_channels_last"] = True
         self._add(
@@ -304,6 +319,11 @@ def random_states(torch: Any) -> list[Any]:
     return states
 
 
+def has_package(name: str) -> bool:
+    """Return whether the script's Python finds a package; it is not imported."""
+    return importlib.util.find_spec(name) is not None
+
+
 def world_size(torch: Any) -> int:
     """Return the number of ranks of the training."""
     dist = torch.distributed
@@ -370,7 +390,6 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "has_convolution": bool(convolutions),
         "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
-        "has_lstm_cell": any(isinstance(m, nn.rnn.LSTMCell) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),

@@ -40,11 +40,15 @@ class ScriptHabits:
     def hook(self) -> None:
         """Note how gradients are zeroed and how activations are checkpointed."""
         self.is_hooked = True
-        for owner in (self.torch.optim.Optimizer, self.torch.nn.Module):
-            self._hook_zeroing(owner)
+        self.hook_zeroing()
         module = importlib.import_module("torch.utils.checkpoint")
         self._hook_generator(module)
         self._hook_reentrant(module)
+
+    def hook_zeroing(self) -> None:
+        """Note how gradients are zeroed."""
+        for owner in (self.torch.optim.Optimizer, self.torch.nn.Module):
+            self._hook_zeroing(owner)
 
     def _hook_zeroing(self, owner: Any) -> None:
         original = owner.zero_grad

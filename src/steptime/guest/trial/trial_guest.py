@@ -166,7 +166,12 @@ class TrialGuest:
             compare_draws = self.facts.watch_draws()
         except Exception:
             self.recorder.fail("trial")
-        result = self.facts.look_into(lambda: self.registry.run_call(call, model, args, kwargs))
+        num_looks = self.facts.blocks.num_looks
+        result = self.facts.look_into(
+            model, lambda: self.registry.run_call(call, model, args, kwargs)
+        )
+        if self.facts.blocks.num_looks > num_looks:
+            journal.disturb()  # what the look took is no time of the script's
         if compare_draws is not None:
             compare_draws()
         if take_result is not None:
@@ -190,6 +195,7 @@ class TrialGuest:
             return self.registry.run_backward(call, args, kwargs)
         finally:
             self.samples.end_backward()
+            self._end_backward()
 
     def _begin_backward(self, args: Any, kwargs: Any) -> None:
         try:
@@ -199,6 +205,12 @@ class TrialGuest:
             if self.live is not None and self.live.running is not None:
                 loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
                 self.last_loss = None if loss is None else loss.detach()
+        except Exception:
+            self.recorder.fail("trial")
+
+    def _end_backward(self) -> None:
+        try:
+            self.facts.gradients.end_backward(self.registry.optimizers.alive())
         except Exception:
             self.recorder.fail("trial")
 
@@ -225,6 +237,7 @@ class TrialGuest:
             self.facts.see_scaler(journal.scaler)
         self.steps_now = True
         registry = self.registry
+        self.facts.gradients.begin_update(registry.optimizers.alive())
         registry.meet_optimizer(optimizer)
         if not registry.updates or len(journal.optimizers) > 1:
             return None
@@ -253,6 +266,7 @@ class TrialGuest:
             if self.steps_now:
                 self.num_stepped += 1
                 self.facts.exchanges.end_update(is_open=self.facts.is_open)
+                self.facts.gradients.end_update()
             if self.is_due and not self.plan.is_recipe:
                 journal.disturb()
                 if self.num_stepped == FACTS_AT and self.facts.is_open:
@@ -359,6 +373,8 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         trial.facts.hook_autocast()
         trial.facts.hook_loaders()
         trial.facts.habits.hook()
+    if plan.is_probing:
+        trial.facts.gradients.hook()
     if trial.sites is not None:
         trial.sites.hook()
     if plan.worker_search_s is not None:

@@ -55,6 +55,10 @@ class TrialPlan:
     bench: Mapping[str, Any] | None = None
     worker_search_s: float | None = None
     order: Mapping[str, Any] | None = None
+    sees_products: bool = False
+    hands_out_largest: bool = False
+    forecast: Mapping[str, Any] | None = None
+    device_bytes: int | None = None
 
 
 def read_plan(path: str) -> TrialPlan:
@@ -72,6 +76,10 @@ def read_plan(path: str) -> TrialPlan:
         bench=values.get("bench"),
         worker_search_s=values.get("worker_search_s"),
         order=values.get("order"),
+        sees_products=bool(values.get("products")),
+        hands_out_largest=bool(values.get("largest")),
+        forecast=values.get("forecast"),
+        device_bytes=values.get("device_bytes"),
     )
 
 

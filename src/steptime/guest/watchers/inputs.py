@@ -11,17 +11,21 @@ import sys
 from collections.abc import Iterable, Iterator
 from json import dumps
 from time import time
+from types import FunctionType
 from typing import Any
 
 from ...record import kinds
 from ..timeline.recorder import Recorder
-from .held_objects import find_held, inside, list_of, values_of
+from .held_objects import file_of, find_held, inside, list_of, values_of
 
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
 MAX_TRANSFORMS = 12
 """Transforms of a data set that are named."""
+
+MAX_WORDS = 40
+"""Attributes of a data set that are told."""
 
 MAX_CALLS = 8
 """Calls of models in one update; further ones add nothing."""
@@ -104,6 +108,7 @@ def look_into(loader: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "module": type(held[-1]).__module__,
         "transforms": transforms_of(values_of(held[-1])),
+        "classes": [describe_class(one) for one in held],
         "num_cores": num_cores(),
     }
     if num_workers:
@@ -111,6 +116,38 @@ def look_into(loader: Any) -> dict[str, Any]:
         found["start_method"] = start_method(context)
         found["objects"] = find_held(loader.dataset)
     return found
+
+
+def describe_class(one: Any) -> dict[str, Any]:
+    """Return where the class of a data set is, and what its methods may ask of its attributes.
+
+    Of attributes with strings only those are told that a method of the class names itself.
+    """
+    asked = {
+        constant
+        for name, method in list(vars(type(one)).items())
+        if type(method) is FunctionType and name != "__init__"
+        for constant in constants_of(method.__code__.co_consts)
+    }
+    words = {
+        name: value
+        for name, value in list(values_of(one).items())
+        if type(value) in (bool, int, type(None)) or (type(value) is str and value in asked)
+    }
+    return {
+        "name": type(one).__name__,
+        "file": file_of(type(one)),
+        "words": dict(list(words.items())[:MAX_WORDS]),
+    }
+
+
+def constants_of(values: Any) -> Iterator[str]:
+    """Yield the strings among constants of code, also those in tuples and sets."""
+    for value in values:
+        if type(value) is str:
+            yield value
+        elif type(value) in (tuple, frozenset):
+            yield from constants_of(value)
 
 
 def transforms_of(values: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import collectives, disk_reads, matmul, memory_bandwidth, transfers
+from . import collectives, disk_reads, matmul, memory_bandwidth, operator_bench, transfers
 from .other_load import Others
 from .repeat import Clock
 
@@ -46,7 +46,7 @@ def main(request: dict[str, Any], boot: list[str]) -> None:
     """Measure what the request asks for, and print it line by line.
 
     Args:
-        request: `role` (`probe`, `bench`, `join` or `rank`) and what each role needs.
+        request: `role` (`probe`, `bench`, `operators`, `join` or `rank`) and what each role needs.
         boot: the words that start a process of ours, without its request.
     """
     out = _take_stdout()
@@ -62,7 +62,10 @@ def main(request: dict[str, Any], boot: list[str]) -> None:
     torch = _import_torch(say)
     if torch is None:
         return
-    if request["role"] == "bench":
+    if request["role"] == "operators":
+        for line in operator_bench.measure(torch, request, clock):
+            say(line)
+    elif request["role"] == "bench":
         for line in CeilingBench(torch, request, clock, boot).lines():
             say(line)
     else:

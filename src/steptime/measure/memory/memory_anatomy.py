@@ -55,6 +55,8 @@ class DeathSeen:
 
     parts: Mapping[str, PartSeen]
     device: Allocator | None = None
+    limit_bytes: int | None = None
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,12 @@ def _anatomy(
 
 def _death(died: DeathSeen) -> Death:
     sizes = {name: part.bytes for name, part in died.parts.items() if part.bytes}
-    return Death(by_part=sizes, allocator=died.device)
+    return Death(
+        by_part=sizes,
+        allocator=died.device,
+        limit_bytes=died.limit_bytes,
+        snapshot=died.snapshot,
+    )
 
 
 def _part(name: str, line: MemorySeen) -> MemoryPart:

@@ -15,11 +15,12 @@ from itertools import combinations
 
 from steptime.measure.rank_fold import FoldedRank
 from steptime.measure.seen_lines import CountSeen, MemorySample
-from steptime.measure.values.anatomy import Anatomy, HighWater, RunPeak
+from steptime.measure.values.anatomy import Anatomy, HighWater, LastStep, RunPeak
 from steptime.measure.work_fit import (
     ELEMENTS,
     LARGEST,
     LARGEST_SQUARE,
+    ROWS,
     TRAINED,
     Fit,
     Update,
@@ -41,6 +42,9 @@ SAME = 0.01
 MIN_FIT = 3
 """A sum is fitted to so many followed updates at least."""
 
+NUM_LAST = 5
+"""Steps before the end that are shown of a run that died."""
+
 Kind = tuple[float, float, bool]
 """Optimizer, trained weights, and whether there is one call with gradients alone: from the second
 one on, new gradients stand beside the sums of those before."""
@@ -51,8 +55,13 @@ def add_peaks(found: Anatomy | None, ranks: Sequence[FoldedRank]) -> Anatomy | N
     if found is None:
         return None
     peaks = [peak for rank in ranks if (peak := find_run_peak(rank)) is not None]
+    death = found.death
+    if death is not None:
+        died = [one for one in ranks if one.steps.head.rank == found.rank]
+        death = replace(death, last_steps=tuple(step for one in died for step in _last_steps(one)))
     return replace(
         found,
+        death=death,
         run_peak=max(peaks, key=lambda peak: peak.bytes, default=None),
         device_peak=_highest(ranks, lambda sample: sample.peak),
         resident_peak=_highest(ranks, lambda sample: sample.rss_peak),
@@ -62,7 +71,7 @@ def add_peaks(found: Anatomy | None, ranks: Sequence[FoldedRank]) -> Anatomy | N
 def find_run_peak(rank: FoldedRank) -> RunPeak | None:
     """Return the largest peak of the steps of a rank; None where none was followed."""
     sizes = rank.steps.sizes
-    seen = _seen(rank.steps.signals.counts)
+    seen = peaks_seen(rank.steps.signals.counts)
     followed = {key: max(peak for one, peak in seen if one == key) for key, _ in seen}
     if not followed or not sizes.columns or not rank.window.num_steps:
         return None
@@ -90,7 +99,32 @@ def find_run_peak(rank: FoldedRank) -> RunPeak | None:
     )
 
 
-def _seen(counts: Sequence[CountSeen]) -> list[tuple[Update, int]]:
+def _last_steps(rank: FoldedRank) -> list[LastStep]:
+    """Return the last steps of a rank with their sizes, and their peaks if these are known."""
+    sizes, first = rank.steps.sizes, max(0, len(rank.steps.sizes.rounds) - NUM_LAST)
+    if not sizes.columns:
+        return []
+    followed: dict[Update, int] = {}
+    for update, peak in peaks_seen(rank.steps.signals.counts):
+        followed[update] = max(peak, followed.get(update, 0))
+    peaks = Peaks(followed)
+    rows = list(zip(sizes.optimizers, *sizes.columns, strict=True))
+    found = []
+    for step, (begin, end) in enumerate(sizes.rounds[first:], first):
+        of_step = rows[begin:end]
+        most = peaks.of_step(of_step)
+        found.append(
+            LastStep(
+                step=step,
+                rows=round(sum(row[ROWS] for row in of_step)),
+                elements=round(sum(row[ELEMENTS] for row in of_step)),
+                peak_bytes=None if most is None else round(most),
+            )
+        )
+    return found
+
+
+def peaks_seen(counts: Sequence[CountSeen]) -> list[tuple[Update, int]]:
     """Return the followed updates, each with its peak."""
     return [
         ((one.optimizer, *one.sizes), one.peak.bytes)
@@ -173,7 +207,7 @@ class Peaks:
 
         It is no larger than that of a followed update if no size is.
         """
-        fit = self._fit_of(_kind_of(row))
+        fit = self._fit_of(kind_of(row))
         bounds = [peak for larger, peak in self.followed.items() if _holds(larger, row)]
         if fit is None:
             self.is_short |= not bounds
@@ -184,7 +218,7 @@ class Peaks:
 
     def _fit_of(self, kind: Kind) -> Fit | None:
         if kind not in self._fits:
-            alike = [(k, peak) for k, peak in self.followed.items() if _kind_of(k) == kind]
+            alike = [(k, peak) for k, peak in self.followed.items() if kind_of(k) == kind]
             self._fits[kind] = fit_largest(alike)
         return self._fits[kind]
 
@@ -203,13 +237,14 @@ def fit_largest(alike: Sequence[tuple[Update, int]]) -> Fit | None:
     return None
 
 
-def _kind_of(row: Update) -> Kind:
+def kind_of(row: Update) -> Kind:
+    """Return what two updates must share so that their peaks can be compared."""
     return row[0], row[TRAINED], row[LARGEST] == row[ELEMENTS]
 
 
 def _holds(larger: Update, row: Update) -> bool:
     """Return whether one update is at least as large as another of the same kind."""
-    is_alike = _kind_of(larger) == _kind_of(row)
+    is_alike = kind_of(larger) == kind_of(row)
     return is_alike and all(a >= b for a, b in zip(larger, row, strict=True))
 
 

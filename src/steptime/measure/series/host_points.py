@@ -108,6 +108,7 @@ def _one_host(points: Sequence[HostPoint]) -> HostPoint:
         sent_bytes=total(lambda p: p.sent_bytes),
         loopback_bytes=total(lambda p: p.loopback_bytes),
         clock_hz=mean(lambda p: p.clock_hz),
+        delayed_fraction=mean(lambda p: p.delayed_fraction),
     )
 
 

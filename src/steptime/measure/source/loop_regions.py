@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from steptime.measure.source.accumulation import last_name
+from steptime.measure.source.live_branches import live
 from steptime.measure.source.python_loops import Loop, find_loops, root_of
 
 _MAX_DEPTH = 4
@@ -36,6 +37,7 @@ _KNOWN_METHODS = frozenset(
         *("view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t"),
         *("size", "dim", "numel", "float", "long", "int", "half", "double", "bool", "type"),
         *("astype", "sum", "mean", "max", "min", "argmax", "argmin", "abs", "clamp", "sqrt"),
+        *("round", "floor", "ceil", "exp", "log", "unique", "replace"),
         *("expand", "repeat", "eq", "ne", "lt", "gt", "random", "rand", "randn", "randint"),
         *("randrange", "uniform", "normal", "gauss", "choice", "choices", "sample", "shuffle"),
         *("integers", "permutation", "fill_", "zero_", "copy_", "mul_", "add_", "div_", "sub_"),
@@ -67,13 +69,15 @@ class Region:
 class Program:
     """A parsed file with its functions by name; methods stand under their own name.
 
-    `imported` are the functions of the user's modules that it imports, each with its file.
+    `imported` are the functions of the user's modules that it imports, each with its file;
+    `aliases` are the names that it gives them.
     """
 
     tree: ast.Module
     functions: Mapping[str, Sequence[_Function]] = field(default_factory=dict)
     classes: Mapping[str, ast.ClassDef] = field(default_factory=dict)
     imported: Mapping[str, Sequence[tuple[_Function, str]]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[_Function, str] | None:
         """Return the only function of a name with its file; None where there are several."""
@@ -86,12 +90,15 @@ def make_program(tree: ast.Module) -> Program:
     """Return a file with its functions and classes."""
     functions: dict[str, list[_Function]] = {}
     classes: dict[str, ast.ClassDef] = {}
+    aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             functions.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.ClassDef):
             classes[node.name] = node
-    return Program(tree=tree, functions=functions, classes=classes)
+        elif isinstance(node, ast.ImportFrom):
+            aliases |= {one.asname: one.name for one in node.names if one.asname}
+    return Program(tree=tree, functions=functions, classes=classes, aliases=aliases)
 
 
 def with_imports(program: Program, modules: Mapping[str, Program]) -> Program:
@@ -124,9 +131,26 @@ def region_between(program: Program, line: int, end_line: int) -> Region:
     return _RegionReader(program, edges).read(nodes, body)
 
 
-def region_of_functions(program: Program, functions: Sequence[_Function]) -> Region:
-    """Return what lies in whole functions."""
-    parts = [_RegionReader(program, set()).read(one.body, one.body) for one in functions]
+def region_of_functions(
+    program: Program,
+    functions: Sequence[_Function],
+    words: Mapping[str, Mapping[str, object]] | None = None,
+) -> Region:
+    """Return what lies in whole functions.
+
+    Args:
+        program: the file that they are in.
+        functions: of it.
+        words: the attributes of objects, as far as they were seen, by the name of their class.
+            Branches that they rule out are not read.
+    """
+    parts = []
+    for one in functions:
+        owner = next((c for c in program.classes.values() if one in c.body), None)
+        known = (words or {}).get(owner.name, {}) if owner is not None else {}
+        members = {node for node in owner.body if is_function(node)} if owner is not None else set()
+        reader = _RegionReader(program, set(), known, members)
+        parts.append(reader.read(reader.live(one), one.body))
     loops = [loop for part in parts for loop in part.loops]
     is_plain = bool(parts) and all(part.is_plain for part in parts)
     return Region(loops=tuple(sorted(loops, key=_deepest)), is_plain=is_plain)
@@ -156,6 +180,11 @@ def collate_functions(program: Program) -> list[_Function]:
         if keyword.arg == "collate_fn"
     }
     return [one for name in names if name for one in program.functions.get(name, ())]
+
+
+def is_function(node: ast.AST) -> TypeGuard[_Function]:
+    """Return whether a statement defines a function."""
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 # -- lines
@@ -246,9 +275,17 @@ def _head(node: ast.stmt) -> Iterator[ast.AST]:
 class _RegionReader:
     """Reads parts of a function and what they call."""
 
-    def __init__(self, program: Program, edges: set[int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        edges: set[int],
+        words: Mapping[str, object] | None = None,
+        members: Collection[_Function] = (),
+    ) -> None:
         self._program = program
         self._edges = edges
+        self._words = words or {}
+        self._members = members
         self._seen: set[_Function] = set()
         self._loops: list[Loop] = []
         self._is_plain = True
@@ -256,6 +293,11 @@ class _RegionReader:
     def read(self, nodes: Sequence[ast.AST], body: Sequence[ast.stmt]) -> Region:
         self._read(nodes, body, 0, "")
         return Region(loops=tuple(sorted(self._loops, key=_deepest)), is_plain=self._is_plain)
+
+    def live(self, function: _Function) -> Sequence[ast.AST]:
+        """Return the body of a function without branches that attributes of its object rule out."""
+        is_member = function in self._members and bool(self._words)
+        return list(live(function.body, self._words)) if is_member else function.body
 
     def _read(
         self, nodes: Sequence[ast.AST], body: Sequence[ast.stmt], depth: int, file: str
@@ -277,7 +319,7 @@ class _RegionReader:
             return
         self._seen.add(function)
         if not is_edge:
-            self._read(function.body, function.body, depth + 1, file)
+            self._read(self.live(function), function.body, depth + 1, file)
             return
         inner = _RegionReader(self._program, set())
         inner._read(function.body, function.body, 0, file)
@@ -298,13 +340,22 @@ class _RegionReader:
         The file is empty for the one that is searched.
         """
         name = last_name(call.func) or ""
+        name = self._program.aliases.get(name, name)
         if isinstance(call.func, ast.Name):
             made = self._program.classes.get(name)
             if made is not None:
                 return next(((m, "") for m in made.body if _is_init(m)), None)
         elif not isinstance(call.func, ast.Attribute) or root_of(call.func) in _KNOWN_ROOTS:
             return None
-        return self._program.find(name)
+        found = self._program.find(name)
+        is_own = isinstance(call.func, ast.Attribute) and root_of(call.func) == "self"
+        if found is not None and found[1] and is_own and not _is_method(found[0]):
+            return None  # an attribute that is called, named like a function of another module
+        return found
+
+
+def _is_method(function: _Function) -> bool:
+    return [one.arg for one in function.args.args[:1]] == ["self"]
 
 
 def _is_init(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:

@@ -11,7 +11,7 @@ import ast
 import difflib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -50,6 +50,9 @@ class OwnCode:
         read: reads one more file; None if it is not there.
         cwd: the folder in which the command was started.
         data_sets: the classes of data sets that training read from, as far as the record says.
+        data_files: the files of these classes.
+        words: plain attributes of the data sets, by class; those in which two of them differ are
+            left out.
     """
 
     trees: Mapping[str, ast.Module]
@@ -58,6 +61,8 @@ class OwnCode:
     read: Callable[[str], tuple[ast.Module, list[str]] | None]
     cwd: str
     data_sets: Collection[str] = ()
+    data_files: Collection[str] = ()
+    words: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[dict[str, Any]]:
@@ -67,11 +72,16 @@ def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[
     marks = []
     for what, file, line, end_line in sorted(sites):
         if what in _IN_LINES and file in programs:
-            others = {name: one for name, one in programs.items() if name != file}
-            region = region_between(with_imports(programs[file], others), line, end_line)
+            region = region_between(_with_others(programs, file), line, end_line)
             marks += _marks(whole, region, file, what, (file, line, end_line))
     marks += _marks_of_data(whole, programs)
     return [write_loop_row(mark) for mark in marks]
+
+
+def _with_others(programs: Mapping[str, Program], file: str) -> Program:
+    """Return a file with the functions of the others."""
+    others = {name: one for name, one in programs.items() if name != file}
+    return with_imports(programs[file], others)
 
 
 def _with_modules(own: OwnCode) -> OwnCode:
@@ -88,7 +98,11 @@ def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopM
     names = {name for one in known.values() for name in one.classes} & set(own.data_sets)
     items = partial(_item_methods, names=names)
     for what, find in (("fetch", items), ("collate", collate_functions)):
-        regions = {f: region_of_functions(p, found) for f, p in known.items() if (found := find(p))}
+        regions = {
+            file: region_of_functions(_with_others(known, file), found, own.words)
+            for file, program in known.items()
+            if (found := find(program))
+        }
         # Which of several data sets a loader reads is not known, so all must be readable.
         if all(region.is_plain for region in regions.values()):
             for file, region in regions.items():
@@ -105,26 +119,47 @@ def _item_methods(
 
 
 def _modules(own: OwnCode) -> Iterator[tuple[str, tuple[ast.Module, list[str]]]]:
-    """Yield the modules beside the scripts that these import."""
-    names = {
-        os.path.join(os.path.dirname(script), *name.split("."))
-        for script in sorted(own.scripts)
-        if script in own.trees
-        for name in _imported(own.trees[script])
-    }
-    for path in sorted(names)[:_MAX_MODULES]:
-        file = f"{path}.py"
-        found = None if file in own.trees else own.read(file)
+    """Yield the files of data sets, and the modules that scripts and these import, nearest first.
+
+    They are searched beside the script and in the folder of the command.
+    """
+    roots = [os.path.dirname(script) for script in sorted(own.scripts)]
+    roots += [own.cwd] if own.cwd else []
+    waiting = [one for script in sorted(own.scripts) for one in _imported(own, script, roots)]
+    waiting = [*sorted(own.data_files), *waiting]
+    tried, num = set[str](), 0
+    while waiting and num < _MAX_MODULES:
+        file = waiting.pop(0)
+        if file in tried or file in own.trees:
+            continue
+        tried.add(file)
+        found = own.read(file)
         if found is not None:
+            num += 1
             yield file, found
+            waiting += _files_of(found[0], file, roots)
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(own: OwnCode, script: str, roots: Sequence[str]) -> list[str]:
+    return _files_of(own.trees[script], script, roots) if script in own.trees else []
+
+
+def _files_of(tree: ast.Module, file: str, roots: Sequence[str]) -> list[str]:
+    """Return where the modules that a file imports may be."""
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            found += [(roots, one.name) for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            folder = os.path.dirname(file)
+            for _ in range(node.level - 1):
+                folder = os.path.dirname(folder)
+            inside = [folder] if node.level else roots
+            module = node.module or ""
+            found += [(inside, module)] if module else []
+            found += [(inside, f"{module}.{one.name}".strip(".")) for one in node.names]
+    paths = [os.path.join(root, *name.split(".")) for inside, name in found for root in inside]
+    return [file for path in sorted(set(paths)) for file in (f"{path}.py", f"{path}/__init__.py")]
 
 
 def _marks(

@@ -98,6 +98,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         return
     from steptime.measure.source.accumulation import find_suspicions
     from steptime.measure.source.held_lines import find_held_lines
+    from steptime.measure.source.kept_results import find_kept
     from steptime.measure.source.own_code import OwnCode, loop_rows
     from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
@@ -108,10 +109,10 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     padding: list[list[object]] = []
     trees: dict[str, ast.Module] = {}
     for file, content in data.items():
-        tree = None if any(part in file for part in _INSTALLED) else _parse(content)
+        tree = None if _is_installed(file) else _parse(content)
         if tree is not None:
             trees[file] = tree
-            for code, line in find_suspicions(tree):
+            for code, line in [*find_suspicions(tree), *find_kept(tree)]:
                 suspicions.append([code, file, line, _text(lines[file], line)])
             switches += [[code, file, line] for code, line in find_switches(tree)]
             padding += [[code, file, line] for code, line in find_padding_lines(tree)]
@@ -125,6 +126,8 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         read=_read_module,
         cwd=cwd or "",
         data_sets=named_by.data_sets,
+        data_files=[file for file in named_by.data_files if not _is_installed(file)],
+        words=named_by.words,
     )
     with suppress(RecursionError):  # an expression of a thousand terms
         marks["loops"] = loop_rows(own, named_by.sites)
@@ -135,6 +138,11 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
+
+
+def _is_installed(file: str) -> bool:
+    """Return whether a file is other people's code."""
+    return any(part in file for part in _INSTALLED)
 
 
 def read_source(run_folder: Path) -> Source:
@@ -172,7 +180,8 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
 class _Named(NamedTuple):
     """What the record names: places, main scripts, sites of steps, and classes of data sets.
 
-    `held` are attributes of data sets: the class, the attribute, and the class's file.
+    `held` are attributes of data sets: the class, the attribute, and the class's file;
+    `data_files` are the files of their classes, and `words` plain attributes by class.
     """
 
     places: set[Place]
@@ -180,6 +189,8 @@ class _Named(NamedTuple):
     sites: set[SitePlace]
     data_sets: set[str]
     held: set[tuple[str, str, str]]
+    data_files: set[str]
+    words: dict[str, dict[str, object]]
 
 
 def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
@@ -188,6 +199,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     sites: set[SitePlace] = set()
     data_sets: set[str] = set()
     held: set[tuple[str, str, str]] = set()
+    classes: list[tuple[str, str, dict[str, object]]] = []
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
             with suppress(LookupError, TypeError, ValueError):
@@ -204,13 +216,28 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
                         for loader in line["loaders"]
                         for one in loader.get("objects", ())
                     }
+                    classes += [
+                        (str(one["name"]), str(one["file"]), dict(one["words"]))
+                        for loader in line["loaders"]
+                        for one in loader.get("classes", ())
+                    ]
     for line in read_lines(run_folder / files.PROCESSES):
         error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
     scripts = {script for script in scripts if os.path.isabs(script)}
-    return _Named(places, scripts, sites, data_sets, held)
+    data_files = {file for _, file, _ in classes if os.path.isabs(file)}
+    return _Named(places, scripts, sites, data_sets, held, data_files, _words(classes))
+
+
+def _words(classes: list[tuple[str, str, dict[str, object]]]) -> dict[str, dict[str, object]]:
+    """Return the attributes in which all data sets of a class agree."""
+    found: dict[str, dict[str, object]] = {}
+    for name, _, words in classes:
+        same = found.get(name, words)
+        found[name] = {key: same[key] for key in same if key in words and words[key] == same[key]}
+    return found
 
 
 def _places_of(line: Line) -> Iterator[Place]:

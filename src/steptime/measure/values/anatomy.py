@@ -223,16 +223,42 @@ class LoaderMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastStep:
+    """One of the last steps before a process ran out of memory.
+
+    Attributes:
+        step: its number, from 0.
+        rows: leading sizes of the inputs of its calls.
+        elements: their elements.
+        peak_bytes: the most that its tensors held at once; None where no followed step tells
+            [bytes].
+    """
+
+    step: int
+    rows: int
+    elements: int
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """The memory that a process still held when it ended because memory ran out, by part.
 
     Attributes:
         by_part: bytes by part; `others` are tensors that belong to no part.
         allocator: what the device's allocator said; None without a device.
+        limit_bytes: the most private memory that the process could have, by its limits of data
+            and of address space; None without a limit [bytes].
+        snapshot: file in the run's folder with torch's own snapshot of the device's memory; None
+            without a device.
+        last_steps: the last steps before it, in order.
     """
 
     by_part: Mapping[str, int]
     allocator: Allocator | None = None
+    limit_bytes: int | None = None
+    snapshot: str | None = None
+    last_steps: tuple[LastStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

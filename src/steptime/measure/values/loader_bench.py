@@ -120,7 +120,7 @@ class LoaderBench:
         loader: the one that feeds the training; None where none was seen.
         others: further loaders of the script, which were not measured.
         bottleneck: `fetch`, `decode`, `transform`, `collate`, `copy` or `consumer`; None where that
-            is not known.
+            is not known. `consumer` where the whole interval of `bound` is below 1.05.
         bound: at most so many times as fast would a step be with any other loader: the step with
             the loader over the step with a kept batch.
         step_s: a step with the loader [s], the mean of the window.

@@ -17,6 +17,7 @@ from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
+from steptime.measure.values.longest import LongestBatch
 from steptime.measure.values.observations import (
     AwaitedProcess,
     Compilation,
@@ -290,6 +291,8 @@ class HostLoad:
         min_available_bytes: least memory that was available during the run [bytes].
         num_oom_kills: processes that the kernel killed in the run because memory ran out.
         quota_cores: cores that the control group of the command allows; null without a limit.
+        delayed_fraction: part of the time for which a thread of the command wanted a core and got
+            none, that of the most delayed one; null where the kernel does not count it.
     """
 
     num_cores: int
@@ -300,6 +303,7 @@ class HostLoad:
     min_available_bytes: int | None = None
     num_oom_kills: int | None = None
     quota_cores: float | None = None
+    delayed_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +381,8 @@ class Measurement:
             nothing; None where nothing of it was seen.
         asked: steps that were examined because somebody asked while the run trained, in order.
         padding: how much of the batches is padding; None where nothing told of it.
+        longest_batch: the largest batch of the epoch, and what its step will hold; None where no
+            loader fed the training.
         balance: how even the work of the ranks is; None with one rank, or where inputs tell no
             lengths.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
@@ -428,6 +434,7 @@ class Measurement:
     health: Health | None = None
     asked: tuple[AskedSteps, ...] = ()
     padding: Padding | None = None
+    longest_batch: LongestBatch | None = None
     balance: RankBalance | None = None
     desync: Desync | None = None
     price_per_h: float | None = None

@@ -151,6 +151,8 @@ class Operators:
         tiny_s: time of these tiny operators [s].
         large_s: time of all other operators [s].
         missing: why no operators were counted, as a machine word.
+        num_nodes: operators that were noted for a backward call; null where nobody knows.
+        num_nodes_used: those of them that a backward call of the step ran through.
     """
 
     num: int = 0
@@ -158,6 +160,8 @@ class Operators:
     tiny_s: float = 0.0
     large_s: float = 0.0
     missing: str | None = None
+    num_nodes: int | None = None
+    num_nodes_used: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,10 +266,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """Something in the script's source that looks wrong.
+    """Something in the script's source that looks wrong, or where to look if memory grows.
 
     Attributes:
-        code: what looks wrong, as a machine word.
+        code: what looks wrong, as a machine word; `kept_tensors`, a list that gets a tensor in each
+            step, is no fault by itself.
         where: file and line of the place.
         text: the line as it is in the file.
     """
@@ -387,18 +392,20 @@ class RecipeUse:
     Attributes:
         path: path of the recipe, as the user gave it.
         study_id: id of the study that proved it.
-        speedup: the speedup that the study proved.
+        speedup: the speedup that the study proved; None in a recipe that makes a training fit.
         levers: the levers that the recipe applies.
         differences: what differs from the proof.
         device, torch_version: device and torch of the proof, for comparison with this run's.
         training: number of the only training of the command that it is for; None: all there are.
         written_step_s: step of the command as written in the proof [s].
         proven_step_s: step with the levers in the proof [s].
+        limit_bytes: the memory limit under which it ran in the proof; None where it had none
+            [bytes].
     """
 
     path: str
     study_id: str
-    speedup: Interval
+    speedup: Interval | None
     levers: tuple[LeverUse, ...]
     differences: tuple[Difference, ...] = ()
     device: str | None = None
@@ -406,3 +413,4 @@ class RecipeUse:
     training: int | None = None
     written_step_s: float | None = None
     proven_step_s: float | None = None
+    limit_bytes: int | None = None

@@ -31,6 +31,7 @@ class HostPoint:
         received_bytes, sent_bytes: network traffic of the machine, without the loopback.
         loopback_bytes: traffic over the loopback, by which local ranks talk over sockets.
         clock_hz: mean clock of the cores [Hz].
+        delayed_fraction: part of the time for which a thread of the command waited for a core.
     """
 
     t_unix_s: float
@@ -50,6 +51,7 @@ class HostPoint:
     sent_bytes: int | None = None
     loopback_bytes: int | None = None
     clock_hz: float | None = None
+    delayed_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from steptime.measure.values.operator_time import TimedModule, TimedOperator
+
 CLASSES = (
     "matmul",
     "convolution",
@@ -282,6 +284,9 @@ class Count:
         groups: the work in finer groups, because what they can reach depends on type and
             intensity.
         modules: the work by module, the outermost first.
+        operators: time by operator, the twelve with the most; empty for runs that an older
+            version recorded.
+        module_times: time by class of module, the twelve with the most; empty likewise.
         by_dtype: work by the type of the numbers that were multiplied [FLOP]; `tf32` is fp32 that
             may run as TF32.
         devices: the work by device.
@@ -314,6 +319,8 @@ class Count:
     classes: tuple[ClassCount, ...] = ()
     groups: tuple[GroupCount, ...] = ()
     modules: tuple[ModuleCount, ...] = ()
+    operators: tuple[TimedOperator, ...] = ()
+    module_times: tuple[TimedModule, ...] = ()
     by_dtype: Mapping[str, int]
     devices: tuple[WorkOnDevice, ...] = ()
     covered_fraction: float | None = None

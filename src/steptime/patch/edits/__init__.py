@@ -16,10 +16,21 @@ from steptime.patch.edits.loaders import (
     fetch_whole_batches,
     leave_unpinned,
     set_workers,
+    trim_batches,
 )
 from steptime.patch.edits.models import compile_models
-from steptime.patch.edits.optimizers import set_implementation
+from steptime.patch.edits.optimizers import leave_foreach, set_implementation
 from steptime.patch.edits.placing import Edit
+from steptime.patch.edits.switches import (
+    collect_at_updates,
+    compile_dynamic,
+    drop_gradients,
+    leave_anomalies,
+    leave_deterministic,
+    set_exchange,
+    take_out_compile,
+)
+from steptime.patch.edits.written_attention import fuse_attention
 
 EDITS: Mapping[str, Edit] = {
     "autocast": compute_in_bf16,
@@ -28,13 +39,50 @@ EDITS: Mapping[str, Edit] = {
     "cudnn_benchmark": try_algorithms,
     "dataloader": set_workers,
     "dataset_cache": cache_samples,
+    "ddp_options": set_exchange,
+    "dynamic_shapes": compile_dynamic,
     "flush_denormal": flush_denormals,
+    "fused_attention": fuse_attention,
     "fused_optimizer": set_implementation,
+    "gc_control": collect_at_updates,
     "matmul_precision": set_matmul_precision,
+    "no_anomaly_mode": leave_anomalies,
+    "no_compile": take_out_compile,
+    "no_deterministic": leave_deterministic,
+    "no_foreach": leave_foreach,
     "no_pin_memory": leave_unpinned,
+    "set_to_none": drop_gradients,
+    "trim_padding": trim_batches,
     "whole_batch_fetch": fetch_whole_batches,
 }
 """By the lever's name."""
+
+_IN_THE_LOOP = "The loop itself is another one then, and only you know what else it does."
+_IN_THE_MODEL = "It is in the `forward` of a model, which may be written in many ways."
+_IN_THE_DATA = "How your data set reads and changes its samples is yours to write."
+NO_EDITS: Mapping[str, str] = {
+    "activation_checkpointing": _IN_THE_MODEL,
+    "batched_transform": _IN_THE_DATA,
+    "ddp_bf16": "It stands behind the model's name in each rank, once, before the training.",
+    "ddp_no_sync": _IN_THE_LOOP,
+    "decoded_cache": _IN_THE_DATA,
+    "deferred_reads": "Where a number is printed or compared, it must still be read.",
+    "fused_rnn": "The cell's class becomes another one, and saved states get other names.",
+    "jpeg_decoder": _IN_THE_DATA,
+    "offload_activations": _IN_THE_MODEL,
+    "optimizer_in_backward": _IN_THE_LOOP,
+    "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
+    "micro_batches": _IN_THE_LOOP,
+    "module_precision": _IN_THE_MODEL,
+    "no_checkpointing": _IN_THE_MODEL,
+    "no_profiler": "What stands in the profiler's `with`, and its schedule, go with it.",
+    "pinned_copies": "Each copy to the device in your loop needs its argument.",
+    "prefetch_to_device": _IN_THE_LOOP,
+    "prepared_data": "The data set becomes another one, and its transforms move into it.",
+    "process_binding": "The numbers of cores are those of one machine; they go before the command.",
+    "selective_checkpointing": _IN_THE_MODEL,
+}
+"""Why a lever has no edit; its lines are said."""
 
 VARIABLES: Mapping[str, Mapping[str, str]] = {"num_threads": {"OMP_NUM_THREADS": "num_threads"}}
 """Levers of the guest that a variable replaces: its name, and the setting that it takes."""

@@ -74,6 +74,29 @@ class {name}({torch}.utils.data.Dataset):
 '''
 
 
+_TRIMMED = '''\
+class {name}:
+    """Cuts the batches of a collate function behind their longest row, by their attention mask."""
+
+    def __init__(self, collate):
+        self.collate = collate
+
+    def __call__(self, samples):
+        batch = self.collate(samples)
+        mask = batch.get("attention_mask") if hasattr(batch, "get") else None
+        if mask is None or not mask.any():
+            return batch
+        length = int(mask.any(0).nonzero().max()) + 1
+        length = -(-length // {multiple}) * {multiple}
+        for name, part in batch.items():
+            if part.shape[:2] == mask.shape:
+                batch[name] = part[:, :length].contiguous()
+        return batch
+'''
+
+ONLY_MAPPINGS = "It cuts batches that are mappings with an `attention_mask`; others stay whole."
+
+
 def set_workers(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """The arguments of the loaders that feed the training."""
     take(settings, "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
@@ -157,6 +180,34 @@ def cache_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPl
         and not set(words_of(site, "dataset")) & set(IN_MEMORY)
     ]
     return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
+
+
+def trim_batches(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """A collate function around the one of the loader that cuts its batches."""
+    take(settings, "multiple_of")
+
+    def place(spot: FoundSite) -> tuple[Change, ...]:
+        source = spot.source
+        check_alone(spot.site)
+        torch, needed = need_torch(source)
+        name = source.fresh_name("TrimmedBatches")
+        text = _TRIMMED.format(name=name, multiple=settings["multiple_of"])
+        given = find_argument(spot.call, "collate_fn", position=POSITIONS.index("collate_fn"))
+        if given is None and "own_collate" in spot.site.traits:
+            raise CannotPlaceError(f"{spot.where} does not say how its batches are collated.")
+        inner = f"{torch}.utils.data.default_collate"
+        if given is not None and source.code(given.value) != "None":
+            inner = source.code(given.value)
+
+        def act(call: cst.Call) -> cst.Call:
+            return set_arguments(call, {"collate_fn": f"{name}({inner})"}, positions=POSITIONS)
+
+        act(spot.call)
+        change = CallChange(source=source, call=spot.call, act=act)
+        return (*needed, Beginning(source=source, text=text, num_blank=2), change)
+
+    sites = [site for site in ground.sites("loader") if "tensor_dataset" not in site.traits]
+    return at_each(ground, needed_sites(sites), place, note=ONLY_MAPPINGS)
 
 
 def check_alone(site: EditSite) -> None:

@@ -12,6 +12,20 @@ from steptime.patch.edits.placing import NotPlaced, Placed, Settings, at_each, t
 from steptime.patch.ground import FoundSite, Ground
 
 
+def leave_foreach(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`foreach=False`."""
+    take(settings)
+
+    def act(call: cst.Call) -> cst.Call:
+        return set_arguments(call, {"foreach": "False"})
+
+    def place(spot: FoundSite) -> tuple[CallChange, ...]:
+        act(spot.call)
+        return (CallChange(source=spot.source, call=spot.call, act=act),)
+
+    return at_each(ground, ground.sites("optimizer"), place)
+
+
 def set_implementation(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """`fused=True` or `foreach=True`; the other one of the two is taken out."""
     take(settings, "implementation")

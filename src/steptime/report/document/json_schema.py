@@ -15,6 +15,7 @@ from typing import Any
 
 from steptime.core.schema import SCHEMA
 from steptime.data.values.conversion_values import ConversionAnswer
+from steptime.report.document.batch_document import BatchDocument
 from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.data_check_document import DataCheckDocument
@@ -32,7 +33,9 @@ from steptime.report.document.listings import (
 from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
 from steptime.report.document.run_document import RunDocument
+from steptime.report.document.shapes_document import ShapesDocument
 from steptime.report.document.study_document import StudyDocument
+from steptime.tune.values.fit_values import FitStudy
 
 DOCUMENTS: Mapping[str, Any] = {
     "run": Envelope[RunDocument],
@@ -44,6 +47,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "check": Envelope[CheckDocument],
     "data_check": Envelope[DataCheckDocument],
     "data_convert": Envelope[ConversionAnswer],
+    "fit_batch": Envelope[BatchDocument],
+    "fit_shapes": Envelope[ShapesDocument],
     "levers": Envelope[LeversDocument],
     "stacks": Envelope[StacksDocument],
     "ask": Envelope[AskDocument],
@@ -51,10 +56,11 @@ DOCUMENTS: Mapping[str, Any] = {
     "export": Envelope[ExportDocument],
     "patch": Envelope[HandoverDocument],
     "data bench": Envelope[LoaderDocument],
+    "fit": Envelope[FitStudy],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`
-for `data check`.
+for `data check`, `fit_batch` and `fit_shapes` for `fit --batch` and `fit --shapes`.
 """
 
 

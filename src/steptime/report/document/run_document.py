@@ -95,8 +95,9 @@ class LeverTrial:
 
     Attributes:
         cause: the finding's.
-        levers: the levers that may relieve it here, the likeliest first.
-        command: the command that tries just these levers; null where there is none to try.
+        levers: the levers that may relieve it here, the likeliest first; none that is on.
+        command: the command that tries just these levers, beside those of the recipe that the run
+            trained with; null where there is none to try.
         at_most_speedup: what that can give at most; null where it is not known.
         bound_by: `finding`: that is the headroom of the finding; `phases`: it is the time of all
             phases that the levers can shorten, which is a loose bound.

@@ -152,7 +152,7 @@ def _interval(interval: Interval) -> str:
 def _counted(m: Measurement) -> str:
     if m.steady is None:
         return "on each rank" if m.num_ranks > 1 else ""
-    return run_words.describe_counted(m.steady)
+    return run_words.describe_counted(m.steady, m.num_steps)
 
 
 def phases_part(m: Measurement) -> Html | None:

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
-from steptime.measure.values.anatomy import Anatomy, Growth, HighWater, RunPeak
+from steptime.measure.values.anatomy import Anatomy, Death, Growth, HighWater, RunPeak
 from steptime.plan.values import MemoryFit, Remedy
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out
+from steptime.report.text.longest_lines import describe_longest
 from steptime.report.text.page import Page
 
 _WORTH_NAMING = 0.01
@@ -69,7 +70,9 @@ def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -
     is_one = document.measurement.num_ranks == 1
     texts = (_describe_run(found.run_peak, is_one=is_one), _describe_holders(found), *facts)
     lines: list[Text] = []
-    for text in (*texts, _describe_growth(found.growth)):
+    longest = describe_longest(document.measurement, is_dead=found.death is not None)
+    texts = (*texts, _describe_last(found.death), _describe_growth(found.growth), longest)
+    for text in texts:
         if text:
             lines += page.block("" if lines else "memory", printable(text))
     return lines
@@ -173,6 +176,25 @@ def _describe_holders(found: Anatomy) -> str:
     if found.moment != "update":
         text += f" (looked at before the {_NEXT.get(found.moment, 'first update')})"
     return text
+
+
+def _describe_last(death: Death | None) -> str:
+    """Return what the last steps held before the process died, and where the snapshot is."""
+    if death is None:
+        return ""
+    texts = []
+    known = [one.peak_bytes for one in death.last_steps if one.peak_bytes is not None]
+    if known:
+        first, last = death.last_steps[0].step, death.last_steps[-1].step
+        low, high = format_bytes(min(known)), format_bytes(max(known))
+        sizes = low if low == high else f"{low} to {high}"
+        texts.append(f"steps {first} to {last}, the last before it, held {sizes} at their peaks")
+    if death.snapshot is not None:
+        texts.append(
+            f"torch's own snapshot is {death.snapshot} in the run's folder: open it at "
+            "docs.pytorch.org/memory_viz"
+        )
+    return " · ".join(texts)
 
 
 def _describe_step(peak: RunPeak | None) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from steptime.core.interval import Interval
 from steptime.core.printable import printable
 from steptime.core.process_end import RunState
-from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
+from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
@@ -39,6 +39,8 @@ from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.answer_words import describe_asked
 from steptime.report.words.outliving_words import describe_outliving
+from steptime.report.words.recipe_words import describe_proof
+from steptime.report.words.show_words import show_command
 from steptime.report.words.study_words import describe_lever
 
 MAX_LINES = 40
@@ -48,48 +50,68 @@ _WORTH_A_LINE = 0.03
 """The line of code of a phase below this share is not shown, because nobody needs to shorten it."""
 
 
+_ALL = 1_000_000
+"""More rows than any report has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Detail:
-    """How much is shown; what is left out is counted, and is in the JSON."""
+    """How much is shown; what is left out is counted or named, and is in the JSON."""
 
-    num_findings: int
-    num_notes: int
-    num_ranks: int
-    small_fraction: float
-    num_trainings: int
-    is_brief: bool = True  # unimportant lines go before findings and notes do
+    num_findings: int = _ALL
+    num_notes: int = 4
+    num_ranks: int = 8
+    small_fraction: float = 0.01
+    num_trainings: int = 10
+    is_brief: bool = True
+    without: frozenset[str] = frozenset()  # sections, by the names of `_NICETIES`
 
 
-# These are tried in turn until the report fits a screen. Phases below one hundredth of a step share
-# a line even where there is room, because readers search for what is large.
+# Sections that explain nothing that a finding says, the least useful first.
+_NICETIES = ("overhead", "not seen", "padding", "roofs", "work", "machine", "beside", "memory")
+_SOME, _EVERY = frozenset(_NICETIES[:4]), frozenset(_NICETIES)
+_LAST = _EVERY | {"small phases", "lines", "workers"}
+
+_WHOLE = _Detail(num_notes=_ALL, num_ranks=_ALL, num_trainings=_ALL, is_brief=False)
+"""Where the output is no terminal, nobody has to scroll: programs and files get all of it."""
+
+# These are tried in turn until the report fits a screen: what is nice to know goes first, findings
+# and ranks go last. Phases below one hundredth of a step share a line even where there is room,
+# because readers search for what is large.
 _DETAILS = (
-    _Detail(
-        num_findings=3,
-        num_notes=4,
-        num_ranks=8,
-        small_fraction=0.01,
-        num_trainings=10,
-        is_brief=False,
+    _Detail(is_brief=False),
+    _Detail(),
+    _Detail(small_fraction=0.02, without=_SOME),
+    _Detail(small_fraction=0.02, without=_EVERY),
+    _Detail(small_fraction=0.05, without=_EVERY, num_notes=2, num_trainings=6),
+    _Detail(small_fraction=0.05, without=_EVERY, num_notes=1, num_trainings=4, num_ranks=4),
+    *(
+        _Detail(
+            num_findings=number,
+            num_notes=1,
+            num_ranks=min(4, number),
+            small_fraction=0.1,
+            num_trainings=4,
+            without=_LAST,
+        )
+        for number in range(8, 0, -1)
     ),
-    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, num_trainings=10),
-    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02, num_trainings=8),
-    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05, num_trainings=6),
-    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1, num_trainings=4),
 )
 
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
 def render(document: RunDocument, *, console: Console, store: str | None = None) -> None:
-    """Print the report of one run, at most `MAX_LINES` lines and those of a profile.
+    """Print the report of one run; on a terminal, at most `MAX_LINES` lines and those of a profile.
 
     `store` is the folder that holds the store of the run, if that is not the store of this folder.
     """
     page = page_of(console)
     profile = profile_lines(document.measurement, page)
-    for detail in _DETAILS:
+    room = MAX_LINES + (len(profile) + 1 if profile else 0)  # with the empty line before it
+    for detail in _DETAILS if console.is_terminal else (_WHOLE,):
         lines = _report(document, page=page, detail=detail, profile=profile, store=store)
-        if len(lines) - len(profile) <= MAX_LINES:
+        if len(lines) <= room:
             break
     page.write(lines)
 
@@ -108,7 +130,26 @@ def _report(
     gap = [Text()]
     m, diagnosis = document.measurement, document.diagnosis
     primary, others = _split_findings(diagnosis)
-    table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
+    large = [p for p in m.phases if (p.fraction or 0.0) >= detail.small_fraction]
+    table = phase_lines(large, page=page, small_fraction=detail.small_fraction)
+    all_phases = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
+    nice = {
+        "small phases": all_phases[len(table) :],
+        "lines": _lines_of_code(m, page, small_fraction=detail.small_fraction),
+        "not seen": _unseen(m, page),
+        "beside": wall_lines(document, page),
+        "workers": worker_lines(m, page),
+        "work": work_lines(document, page),
+        "padding": padding_lines(document, page),
+        "roofs": roof_lines(
+            document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
+        ),
+        "memory": memory_lines(document, page, is_brief=detail.is_brief),
+        "machine": _machine(m, diagnosis, primary, page),
+        "overhead": _overhead(m, page),
+    }
+    left_out = [name for name, lines in nice.items() if name in detail.without and lines]
+    nice.update({name: [] for name in left_out})
     return [
         *_header(m, page),
         *training_lines(document, page, limit=detail.num_trainings, store=store),
@@ -123,30 +164,35 @@ def _report(
         *edit_lines(primary, page),
         *health_lines(m, page),
         *_stalls(m, page),
-        *(gap if table else []),
+        *(gap if all_phases else []),
         *table,
-        *_lines_of_code(m, page, small_fraction=detail.small_fraction),
-        *_unseen(m, page),
-        *wall_lines(document, page),
+        *nice["small phases"],
+        *nice["lines"],
+        *nice["not seen"],
+        *nice["beside"],
         *_asked(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
         *_others(document, others, page, limit=detail.num_findings),
-        *worker_lines(m, page),
-        *work_lines(document, page),
-        *padding_lines(document, page),
-        *roof_lines(
-            document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
-        ),
-        *memory_lines(document, page, is_brief=detail.is_brief),
+        *nice["workers"],
+        *(line for name in ("work", "padding", "roofs", "memory") for line in nice[name]),
         *fit_lines(document, page),
-        *_machine(m, diagnosis, primary, page),
-        *_overhead(m, page),
+        *nice["machine"],
+        *nice["overhead"],
         *_notes(m, page, limit=detail.num_notes),
+        *_sections_left_out(left_out, m.run_id, page, store),
         *(gap + profile if profile else []),
         *gap,
         *_next(m, diagnosis, page, store),
     ]
+
+
+def _sections_left_out(names: list[str], run_id: str, page: Page, store: str | None) -> list[Text]:
+    """Name the sections that there is no room for, and the command that shows them."""
+    if not names:
+        return []
+    text = Text(f"{', '.join(names)}; all of it: ", style="dim")
+    return page.with_command("left out", text, f"{show_command(run_id, store=store)} | cat")
 
 
 def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
@@ -178,8 +224,7 @@ def recipe_lines(m: Measurement, page: Page) -> list[Text]:
     if use is None:
         return []
     on = [describe_lever(one.name, one.settings) for one in use.levers if one.error is None]
-    proven = f"proven {format_speedup(use.speedup.estimate)}, 95 % interval "
-    proven += f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
+    proven = describe_proof(use)
     levers = printable(" + ".join(on) or "no lever is on")
     return page.block("recipe", f"{printable(use.path)}: {levers} ({proven})")
 
@@ -221,7 +266,7 @@ def _steps(m: Measurement, page: Page) -> list[Text]:
 
 def _step_details(m: Measurement) -> Iterable[str]:
     if m.steady is not None:
-        yield run_words.describe_counted(m.steady)
+        yield run_words.describe_counted(m.steady, m.num_steps)
     if m.num_optimizer_updates != m.num_steps:
         yield f"{m.num_optimizer_updates:,} optimizer updates"
     if m.num_backwards != m.num_optimizer_updates:
@@ -365,7 +410,10 @@ def _machine(
     end = ", so steps take longer" if is_contended else ""
     ours, others = format_count(host.job_cores), format_count(host.others_cores)
     cores = format_count(host.num_cores)
-    return page.block("machine", f"{cores} cores: this run kept {ours} busy, others {others}{end}")
+    text = f"{cores} cores: this run kept {ours} busy, others {others}{end}"
+    if is_contended and host.delayed_fraction is not None:
+        text += f": it waited for a core for {format_percent(host.delayed_fraction)} of the time"
+    return page.block("machine", text)
 
 
 def _overhead(m: Measurement, page: Page) -> list[Text]:

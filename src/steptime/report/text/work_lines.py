@@ -6,19 +6,23 @@ divided by; if something was not counted, the line says why.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from rich.text import Text
 
 from steptime.core.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
-from steptime.core.units import format_flops, format_percent
+from steptime.core.units import format_flops, format_percent, format_seconds
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.launch.values import CELL
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.operator_time import TimedModule, TimedOperator, time_of
 from steptime.measure.values.work import (
     COUNTED_APART,
+    ClassCount,
     Completeness,
     Count,
     UnmetMatrix,
@@ -28,6 +32,8 @@ from steptime.report.document.run_document import RunDocument
 from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
 from steptime.report.words.show_words import is_cell, words_again
+
+Timed = TypeVar("Timed", ClassCount, TimedModule, TimedOperator)
 
 # Why the work, or its share of a peak, is not known.
 REASONS: Mapping[str, str] = {
@@ -74,6 +80,9 @@ _SHORT = 0.995
 
 _WORTH_NAMING = 0.01
 
+_WORTH_A_WORD, _MAX_TIMED = 0.05, 4
+"""Operators and modules below this share of all operators' time are not named."""
+
 _MAX_NAMED = 2
 """As many matrices and functions are named in a line; the JSON has more."""
 
@@ -89,10 +98,40 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
     basis = m.count.basis
     if basis is not None and basis.how == "range" and not basis.is_apart:
         text += f" · count more of them in a contained extra run: {_command(m)}"
-    lines = page.block("work", printable(text))
+    lines = [*page.block("work", printable(text)), *_time_lines(m.count, page)]
     if m.steady is not None and m.steady.step_time_s is not None:
         lines += page.block("rate", _describe_rate(document))
     return lines + model_lines(document, page)
+
+
+def _time_lines(count: Count, page: Page) -> list[Text]:
+    """Say where the time of the operators goes: classes, the largest operators, modules."""
+    total_s = math.fsum(map(time_of, count.classes))
+    if not count.operators or not total_s:
+        return []
+    classes = sorted(count.classes, key=time_of, reverse=True)
+    parts = [", ".join(f"{one.name} {share}" for one, share in _shares(classes, total_s))]
+    operators = [
+        f"{one.name.rpartition('.')[2]} {share}{_inside(one.module_kind)}"
+        for one, share in _shares(count.operators, total_s)
+    ]
+    modules = [
+        f"{one.kind or 'outside of modules'} {share}"
+        for one, share in _shares(count.module_times, total_s)
+    ]
+    parts += [f"of these {', '.join(operators)}", f"in modules {', '.join(modules)}"]
+    text = f"{format_seconds(total_s)} in operators of the forward and the backward: "
+    return page.block("time", printable(text + " · ".join(parts)))
+
+
+def _shares(rows: Sequence[Timed], total_s: float) -> list[tuple[Timed, str]]:
+    """Return the largest rows with their shares of all time."""
+    large = [one for one in rows if time_of(one) >= _WORTH_A_WORD * total_s][:_MAX_TIMED]
+    return [(one, format_percent(time_of(one) / total_s)) for one in large]
+
+
+def _inside(kind: str) -> str:
+    return f" ({kind})" if kind else ""
 
 
 def _describe_missing(m: Measurement) -> str:
@@ -122,7 +161,8 @@ def describe_count(count: Count, num_ranks: int = 1) -> str:
     classes = sorted(count.classes, key=lambda one: -one.flops)
     large = [one for one in classes if one.flops > _WORTH_NAMING * count.total]
     named = [f"{one.name} {format_percent(one.flops / count.total)}" for one in large]
-    parts = [text, _describe_basis(count.basis), ", ".join(named), _describe_coverage(count)]
+    of_flops = f"{', '.join(named)} of the FLOP" if named else ""
+    parts = [text, _describe_basis(count.basis), of_flops, _describe_coverage(count)]
     parts.append(describe_completeness(count.completeness))
     if not count.is_executed:
         parts.append("model FLOPs, not executed FLOPs")

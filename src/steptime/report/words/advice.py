@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from steptime.core.process_end import RunState
 from steptime.core.units import format_speedup
 from steptime.diagnose.ailments.all_ailments import ailment_of
+from steptime.diagnose.ailments.computing import LEVERS
+from steptime.diagnose.ailments.memory_limits import OUT_OF_MEMORY
+from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
-from steptime.report.words.input_levers import fits_input
+from steptime.report.words.input_levers import fits_input, is_superseded
 from steptime.report.words.run_words import fill_in
 from steptime.report.words.show_words import is_cell, show_command, words_again
 
@@ -45,6 +48,12 @@ _SWITCHES = {
 }
 """Levers that turn off a switch of the script's, by the switch."""
 
+_OF_THE_USER = "interpreter"
+"""A lever that needs `--python`: the user has to name an interpreter."""
+
+_WITHOUT_KERNELS = frozenset(("LBFGS", "SparseAdam"))
+"""Optimizers of torch that update neither in one kernel nor in one for each operator."""
+
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
@@ -63,6 +72,10 @@ def next_act(
     if measurement.num_steps == 0 and has_failed and not _died_of_memory(diagnosis):
         sentence = f"Mend what the script itself reports. {AGAIN}"
         return Act(sentence=sentence, command=_same_command(measurement))
+    if _died_of_memory(diagnosis) and not is_cell(measurement.command):
+        sentence = f"{OUT_OF_MEMORY.remedy} Or let Steptime find what makes it fit, at the same "
+        sentence += "global batch:"
+        return Act(sentence=sentence, command=fit_command(measurement))
     finding = None if diagnosis is None else choose_headline(diagnosis)
     act = None if finding is None else _relieve(finding, measurement, show)
     return act or Act(sentence="This report again:", command=show)
@@ -77,12 +90,10 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
     if finding.cause == "non_finite" and not _knows_layers(measurement):
         sentence = "Let Steptime name the layer and the samples of the first bad number:"
         return Act(sentence=sentence, command=_command("steptime run --health --", measurement))
-    levers = _levers_of(finding, measurement)
-    if not levers or measurement.end.state is RunState.FAILED:
+    levers, known = _levers_of(finding, measurement)
+    if not (levers or known) or measurement.end.state is RunState.FAILED:
         return Act(sentence=f"{remedy} {AGAIN}", command=_same_command(measurement))
-    in_use = _in_use(measurement)
-    known = [name for name in levers if name in in_use]
-    if len(known) == len(levers):
+    if not levers:
         sentence = f"The recipe already uses what relieves this ({', '.join(known)})."
         return Act(sentence=f"{sentence} This report again:", command=show)
     these = "this lever" if len(levers) == 1 else "these levers"
@@ -116,20 +127,29 @@ def trial_levers(finding: Finding, measurement: Measurement) -> LeverChoice:
         return LeverChoice(missing="no_lever")
     if measurement.end.state is RunState.FAILED:
         return LeverChoice(missing="failed")
-    levers = _levers_of(finding, measurement)
+    levers, known = _levers_of(finding, measurement)
     if not levers:
-        return LeverChoice(missing="not_here")
-    if set(levers) <= set(_in_use(measurement)):
-        return LeverChoice(missing="in_recipe")
+        return LeverChoice(missing="in_recipe" if known else "not_here")
     return LeverChoice(levers=tuple(levers))
 
 
-def _levers_of(finding: Finding, measurement: Measurement) -> list[str]:
-    row = ailment_of(finding)
+def _levers_of(finding: Finding, measurement: Measurement) -> tuple[list[str], list[str]]:
+    """Return the levers to offer, and those of the finding that the run had on."""
+    row, in_use = ailment_of(finding), _in_use(measurement)
     names = () if row is None else row.levers
+    shares = {one.name: one.value for one in finding.evidence}
+    if finding.kind is BottleneckKind.BALANCED and "compute" in shares:
+        names = LEVERS  # nothing stands out, and most of a step is arithmetic
     found = [name for name in names if _may_help(name, measurement)]
-    # What takes back something that was seen to be on is likelier than anything else.
-    return sorted(found, key=lambda name: not _takes_back(name))[:MAX_LEVERS]
+    is_updating = shares.get("optimizer", 0.0) >= INFO_FRACTION.value
+
+    def order(name: str) -> tuple[bool, bool]:
+        # What takes back something that was seen to be on is likelier than anything else.
+        return not _takes_back(name), not (is_updating and name == "fused_optimizer")
+
+    found.sort(key=order)
+    new = [name for name in found if name not in in_use and not is_superseded(name, in_use)]
+    return new[:MAX_LEVERS], [name for name in found if name in in_use]
 
 
 def _takes_back(lever: str) -> bool:
@@ -144,8 +164,8 @@ def _knows_layers(measurement: Measurement) -> bool:
 def _may_help(lever: str, measurement: Measurement) -> bool:
     """Return whether the lever may apply here, as far as the measurement shows."""
     compilation, count = measurement.compilation, measurement.count
-    if lever == "interpreter":
-        return False  # the user has to name one
+    if lever == _OF_THE_USER:
+        return False
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
     if lever in _SWITCHES:
@@ -160,6 +180,9 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return any(one.way == "written" for one in measurement.attention or ())
     if lever == "fused_rnn":
         return count is not None and any(one.kind == "LSTMCell" for one in count.modules)
+    if lever == "fused_optimizer":
+        known = () if measurement.memory is None else measurement.memory.optimizers
+        return not known or not set(known) <= _WITHOUT_KERNELS
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
@@ -184,10 +207,39 @@ def bench_command(finding: Finding, measurement: Measurement) -> str | None:
 
 
 def trial_command(levers: Sequence[str], measurement: Measurement) -> str:
-    """Return the command that tries these levers."""
-    return _command(
-        f"steptime tune{_which(measurement)} --levers {','.join(levers)} --", measurement
-    )
+    """Return the command that tries these levers beside those of the run's recipe.
+
+    A study starts from the command as it is written, so its recipe has only what it tried.
+    """
+    kept = [name for name in _in_use(measurement) if name != _OF_THE_USER]
+    names = ",".join((*kept, *(name for name in levers if name not in kept)))
+    return _command(f"steptime tune{_which(measurement)} --levers {names} --", measurement)
+
+
+def fit_command(measurement: Measurement) -> str:
+    """Return the command that makes the training fit into the memory that it had."""
+    limit = memory_limit(measurement)
+    option = "" if limit is None else f" --limit {size_word(limit)}"
+    return _command(f"steptime fit{option} --", measurement)
+
+
+def memory_limit(measurement: Measurement) -> int | None:
+    """Return the most memory that the training could have [bytes]; None where it is not known."""
+    memory = measurement.memory
+    if memory is not None and memory.death is not None and memory.death.limit_bytes is not None:
+        return memory.death.limit_bytes
+    rank = next(iter(measurement.ranks), None)
+    if rank is None:
+        return None
+    if rank.device != "cpu":
+        return rank.device_bytes
+    return None if rank.host_memory is None else rank.host_memory.limit_bytes
+
+
+def size_word(size: int) -> str:
+    """Return a size as an option takes it: whole GiB or MiB, rounded down."""
+    gib, mib = size // (1 << 30), size // (1 << 20)
+    return f"{gib}GiB" if gib and size % (1 << 30) == 0 else f"{mib}MiB" if mib else f"{size}"
 
 
 def _show(measurement: Measurement, store: str | None) -> str:

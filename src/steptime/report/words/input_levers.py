@@ -6,7 +6,7 @@ decide in the trial. Of a run that shows nothing of its data set, levers of imag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
@@ -27,6 +27,11 @@ def fits_input(lever: str, measurement: Measurement) -> bool:
     if fits is None:
         return True
     return fits(uses, measurement) if uses else lever not in _OF_IMAGES
+
+
+def is_superseded(lever: str, in_use: Collection[str]) -> bool:
+    """Return whether a lever has nothing left to do beside those that are in use."""
+    return any(lever in _SUPERSEDES.get(name, ()) for name in in_use)
 
 
 def _opens_images(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
@@ -64,3 +69,9 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "batched_transform": _transforms,
     "no_pin_memory": lambda uses, _: any(use.pin_memory for use in uses),
 }
+
+_SUPERSEDES: Mapping[str, tuple[str, ...]] = {
+    "prepared_data": ("jpeg_decoder", "decoded_cache"),
+    "decoded_cache": ("jpeg_decoder", "prepared_data"),
+}
+"""Of a lever, those that would make cheaper what it has removed: the decoding of an image."""

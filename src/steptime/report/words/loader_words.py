@@ -12,7 +12,6 @@ from steptime.measure.values.loader_bench import (
     COPY,
     DECODE,
     FETCH,
-    HELPS,
     PIN,
     TRANSFORM,
     BenchedLoader,
@@ -55,6 +54,9 @@ _NOTES: Mapping[str, str] = {
     "is that between two batches of the loader.",
     "copy_in_consumer": "The loop needs its batches on the host, so the copy to the device counts "
     "as the training's own time.",
+    "bound_by_waits": "The upper bound is from the waits of the loop with its loader: there are no "
+    "workers beside the step, so nothing else of the loader can be saved. The two passes differ "
+    "for another reason, as a neighbor on the machine.",
     "cold_no_files": "The data set opened no file that was seen, so nothing was read cold.",
     "cold_kept_in_memory": "Nothing came from a disk although the files were dropped from the page "
     "cache (they may be in memory, mapped, or on a file system that keeps them): no cold figures.",
@@ -78,6 +80,11 @@ def describe_bottleneck(bench: LoaderBench) -> str:
         return (
             "No loader helps: a step takes as long with a batch that is already there. Upper bound "
             f"of any gain: {within}."
+        )
+    if "bottleneck" in bench.missing:
+        return (
+            f"It is not clear whether a loader helps. Upper bound of any gain: {within}. A longer "
+            "--window or a quieter machine may tell."
         )
     if bench.bottleneck is None:
         return f"The step waits for its batches. Upper bound of any loader's gain: {within}."
@@ -178,7 +185,7 @@ def next_commands(bench: LoaderBench, *, levers: Collection[str]) -> list[str]:
     if bench.is_source:
         return _conversion(bench)
     relieving = _LEVERS.get(bench.bottleneck or "")
-    if relieving is None or bench.bound is None or bench.bound.estimate < HELPS:
+    if relieving is None or bench.bound is None:
         return []
     names = ",".join(name for name in relieving if name in levers)
     return [f"steptime tune --levers {names} -- {shlex.join(bench.command)}"]

@@ -172,13 +172,17 @@ NOTES: Mapping[str, str] = {
     "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
     "hooks_failed": "Steptime could not get into torch: {reasons}.",
     "no_steps_seen": (
-        "torch was used, but nothing that ends a step was seen: no update of an optimizer and no "
-        "backward call of autograd ({facts}). What a script derives and updates by hand cannot be "
-        "seen."
+        "torch was used, but no update of an optimizer and no backward call ended a step "
+        "({facts}). What a script derives and updates by hand cannot be seen."
     ),
+    "no_step_ended": "Backward calls were seen, but no step of an optimizer ended ({facts}).",
     "steps_by_backward": (
         "In {steps} of {num_steps} steps no optimizer stepped: the weights are updated by hand, "
         "and the end of each backward call counts as a step."
+    ),
+    "steps_by_evaluation": (
+        "The optimizer evaluated its closure very often in one call of its step (such calls: "
+        "{optimizer_steps}): {evaluations} evaluations count as steps."
     ),
     "unwritten_steps": (
         "torch was used by a process that did not reach its end (killed, crashed or os._exit): "
@@ -259,12 +263,15 @@ def describe_opening(kind: str | None, opens_with: str | None) -> str | None:
     return None if kind is None else describe_title(kind)
 
 
-def describe_counted(steady: SteadyWindow) -> str:
-    """Say how many steps count, and how many are left out for which reason."""
-    left_out = f"{steady.num_warmup_steps:,} of warmup"
+def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
+    """Say how many of all steps count, and how many are left out for which reason."""
+    left_out = [f"{steady.num_warmup_steps:,} of warmup"]
     if steady.num_beside_neighbor:
-        left_out += f" and {steady.num_beside_neighbor:,} beside a busy neighbor"
-    return f"{steady.num_steps:,} counted, {left_out} left out"
+        left_out.append(f"{steady.num_beside_neighbor:,} beside a busy neighbor")
+    told = steady.num_steps + steady.num_warmup_steps + steady.num_beside_neighbor
+    if num_steps > told:
+        left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
+    return f"{steady.num_steps:,} counted, {_joined(left_out)} left out"
 
 
 def describe_phase(name: str) -> str:

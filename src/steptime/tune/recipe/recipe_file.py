@@ -24,6 +24,7 @@ from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.record.regular_file import read_regular
 from steptime.tune.recipe.recipe_sites import read_site_tables, site_tables
+from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.recipe_values import Proof, Recipe, Script
 from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import (
@@ -42,7 +43,7 @@ else:
 T = TypeVar("T")
 
 _HEAD = """\
-# Made by `steptime tune`: what was proven to be faster, for what, on what.
+# Made by `steptime {verb}`: what was proven to {what}, for what, on what.
 # Train with it: steptime run --recipe {name} -- COMMAND
 """
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -62,25 +63,32 @@ def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Re
     """
     if study.speedup is None or study.quality is None or not study.recipe:
         raise ValueError(f"a study with a recipe is needed, got {study.outcome=}")
-    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(study.ended_unix_s))
+    proof = Proof(
+        study_id=study.study_id,
+        speedup=study.speedup,
+        noise_floor=study.noise_floor,
+        quality=study.quality.outcome,
+        level=study.quality.level,
+        baseline_step_s=study.baseline_step_s,
+        tuned_step_s=study.tuned_step_s,
+        device=study.device,
+        torch_version=study.torch_version,
+        loop_speedup=study.loop_speedup,
+    )
+    return recipe_with(study, proof, script=script, machine=machine)
+
+
+def recipe_with(
+    study: Study | FitStudy, proof: Proof, *, script: Script, machine: MachineIdentity
+) -> Recipe:
+    """The recipe of a study, of any kind, with its proof."""
     return Recipe(
         version=installed_version(),
-        date=date,
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(study.ended_unix_s)),
         script=script,
         machine=machine,
         levers=study.recipe,
-        proof=Proof(
-            study_id=study.study_id,
-            speedup=study.speedup,
-            noise_floor=study.noise_floor,
-            quality=study.quality.outcome,
-            level=study.quality.level,
-            baseline_step_s=study.baseline_step_s,
-            tuned_step_s=study.tuned_step_s,
-            device=study.device,
-            torch_version=study.torch_version,
-            loop_speedup=study.loop_speedup,
-        ),
+        proof=proof,
         training=study.training,
         sites=study.sites,
     )
@@ -151,11 +159,10 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
             "evidence",
             {
                 "study_id": proof.study_id,
-                "speedup": proof.speedup.estimate,
-                "low": proof.speedup.low,
-                "high": proof.speedup.high,
-                "n": proof.speedup.n,
-                **_interval_rows("loop", proof.loop_speedup),
+                **_interval_rows("", proof.speedup),
+                **_interval_rows("loop_", proof.loop_speedup),
+                "limit_bytes": proof.limit_bytes,
+                "peak_bytes": proof.peak_bytes,
                 "noise_floor": proof.noise_floor,
                 "quality": proof.quality.value,
                 "level": proof.level,
@@ -167,7 +174,9 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
         ),
         *site_tables(recipe.sites),
     ]
-    parts = [_HEAD.format(name=name), *(_table(title, rows) for title, rows in tables)]
+    verb, what = ("tune", "be faster") if proof.limit_bytes is None else ("fit", "fit")
+    head = _HEAD.format(name=name, verb=verb, what=what)
+    parts = [head, *(_table(title, rows) for title, rows in tables)]
     return "\n".join(parts)
 
 
@@ -183,7 +192,7 @@ def _interval_rows(prefix: str, found: Interval | None) -> dict[str, float | int
     if found is None:
         return {}
     numbers = {"speedup": found.estimate, "low": found.low, "high": found.high, "n": found.n}
-    return {f"{prefix}_{name}": number for name, number in numbers.items()}
+    return {f"{prefix}{name}": number for name, number in numbers.items()}
 
 
 def _table(title: str, rows: Mapping[str, object]) -> str:
@@ -366,14 +375,10 @@ def _read_proof(reader: _Reader) -> Proof:
     quality = reader.need("evidence", "quality", str)
     if quality not in Outcome.__members__:
         raise reader.wrong(f"`quality` in [evidence] must be PASS or another outcome: {quality!r}")
+    limit = reader.find("evidence", "limit_bytes", int)
     return Proof(
         study_id=reader.need("evidence", "study_id", str),
-        speedup=Interval(
-            estimate=reader.need("evidence", "speedup", float),
-            low=reader.need("evidence", "low", float),
-            high=reader.need("evidence", "high", float),
-            n=reader.need("evidence", "n", int),
-        ),
+        speedup=_read_interval(reader, "", is_needed=limit is None),
         noise_floor=reader.find("evidence", "noise_floor", float),
         quality=Outcome[quality],
         level=reader.find("evidence", "level", str),
@@ -381,20 +386,22 @@ def _read_proof(reader: _Reader) -> Proof:
         tuned_step_s=reader.find("evidence", "tuned_step_s", float),
         device=reader.find("evidence", "device", str),
         torch_version=reader.find("evidence", "torch_version", str),
-        loop_speedup=_read_loop(reader),
+        loop_speedup=_read_interval(reader, "loop_"),
+        limit_bytes=limit,
+        peak_bytes=reader.find("evidence", "peak_bytes", int),
     )
 
 
-def _read_loop(reader: _Reader) -> Interval | None:
-    """The whole loop's speedup; recipes from before it was measured have none."""
-    estimate = reader.find("evidence", "loop_speedup", float)
-    if estimate is None:
+def _read_interval(reader: _Reader, prefix: str, *, is_needed: bool = False) -> Interval | None:
+    """A speedup with its interval; old recipes have none of the loop, those of `fit` no other."""
+    estimate = reader.find("evidence", f"{prefix}speedup", float)
+    if estimate is None and not is_needed:
         return None
     return Interval(
-        estimate=estimate,
-        low=reader.need("evidence", "loop_low", float),
-        high=reader.need("evidence", "loop_high", float),
-        n=reader.need("evidence", "loop_n", int),
+        estimate=reader.need("evidence", f"{prefix}speedup", float),
+        low=reader.need("evidence", f"{prefix}low", float),
+        high=reader.need("evidence", f"{prefix}high", float),
+        n=reader.need("evidence", f"{prefix}n", int),
     )
 
 

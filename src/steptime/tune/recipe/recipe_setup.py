@@ -72,6 +72,7 @@ def set_up(
             training=None if recipe.training is None else recipe.training.number,
             written_step_s=proof.baseline_step_s,
             proven_step_s=proof.tuned_step_s,
+            limit_bytes=proof.limit_bytes,
         ),
         variables=variables_of(usable, levers, libraries),
         plan=plan if plan["levers"] else None,

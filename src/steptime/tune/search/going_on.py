@@ -112,7 +112,8 @@ def _in_question(lab: Lab, trial: Trial) -> State:
 
 def untold(lab: Lab) -> list[Offer]:
     """Offers that were tried with others alone, or not at all: what they give is not known."""
-    told = {name for trial in lab.notes.trials if (name := _only_difference(trial)) is not None}
+    timed = [one for one in lab.notes.trials if one.kind != "quality"]
+    told = {name for trial in timed if (name := _only_difference(trial)) is not None}
     dropped = lab.notes.left_out
     return [one for one in lab.offered if one.name not in told and one.name not in dropped]
 

@@ -36,7 +36,7 @@ _EAGER = {"TORCHDYNAMO_DISABLE": "1"}
 """Compiled code cannot be counted, and compiling would take longer than the count."""
 
 # The first steps of an eager program: more than that, and something is wrong.
-_LIMITS = TrialLimits(start_s=300.0, silence_s=120.0, working_s=180.0, total_s=600.0)
+LIMITS = TrialLimits(start_s=300.0, silence_s=120.0, working_s=180.0, total_s=600.0)
 
 
 def count_in_child(
@@ -72,11 +72,12 @@ def _count(
     training: int | None,
 ) -> Sequence[Mapping[str, Any]]:
     try:
-        trial = _start(argv, environment, folder=folder, cwd=cwd, training=training)
+        remove_left((*temporary_folders(), *_left_shadows(folder.parent.parent)))
+        trial = start_counting(argv, environment, folder=folder, cwd=cwd, training=training)
         if isinstance(trial, NotStarted):
             return _missing("child_not_started")
         try:
-            ended = trial.wait(_has_counted)
+            ended = trial.wait(has_counted)
             found = _counted(trial.watch)
         finally:
             trial.close()
@@ -90,16 +91,33 @@ def _count(
     return _missing("child_time_limit" if timed_out else "child_ended")
 
 
-def _start(
+def start_counting(
     argv: tuple[str, ...],
     environment: Mapping[str, str],
     *,
     folder: Path,
     cwd: Path,
-    training: int | None,
+    training: int | None = None,
+    wish: Mapping[str, Any] | None = None,
+    share_network: bool = False,
+    allow_unsafe: bool = False,
 ) -> TrialProcess | NotStarted:
-    remove_left((*temporary_folders(), *_left_shadows(folder.parent.parent)))
-    containment = probe(folder.parent, allow_unsafe=False, share_network=False)
+    """Start a child that counts its updates and does nothing else of ours.
+
+    Args:
+        argv: the command.
+        environment: the user's.
+        folder: of the child; made here.
+        cwd: where the command runs.
+        training: the number of the only training that counts.
+        wish: more for the guest's plan.
+        share_network: whether the child may use the network.
+        allow_unsafe: whether it may run where nothing keeps it from changing files.
+
+    Raises:
+        ContainmentError: nothing here keeps it from doing harm.
+    """
+    containment = probe(folder.parent, allow_unsafe=allow_unsafe, share_network=share_network)
 
     def begin(
         environment: Mapping[str, str], *, folder: Path, stdin: Path | None
@@ -112,10 +130,10 @@ def _start(
         folder=folder,
         argv=argv,
         environment={**environment, **_EAGER},
-        plan={"schema": SCHEMA, "mode": "count", "levers": []},
+        plan={"schema": SCHEMA, "mode": "count", "levers": [], **(wish or {})},
         training=training,
     )
-    return start_trial(begin, start, _LIMITS)
+    return start_trial(begin, start, LIMITS)
 
 
 def _left_shadows(runs: Path) -> Iterator[str]:
@@ -124,7 +142,7 @@ def _left_shadows(runs: Path) -> Iterator[str]:
         yield from (str(path) for path in runs.glob(f"*/{pattern}/{SHADOW}"))
 
 
-def _has_counted(watch: TrialWatch) -> bool:
+def has_counted(watch: TrialWatch) -> bool:
     """Return whether a process has counted all that it will."""
     return any(process.is_counted for process in watch.processes)
 

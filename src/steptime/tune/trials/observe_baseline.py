@@ -22,6 +22,7 @@ from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RecordReader, RunRecords
 from steptime.measure.source.scan import write_source
 from steptime.measure.trainings import trainings_in
+from steptime.measure.values.anatomy import Instant
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.training_values import CommandTraining
 from steptime.record import files
@@ -194,6 +195,7 @@ def _make_facts(
         facts = from_json(Facts, {**known, **seen})
     except DamagedRunError:
         facts = from_json(Facts, known)
+    peak = _fullest_moment(measurement)
     return replace(
         facts,
         num_cores=count_cores(),
@@ -209,6 +211,9 @@ def _make_facts(
         gc_fraction=_gc_fraction(measurement),
         num_numa_nodes=count_nodes(),
         syncs_per_step=measurement.syncs_per_step,
+        held_bytes=_held_bytes(measurement),
+        peak_bytes=None if peak is None else peak.by_part,
+        peak_phase=None if peak is None else peak.phase,
     )
 
 
@@ -271,6 +276,18 @@ def _num_recompiles(measurement: Measurement) -> int | None:
     """How often the script's functions were compiled again; None if nothing was seen compiling."""
     found = measurement.compilation
     return None if found is None else sum(event.count for event in found.recompiles)
+
+
+def _held_bytes(measurement: Measurement) -> dict[str, int] | None:
+    """What the fullest rank holds by part, as far as it was measured."""
+    found = measurement.memory
+    return None if found is None else {p.name: p.bytes for p in found.parts if p.bytes is not None}
+
+
+def _fullest_moment(measurement: Measurement) -> Instant | None:
+    """The moment of a step at which most is held; None where no step was followed."""
+    found = None if measurement.memory is None else measurement.memory.timeline
+    return None if found is None else found.peak
 
 
 def _memory_fraction(measurement: Measurement) -> float | None:

@@ -104,6 +104,15 @@ class RealBench:
             slack_s=compile_s(subject.budget_s),
         )
 
+    @property
+    def subject(self) -> Subject:
+        """What is studied."""
+        return self._subject
+
+    def new_folder(self) -> Path:
+        """Where the next trial goes, not made yet."""
+        return self._folder.new_trial()
+
     # -- the baseline
 
     def observe(self) -> Baseline:
@@ -132,7 +141,7 @@ class RealBench:
         trial = self.start((), worker_search_s=limit_s)
         until_s = time.monotonic() + baseline.startup_s + MOST_STARTS * limit_s
         is_there = trial.folder / WORKER_RATES
-        self._finish(trial, lambda _: is_there.exists() or time.monotonic() > until_s)
+        self.finish(trial, lambda _: is_there.exists() or time.monotonic() > until_s)
         rates = read_rates(is_there)
         return replace(baseline, facts=replace(baseline.facts, worker_rates=rates))
 
@@ -204,7 +213,7 @@ class RealBench:
         if path is not None and path.exists():
             shutil.rmtree(path)  # it was cut off
         trial = self.start(state, folder=path, quality=request.quality)
-        return trial.folder, self._finish(trial, _recording_is_complete(trial.folder))
+        return trial.folder, self.finish(trial, _recording_is_complete(trial.folder))
 
     def close(self) -> None:
         """End what still runs."""
@@ -221,8 +230,11 @@ class RealBench:
         probe: bool = False,
         quality: Mapping[str, Any] | None = None,
         worker_search_s: float | None = None,
+        also: Mapping[str, Any] | None = None,
     ) -> TrialProcess:
         """A started trial with a state; `folder` is the next of the trials' where it is None.
+
+        `also` holds more fields of its plan.
 
         Raises:
             NotFoundError: the command cannot be started.
@@ -247,7 +259,8 @@ class RealBench:
                 quality=quality,
                 worker_search_s=worker_search_s,
                 training=None if probe or self.baseline is None else self.baseline.training,
-            ),
+            )
+            | dict(also or {}),
             stdin=subject.stdin,
             training=subject.training,
             levers=tuple(one.name for one in state),
@@ -273,9 +286,10 @@ class RealBench:
 
     def _run(self, trial: TrialProcess, size: WindowSize) -> TrialEnded:
         """Let it show a window, and end it."""
-        return self._finish(trial, lambda watch: is_full(watch, size))
+        return self.finish(trial, lambda watch: is_full(watch, size))
 
-    def _finish(self, trial: TrialProcess, is_done: Callable[[TrialWatch], bool]) -> TrialEnded:
+    def finish(self, trial: TrialProcess, is_done: Callable[[TrialWatch], bool]) -> TrialEnded:
+        """Wait until a trial has shown what is wanted, and end it."""
         try:
             trial.wait(is_done)
         finally:

@@ -186,6 +186,11 @@ class TrialProcess:
         """Since it was started."""
         return self._clock() - self._started
 
+    @property
+    def pid(self) -> int:
+        """Of the first process of its tree, which is the launcher's."""
+        return self._contained.pid
+
     def note_levers(self, names: Iterable[str]) -> None:
         """Note levers that are about to be switched on: what is written then may be theirs."""
         levers = self._levers | set(names)

@@ -54,6 +54,7 @@ class Process:
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
         self.counts: list[Line] = []
+        self.products: Line | None = None
         self.is_counted = False
         self.has_ended = False
 
@@ -89,6 +90,9 @@ class Process:
     def _take_count(self, line: Line) -> None:
         self.counts.append(line)
 
+    def _take_products(self, line: Line) -> None:
+        self.products = line
+
     def _take_counted(self, _: Line) -> None:
         self.is_counted = True
 
@@ -118,6 +122,7 @@ _TAKE: Mapping[str, Callable[[Process, Line], None]] = {
     kinds.FACTS: Process._take_facts,
     kinds.COUNT: Process._take_count,
     kinds.COUNTED: Process._take_counted,
+    kinds.PRODUCTS: Process._take_products,
     kinds.EXPERIMENT: Process._take_experiment,
     kinds.END: Process._take_end,
 }

@@ -1,4 +1,4 @@
-"""A recipe: what was proven to be faster, for which command, on which machine.
+"""A recipe: what was proven to be faster, or to fit, for which command, on which machine.
 
 The file that people keep is TOML; `tune.recipe.recipe_file` writes and reads it.
 """
@@ -32,13 +32,16 @@ class Proof:
     """What was measured and judged.
 
     Attributes:
-        speedup: of a step; `loop_speedup` of the whole loop, where it was observed.
+        speedup: of a step, None in a recipe that makes a training fit; `loop_speedup` of the whole
+            loop, where it was observed.
+        limit_bytes: the memory limit under which it ran, in a recipe that makes a training fit.
+        peak_bytes: what it needed there [bytes].
         level: the highest that was reached, L0 to L3.
         device, torch_version: what it was measured on, as the training itself said.
     """
 
     study_id: str
-    speedup: Interval
+    speedup: Interval | None
     noise_floor: float | None
     quality: Outcome
     level: str | None
@@ -47,6 +50,8 @@ class Proof:
     device: str | None = None
     torch_version: str | None = None
     loop_speedup: Interval | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -77,3 +78,43 @@ class ModelWork:
     executed_per_parameter: float | None = None
     is_at_least: bool = False
     six_n_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakRange:
+    """The most memory that a step holds at once: an estimate, and what it lies between.
+
+    Attributes:
+        low: bytes that the step holds at least [bytes].
+        estimate: the likeliest peak [bytes].
+        high: bytes that the step holds at most, as far as all of it is known [bytes].
+    """
+
+    low: int
+    estimate: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryForecast:
+    """The peak of a training step of one rank, known before the step has run.
+
+    Attributes:
+        peak: the peak; None where there is none, and `unknown` says why.
+        by_category: bytes at the instant of the estimated peak by the parts of the memory anatomy:
+            `weights`, `buffers`, `gradients`, `optimizer`, `activations`, `logits`, `inputs`,
+            `temporaries`, `communication`, `others`. They add up to the estimate.
+        unknown: what the forecast does not know; each is a machine word, or one with a colon and a
+            detail, such as `no_fake_kernel: mylib::scan`.
+        how: how it is known: `fake` (no operator ran), `measured` (each different operator with a
+            workspace ran once, alone) or `none`.
+        phase: the phase of the step in which the peak lies; None without a peak.
+        operator: the operator at the peak; None without a peak.
+    """
+
+    peak: PeakRange | None
+    by_category: Mapping[str, int]
+    unknown: tuple[str, ...] = ()
+    how: str = "fake"
+    phase: str | None = None
+    operator: str | None = None

@@ -1,0 +1,101 @@
+"""`steptime fit`: says whether a training fits into memory, and makes it fit."""
+
+from __future__ import annotations
+
+import argparse
+
+from steptime.cli import fit_shapes
+from steptime.cli.fit_answer import fit_and_report
+from steptime.cli.options import (
+    BESIDE,
+    add_json,
+    add_store,
+    add_training,
+    check_json,
+    take_command,
+)
+from steptime.cli.output import check_target
+from steptime.errors import UsageError
+
+SUMMARY = "say whether a training fits into memory, and make it fit"
+DESCRIPTION = """\
+Say how much memory a training command needs, and who holds it. If that is more
+than the limit, find the cheapest settings with which it runs at the same global
+batch, prove them in a run under the limit, and write them to a recipe. Where it
+does not run here at all, its peak is forecast without the memory.
+"""
+USAGE = "steptime fit [options] -- COMMAND [ARG ...]"
+EXAMPLES = """\
+examples:
+  steptime fit -- python train.py                  # what is free here
+  steptime fit --limit 8GiB -- python train.py
+  steptime fit --on H100-80GB -- python train.py
+  steptime run --recipe fit.toml -- python train.py
+  steptime fit --shapes --measure -- python train.py   # better widths
+  steptime fit --batch global=512 micro=8 devices=4    # sizes that go together
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `fit`."""
+    _add_limit(parser.add_argument_group("limit"))
+    trials = parser.add_argument_group("trials")
+    trials.add_argument(
+        "--budget",
+        metavar="TIME",
+        default="10m",
+        help="more gives each trial more time (default: 10m)",
+    )
+    trials.add_argument("--exclude", metavar="A,B", help="use all levers but these")
+    trials.add_argument(
+        "--share-network",
+        action="store_true",
+        help="let trials use the network of this machine",
+    )
+    trials.add_argument(
+        "--unsafe-trials",
+        action="store_true",
+        help="run trials even if nothing keeps them from harm",
+    )
+    add_training(trials, what="fit", default="needed where a command starts several")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output",
+        metavar="FILE",
+        default="fit.toml",
+        help="write the recipe to FILE (default: fit.toml)",
+    )
+    add_json(output, what=BESIDE)
+    output.add_argument(
+        "--require-fit",
+        action="store_true",
+        help="exit with code 5 unless it fits in the end",
+    )
+    add_store(output)
+    fit_shapes.add_options(parser)
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _add_limit(limit: argparse._ArgumentGroup) -> None:
+    """Add the options that say what it must fit into."""
+    limit.add_argument(
+        "--limit",
+        metavar="SIZE",
+        help="private memory a process may have (default: what is free)",
+    )
+    limit.add_argument(
+        "--on", metavar="PART", help="memory of an accelerator, such as H100-80GB or L40S"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the fit and report it; or say which sizes go together, where that is asked."""
+    code = fit_shapes.execute(options)
+    if code is not None:
+        return code
+    command = take_command(options, verb="fit", usage=USAGE)
+    check_target("--output", options.output)
+    check_json(options)
+    if options.training is not None and options.training < 1:
+        raise UsageError(f"--training must be 1 or more, got {options.training}.")
+    return fit_and_report(options, command, verb="fit")

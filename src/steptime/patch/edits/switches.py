@@ -1,0 +1,190 @@
+"""Edits of calls of torch's own that a script makes by name: what a lever turns off, or sets.
+
+They are found by the name of torch's function in the files of the proof. A call that is written in
+another way is not changed: its lines are said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import libcst as cst
+
+from steptime.patch.arguments import set_arguments
+from steptime.patch.changes import Beginning, CallChange, Change, Replace
+from steptime.patch.edits.placing import NotPlaced, Placed, Settings, take
+from steptime.patch.ground import Ground
+from steptime.patch.source_file import SourceFile, last_word
+from steptime.patch.values import CannotPlaceError
+
+MORE_GRADIENTS = (
+    "A parameter that gets no gradient in a step has none then; the recipe gave it zeros."
+)
+
+_GARBAGE = '''\
+def {name}(optimizer, args, kwargs, count=itertools.count(1)):
+    """Collect garbage at every {every}th update, and not whenever Python decides."""
+    number = next(count)
+    if number == 3:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+    elif number > 3 and number % {every} == 0:
+        gc.collect()
+'''
+
+
+def drop_gradients(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`zero_grad()` in place of `zero_grad(set_to_none=False)`."""
+    take(settings)
+
+    def act(call: cst.Call) -> cst.Call:
+        return call.with_changes(args=[arg for arg in call.args if not _is_false(arg)])
+
+    def is_one(source: SourceFile, call: cst.Call) -> bool:
+        is_plain = len(call.args) == 1 and call.args[0].keyword is None
+        is_named = any(arg.keyword and arg.keyword.value == "set_to_none" for arg in call.args)
+        is_off = any(_is_false(arg) for arg in call.args)
+        return last_word(call.func) == "zero_grad" and is_off and (is_plain or is_named)
+
+    what = "No call of zero_grad(set_to_none=False) was found"
+    return _at_calls(ground, is_one, act, what=what, note=MORE_GRADIENTS)
+
+
+def leave_anomalies(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`set_detect_anomaly(False)` in place of `True`, and of `detect_anomaly()`."""
+    take(settings)
+
+    def act(call: cst.Call) -> cst.Call:
+        if last_word(call.func) == "detect_anomaly" and isinstance(call.func, cst.Attribute):
+            other = call.func.with_changes(attr=cst.Name("set_detect_anomaly"))
+            return call.with_changes(func=other, args=[cst.Arg(cst.Name("False"))])
+        return _first_off(call, "mode")
+
+    def is_one(source: SourceFile, call: cst.Call) -> bool:
+        name = last_word(call.func)
+        is_mode = name == "detect_anomaly" and isinstance(call.func, cst.Attribute)
+        return is_mode or (name == "set_detect_anomaly" and not _is_off(call))
+
+    return _at_calls(ground, is_one, act, what="No call that turns anomaly detection on was found")
+
+
+def leave_deterministic(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`use_deterministic_algorithms(False)` in place of `True`."""
+    take(settings)
+
+    def is_one(source: SourceFile, call: cst.Call) -> bool:
+        return last_word(call.func) == "use_deterministic_algorithms" and not _is_off(call)
+
+    what = "No call of use_deterministic_algorithms(True) was found"
+    return _at_calls(ground, is_one, lambda call: _first_off(call, "mode"), what=what)
+
+
+def take_out_compile(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`model` in place of `torch.compile(model)`."""
+    take(settings)
+    found: list[Placed | NotPlaced] = []
+    for source in ground.sources():
+        for call in source.calls():
+            if not _is_compile(source, call):
+                continue
+            where = f"{source.name}:{source.line_of(call)}"
+            if not call.args or call.args[0].star or call.args[0].keyword is not None:
+                found.append(NotPlaced(f"{where} does not name its model first.", where))
+                continue
+            change = Replace(source=source, node=call, text=source.code(call.args[0].value))
+            found.append(Placed(where, (change,)))
+    return _some(found, "No call of torch.compile(model) was found")
+
+
+def compile_dynamic(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`torch.compile(model, dynamic=True)`."""
+    take(settings)
+
+    def act(call: cst.Call) -> cst.Call:
+        return set_arguments(call, {"dynamic": "True"})
+
+    return _at_calls(ground, _is_compile, act, what="No call of torch.compile(model) was found")
+
+
+def set_exchange(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """The arguments of DistributedDataParallel."""
+    take(settings, "gradient_as_bucket_view", "static_graph", "bucket_cap_mb")
+    values = {name: repr(value) for name, value in settings.items()}
+
+    def act(call: cst.Call) -> cst.Call:
+        return set_arguments(call, values)
+
+    def is_one(source: SourceFile, call: cst.Call) -> bool:
+        return last_word(call.func) in ("DistributedDataParallel", "DDP")
+
+    return _at_calls(ground, is_one, act, what="No call of DistributedDataParallel was found")
+
+
+def collect_at_updates(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """A function that collects garbage, before each update."""
+    take(settings, "every_updates")
+    source = ground.main_source()
+    name = source.fresh_name("collect_garbage")
+    text = _GARBAGE.format(name=name, every=settings["every_updates"])
+    hook = "register_optimizer_step_pre_hook"
+    changes = (
+        Beginning(source=source, text="import gc", num_blank=0),
+        Beginning(source=source, text="import itertools", num_blank=0),
+        Beginning(source=source, text=f"from torch.optim.optimizer import {hook}", num_blank=0),
+        Beginning(source=source, text=text, num_blank=2),
+        Beginning(source=source, text=f"{hook}({name})", num_blank=2),
+    )
+    return [Placed(source.name, changes)]
+
+
+# -- what they share
+
+
+def _at_calls(
+    ground: Ground,
+    is_one: Callable[[SourceFile, cst.Call], bool],
+    act: Callable[[cst.Call], cst.Call],
+    *,
+    what: str,
+    note: str | None = None,
+) -> Sequence[Placed | NotPlaced]:
+    """Change each such call in the files of the proof."""
+    found: list[Placed | NotPlaced] = []
+    for source in ground.sources():
+        for call in source.calls():
+            if is_one(source, call):
+                where = f"{source.name}:{source.line_of(call)}"
+                changes: tuple[Change, ...] = (CallChange(source=source, call=call, act=act),)
+                found.append(Placed(where, changes, note))
+    return _some(found, what)
+
+
+def _some(found: list[Placed | NotPlaced], what: str) -> list[Placed | NotPlaced]:
+    if not found:
+        raise CannotPlaceError(f"{what} in the files of the proof.")
+    return found
+
+
+def _is_compile(source: SourceFile, call: cst.Call) -> bool:
+    return source.code(call.func) == "torch.compile"
+
+
+def _is_off(call: cst.Call) -> bool:
+    return bool(call.args) and _is_false(call.args[0])
+
+
+def _is_false(arg: cst.Arg) -> bool:
+    return isinstance(arg.value, cst.Name) and arg.value.value == "False"
+
+
+def _first_off(call: cst.Call, name: str) -> cst.Call:
+    """The call with False for its first argument, given by position or by name."""
+    off = cst.Name("False")
+    if not call.args or any(arg.star for arg in call.args):
+        return call.with_changes(args=[cst.Arg(off)])
+    first = next(
+        (n for n, arg in enumerate(call.args) if arg.keyword and arg.keyword.value == name), 0
+    )
+    args = [arg.with_changes(value=off) if n == first else arg for n, arg in enumerate(call.args)]
+    return call.with_changes(args=args)

@@ -1,0 +1,100 @@
+"""Shows the sizes of a batch that follow from those given, and what to know about them.
+
+In: a `BatchPlan`. Out: lines of labeled blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rich.text import Text
+
+from steptime.core.units import format_percent
+from steptime.plan.values.batch_values import BatchPlan, BatchSizes, LearningRateAdvice
+from steptime.report.text.page import Page, columns
+
+_HEAD = ("micro", "accumulation", "data-parallel", "global", "a rank", "devices")
+
+Facts = Mapping[str, float]
+
+NOTES: Mapping[str, Callable[[Facts], str]] = {
+    "naive_pipeline": lambda f: (
+        f"With one micro-batch a step, {f['stages'] - 1:.0f} of {f['stages']:.0f} stages are idle "
+        "at any time: take more accumulation."
+    ),
+    "pipeline_bubble": lambda f: (
+        f"The pipeline is idle for {format_percent(f['bubble'])} of its ideal time, (stages - 1) / "
+        "micro-batches: more accumulation shrinks that."
+    ),
+    "zero_alone": lambda f: (
+        f"ZeRO stage {f['stage']:.0f} shards nothing on one data-parallel rank."
+    ),
+    "zero_traffic": lambda f: (
+        f"ZeRO stage {f['stage']:.0f} communicates for each of the {f['times']:.0f} micro-batches; "
+        "stage 1 and DDP without sync do so once a step."
+    ),
+    "ddp_traffic": lambda f: (
+        f"DDP sends gradients once a step if all but the last of {f['times']:.0f} micro-batches "
+        "run under `no_sync`: a step's traffic is then that of one micro-batch."
+    ),
+    "zero_global": lambda f: (
+        f"With ZeRO alone the global batch is {f['least']:.0f} at least on {f['devices']:.0f} "
+        "devices; tensor parallelism or hybrid sharding lowers that."
+    ),
+    "fused_softmax": lambda f: (
+        f"Heads x micro-batch is {f['num_rows']:.0f}, no multiple of 4: Megatron's fused "
+        "softmax takes its slow path (BLOOM's chronicles)."
+    ),
+}
+"""What a note says, by its name."""
+
+
+def batch_lines(plan: BatchPlan, *, page: Page) -> list[Text]:
+    """Return the sizes as a table, then what to know about them."""
+    rows = [_HEAD, *(_row(one) for one in plan.choices)]
+    lines = [*columns(rows, left=0), Text()]
+    if plan.num_choices > len(plan.choices):
+        more = plan.num_choices - len(plan.choices)
+        lines += page.block("more", f"{more} further ways; give one more size to choose.")
+    if plan.assumed:
+        lines += page.block("assumed", f"{' and '.join(plan.assumed)} 1, as none was given")
+    if plan.num_choices > 1:
+        lines += page.block("choose", _CHOOSE)
+    if plan.state_bytes_per_parameter is not None:
+        told = f"{plan.state_bytes_per_parameter:.3g} bytes per parameter on a rank"
+        lines += page.block("states", f"{told}, with mixed precision and AdamW")
+    for note in plan.notes:
+        lines += page.block("note", NOTES[note.name](note.facts))
+    if plan.learning_rate is not None:
+        for text in _rate_lines(plan.learning_rate):
+            lines += page.block("rate", text)
+    return lines
+
+
+_CHOOSE = (
+    "the largest micro-batch that fits: its alignment hardly matters, as batch and sequence are "
+    "flattened (7 is better than 4 where 8 does not fit)"
+)
+
+
+def _row(one: BatchSizes) -> tuple[str, ...]:
+    sizes = (one.micro_batch, one.grad_accum_steps, one.data_parallel)
+    others = (one.global_batch_size, one.local_batch_size, one.devices)
+    return tuple(str(size) for size in (*sizes, *others))
+
+
+def _rate_lines(advice: LearningRateAdvice) -> Iterator[str]:
+    ratio = f"The global batch changes by {advice.batch_ratio:.3g}x"
+    if advice.factor is None:
+        yield f"{ratio}; no rule is published for {advice.optimizer}: search the learning rate."
+        return
+    rule = "linearly" if advice.rule == "linear" else "by the square root"
+    new = "" if advice.learning_rate is None else f", to {advice.learning_rate:.4g}"
+    yield f"{ratio}: scale the learning rate {rule}, by {advice.factor:.4g}{new}."
+    if advice.betas_factor is not None and advice.epsilon_factor is not None:
+        yield (
+            f"Scale 1 - beta of both betas by {advice.betas_factor:.4g}, epsilon by "
+            f"{advice.epsilon_factor:.4g}."
+        )
+    yield f"Source: {advice.source}; {advice.limit}."
+    yield "It is another training all the same: judge its quality."

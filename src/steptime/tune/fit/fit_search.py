@@ -1,0 +1,428 @@
+"""Decides whether a command fits and what is tried to make it fit, as a function of a `FitBench`.
+
+In: a bench, the limit, the levers. Out: what was found. At most `MAX_RUNS` real runs are made under
+the limit; each failure teaches the estimates, and the last one tries the strongest choice there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from steptime.core.note import Fact
+from steptime.levers.base import Lever
+from steptime.measure.values.longest import PeakForecast
+from steptime.tune.fit.choose import MARGIN, FitChoice, Lessons, Option, cheapest, learn, smallest
+from steptime.tune.fit.device_peak import device_parts, device_peak
+from steptime.tune.fit.held_parts import (
+    CONTEXT,
+    CONTEXT_BYTES,
+    PROCESS_BYTES,
+    growth_to_come,
+    parts_at_peak,
+    peak_to_come,
+    room_for_batch,
+    total_of,
+    with_largest,
+)
+from steptime.tune.fit.measures import as_measures, find_options, make_ground, step_s_of
+from steptime.tune.fit.peak_forecast import (
+    DIED,
+    MORE_CONTEXT_BYTES,
+    describe_forecast,
+    forecast_parts,
+    with_forecast,
+)
+from steptime.tune.search.bench import Baseline
+from steptime.tune.trials.forecast_child import CommandForecast
+from steptime.tune.values.fit_values import FitMeasure, FitPeak, FitRun
+from steptime.tune.values.study_values import Applied, Ending, NotTried, State, TrialEnd
+from steptime.verify.values import Outcome, Verdict
+
+MAX_RUNS = 3
+"""Real runs under the limit with levers; one of the command as written is not among them."""
+
+PART, MACHINE, AS_WRITTEN = "part", "machine", "as_written"
+"""Where a limit comes from, if it was not given."""
+
+MACHINE_SHORT = "machine_short"
+"""Reason of a trial that was ended because the machine had hardly any memory left."""
+
+SPREAD = 0.03
+"""Of a peak that was observed: the same command's peaks differed by up to 2 % from run to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The command as written, run without the limit, but never with more than is free here.
+
+    Attributes:
+        baseline: what a study makes of such a trial.
+        peak_bytes: private memory of the process that had most; 0 where the system did not say.
+        cap_bytes: what it could have had at most [bytes].
+    """
+
+    baseline: Baseline
+    peak_bytes: int
+    cap_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedRun:
+    """What a run under the limit showed; times in seconds, memory in bytes."""
+
+    ending: Ending
+    peak_bytes: int | None
+    num_steps: int
+    step_s: float | None
+
+
+class FitBench(Protocol):
+    """The world of a fit."""
+
+    def observe(self) -> Observed:
+        """Run the command as written for a window, without the limit."""
+
+    def forecast(self) -> CommandForecast:
+        """Forecast the peak of a step of the command as written, without the memory."""
+
+    def run_under(
+        self, state: State, limit_bytes: int, *, is_on_device: bool = False
+    ) -> LimitedRun:
+        """Run the command with a state for a window, under the limit.
+
+        `is_on_device`: the limit is what torch's allocator may hold on each device.
+        """
+
+    def judge(self, state: State) -> Verdict:
+        """Whether whole runs with `state` train as the command as written does."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FitFound:
+    """What was found so far; `FitStudy` says what each field means.
+
+    `limit_bytes` is there where the limit came from what the command needs as written, or from its
+    device. `is_on_device`: it trains on a CUDA device, whose memory is what counts.
+    """
+
+    limit_bytes: int | None = None
+    fits: bool | None = None
+    peak: FitPeak | None = None
+    recipe: State = ()
+    proven: Outcome | None = None
+    quality: Verdict | None = None
+    batch_factor: float | None = None
+    measures: tuple[FitMeasure, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
+    runs: list[FitRun] = field(default_factory=list)
+    short_bytes: int | None = None
+    nearest: State = ()
+    nearest_bytes: int | None = None
+    fitted_step_s: float | None = None
+    is_on_device: bool = False
+    reason: str | None = None
+    reason_facts: Mapping[str, Fact] | None = None
+
+
+Tell = Callable[[FitFound], None]
+
+
+class FitSearch:
+    """A search while it goes on.
+
+    Args:
+        bench: what runs the command.
+        levers: those that may be used.
+        limit_bytes: the limit.
+        origin: where the limit comes from, as in `FitStudy.limit_from`. `part`: a device that is
+            not here, whose context stands for the process. `machine`: what is free; of a training
+            on a device, that device's memory. `as_written`: there is none but what the command
+            needs as written, and the least is wanted.
+        excluded: names of levers that the user left out.
+        tell: called with what was found, after each run.
+    """
+
+    def __init__(
+        self,
+        bench: FitBench,
+        levers: Sequence[Lever],
+        limit_bytes: int,
+        *,
+        origin: str = "given",
+        excluded: Sequence[str] = (),
+        tell: Tell = lambda found: None,
+    ) -> None:
+        self._bench = bench
+        self._levers = levers
+        self._limit = limit_bytes
+        self._is_of_device = origin == PART
+        self._aims_low = origin == AS_WRITTEN
+        self._excluded = excluded
+        self._tell = tell
+        self._lessons = Lessons()
+        self._is_free = origin == MACHINE
+        self._context_bytes = 0  # on a device
+        self._room = limit_bytes  # less than the limit where the machine has less
+        self.found = FitFound()
+
+    def go(self) -> FitFound:
+        """Observe, compare with the limit, and make it fit if it does not."""
+        found, observed = self.found, self._bench.observe()
+        ending = observed.baseline.ending
+        died = ending.end is TrialEnd.OUT_OF_MEMORY
+        if not ending.is_well and not died:
+            found.reason, found.reason_facts = ending.word, ending.facts
+            return found
+        forecast = self._bench.forecast() if died else None
+        if forecast is not None and forecast.memory.peak is not None:
+            observed = replace(observed, baseline=with_forecast(observed.baseline, forecast))
+        if observed.baseline.facts.device != "cpu":
+            on_device = self._look_at_device(observed)
+            if on_device is None:
+                found.reason = "on_a_device"
+                return found
+            observed = on_device
+        parts, found.peak = self._peak(observed, forecast, died=died)
+        if self._aims_low:
+            self._limit = found.limit_bytes = found.peak.low - 1
+        self._room = self._limit
+        if died and observed.cap_bytes:
+            self._room = min(self._limit, observed.cap_bytes - self._beside_bytes)
+        least = 0 if self._is_of_device else self._needed_at_least(observed)
+        found.fits = compare(found.peak, self._limit, least_bytes=least)
+        self._tell(found)
+        if not died:
+            found.batch_factor = room_for_batch(parts, self._limit * (1 - MARGIN))
+        if found.fits is None and not died:
+            found.fits = self._run_as_written()
+        if found.fits:
+            if not died:
+                self._use_what_is_free(observed)
+            return found
+        ground = make_ground(observed.baseline, parts)
+        options, found.not_tried = find_options(ground, self._levers, excluded=self._excluded)
+        found.measures = as_measures(parts, options)
+        if self._make_fit(parts, options):
+            self._judge(can_run_as_written=not died)
+        return found
+
+    def _look_at_device(self, observed: Observed) -> Observed | None:
+        """What was observed, in bytes of the device; None where its allocator did not say.
+
+        Without a limit of the user's, it is what the device has.
+        """
+        held = device_peak(observed.baseline.measurement.memory)
+        if held is None:
+            return None
+        self.found.is_on_device, self._context_bytes = True, held.context_bytes
+        if self._is_free:
+            self._limit = self.found.limit_bytes = held.total_bytes
+        return replace(
+            observed, peak_bytes=held.peak_bytes, cap_bytes=held.total_bytes + self._beside_bytes
+        )
+
+    def _peak(
+        self, observed: Observed, forecast: CommandForecast | None, *, died: bool
+    ) -> tuple[dict[str, int], FitPeak]:
+        """The parts of the peak, and the peak: of a forecast where the command died of memory."""
+        if forecast is not None and forecast.memory.peak is not None:
+            least = self._needed_at_least(observed)
+            is_of_device = self._is_of_device or self.found.is_on_device
+            parts = forecast_parts(forecast.memory, least_bytes=least, is_of_device=is_of_device)
+            peak = describe_forecast(
+                forecast.memory, parts, least_bytes=least, is_of_device=is_of_device
+            )
+            return parts, peak
+        measurement = observed.baseline.measurement
+        held = device_peak(measurement.memory) if self.found.is_on_device else None
+        if held is not None:
+            parts = device_parts(measurement.memory, held)
+            return parts, describe_peak(observed, parts, died=died, has_context=True)
+        more_bytes = 0 if died else growth_to_come(measurement)
+        parts = parts_at_peak(
+            with_largest(measurement) if more_bytes else measurement.memory,
+            observed.peak_bytes + more_bytes,
+            is_of_device=self._is_of_device,
+        )
+        peak = describe_peak(observed, parts, died=died)
+        unknown = () if forecast is None else forecast.memory.unknown
+        return parts, replace(peak, unknown=(*peak.unknown, *unknown))
+
+    def _needed_at_least(self, observed: Observed) -> int:
+        """What a command that died needed at least [bytes], of what the limit counts.
+
+        Where the machine itself ran short, others may have taken the rest of what it could have
+        had; on a device, its allocator says what it had.
+        """
+        was_short = observed.baseline.ending.reason == MACHINE_SHORT
+        has_more = was_short or self.found.is_on_device
+        return observed.peak_bytes if has_more else observed.cap_bytes
+
+    @property
+    def _beside_bytes(self) -> int:
+        """What a process needs here besides what the limit of a device counts.
+
+        On the device itself, the context is beside what torch's allocator may hold.
+        """
+        if self.found.is_on_device:
+            return -self._context_bytes
+        return PROCESS_BYTES - CONTEXT_BYTES if self._is_of_device else 0
+
+    def _run_as_written(self) -> bool:
+        """Whether the command itself trains under the limit."""
+        run = self._run((), self.found.peak.estimate if self.found.peak else 0)
+        self.found.proven = Outcome.PASS if run.is_well else Outcome.FAIL
+        return run.is_well
+
+    def _use_what_is_free(self, observed: Observed) -> None:
+        """Undo checkpointing where its activations have room, and keep that if it trains as well.
+
+        How much faster that is, the run says; a recipe that is not faster is not kept.
+        """
+        found, baseline = self.found, observed.baseline
+        lever = next((one for one in self._levers if one.name == "no_checkpointing"), None)
+        room = self._limit - (found.peak.high if found.peak else 0)
+        facts = replace(baseline.facts, available_bytes=room, free_device_bytes=room)
+        if lever is None or lever.name in self._excluded or lever.applies(facts) is not None:
+            return
+        size = facts.checkpointed_bytes or 0
+        state = (Applied(name=lever.name, settings={}),)
+        run = self._run(state, (found.peak.estimate if found.peak else 0) + size)
+        before_s = step_s_of(baseline.measurement)
+        if not run.is_well or run.step_s is None or before_s is None or run.step_s >= before_s:
+            return
+        found.proven, found.recipe, found.fitted_step_s = Outcome.PASS, state, run.step_s
+        self._judge(can_run_as_written=True)
+        if found.quality is None or found.quality.outcome is not Outcome.PASS:
+            found.recipe, found.fitted_step_s, found.reason = (), None, None
+
+    def _make_fit(self, parts: Mapping[str, float], options: Sequence[Option]) -> bool:
+        """Run choices under the limit until one trains; whether one did."""
+        found, tried = self.found, 0
+        while tried < MAX_RUNS:
+            choice = self._next(parts, options, is_last=tried == MAX_RUNS - 1)
+            if choice is None:
+                break
+            tried += 1
+            run = self._run(choice.state, choice.estimate_bytes)
+            found.proven = Outcome.PASS if run.is_well else Outcome.FAIL
+            if run.is_well:
+                found.recipe, found.fitted_step_s = choice.state, run.step_s
+                return True
+            if run.end not in (TrialEnd.OUT_OF_MEMORY, TrialEnd.FAILED):
+                found.reason, found.reason_facts = run.reason or run.end.value, run.facts
+                break
+            learn(parts, choice, self._room, self._lessons)
+        self._say_what_is_missing(parts, options)
+        return False
+
+    def _next(
+        self, parts: Mapping[str, float], options: Sequence[Option], *, is_last: bool
+    ) -> FitChoice | None:
+        """The cheapest choice that should fit; the strongest one where it is the last to try."""
+        strongest = smallest(parts, options, self._lessons)
+        if strongest is None or strongest.estimate_bytes > self._room:
+            return None
+        fitting = cheapest(parts, options, self._room, self._lessons)
+        return strongest if fitting is None or is_last or self._aims_low else fitting
+
+    def _say_what_is_missing(self, parts: Mapping[str, float], options: Sequence[Option]) -> None:
+        found = self.found
+        lessons = Lessons(shares=self._lessons.shares, unseen_bytes=self._lessons.unseen_bytes)
+        nearest = smallest(parts, options, lessons)
+        if nearest is not None and self._room < nearest.estimate_bytes <= self._limit:
+            nearest = cheapest(parts, options, self._limit, lessons) or nearest
+            found.nearest, found.nearest_bytes = nearest.state, nearest.estimate_bytes
+            found.reason = "machine_too_small"
+            return
+        size = total_of(parts) if nearest is None else nearest.estimate_bytes
+        found.nearest = () if nearest is None else nearest.state
+        found.nearest_bytes = size
+        found.short_bytes = max(1, size - self._limit)
+        found.reason = found.reason or "does_not_fit"
+
+    def _judge(self, *, can_run_as_written: bool) -> None:
+        found = self.found
+        if not can_run_as_written:
+            found.reason = "cannot_run_as_written"
+            return
+        found.quality = self._bench.judge(found.recipe)
+        if found.quality.outcome is not Outcome.PASS:
+            found.reason = "quality"
+
+    def _run(self, state: State, estimate_bytes: int) -> FitRun:
+        found = self._bench.run_under(
+            state, self._room + self._beside_bytes, is_on_device=self.found.is_on_device
+        )
+        run = FitRun(
+            number=len(self.found.runs) + 1,
+            state=state,
+            estimate_bytes=estimate_bytes,
+            end=found.ending.end,
+            reason=found.ending.reason,
+            facts=found.ending.facts,
+            peak_bytes=found.peak_bytes,
+            num_steps=found.num_steps,
+            step_s=found.step_s,
+        )
+        self.found.runs.append(run)
+        self._tell(self.found)
+        return run
+
+
+def describe_peak(
+    observed: Observed, parts: Mapping[str, int], *, died: bool, has_context: bool = False
+) -> FitPeak:
+    """Return the peak with what is not known of it; `has_context`: the device's is measured."""
+    estimate = total_of(parts)
+    measurement = observed.baseline.measurement
+    memory = measurement.memory
+    unknown = []
+    coming = None if died else peak_to_come(measurement)
+    if died:
+        unknown.append(DIED)
+        estimate = max(estimate, observed.cap_bytes)
+    if memory is None:
+        unknown.append("no_anatomy")
+    elif coming is not None:
+        unknown.append("largest_to_come")
+    elif memory.run_peak is not None and memory.run_peak.how == "at_least":
+        unknown.append("larger_steps")
+    if not observed.peak_bytes:
+        unknown.append("no_process_memory")
+    is_guessed = CONTEXT in parts and not has_context
+    if is_guessed:
+        unknown.append("context_of_the_device")
+    less, more = (0, 0) if coming is None else _margins(coming)
+    more += MORE_CONTEXT_BYTES if is_guessed else 0
+    known = "observed" if coming is None else "forecast"
+    return FitPeak(
+        estimate=estimate,
+        low=round(estimate if died else estimate * (1 - SPREAD)) - less,
+        high=round(estimate * (1 + SPREAD)) + more,
+        by_category=dict(parts),
+        how="at_least" if set(unknown) - {"context_of_the_device", "largest_to_come"} else known,
+        num_steps=measurement.num_steps,
+        unknown=tuple(unknown),
+    )
+
+
+def _margins(coming: PeakForecast) -> tuple[int, int]:
+    """Return by how much a forecast may be too high, and too low."""
+    return coming.estimate - coming.low, coming.high - coming.estimate
+
+
+def compare(peak: FitPeak, limit_bytes: int, *, least_bytes: int) -> bool | None:
+    """Return whether a peak fits into a limit; None where only a run under the limit can tell.
+
+    `least_bytes` is what a command that died for want of memory needed at least.
+    """
+    if DIED in peak.unknown and limit_bytes <= least_bytes:
+        return False
+    if peak.low > limit_bytes:
+        return False
+    if peak.high <= limit_bytes and peak.how != "at_least":
+        return True
+    return None

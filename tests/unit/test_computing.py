@@ -1,0 +1,162 @@
+"""Which part of the arithmetic takes the time, and the remedy that fits it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from steptime.app.describe_run import describe_run
+from steptime.diagnose.ailments.arithmetic import without_same_phases
+from steptime.diagnose.ailments.computing import find_compute
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.operator_time import TimedModule, TimedOperator
+from steptime.measure.values.work import ClassCount, Count
+from steptime.report.text.page import unwrapped_page
+from steptime.report.text.work_lines import work_lines
+from steptime.report.words.advice import next_act
+from steptime.report.words.run_words import describe_finding
+from unit.builders import make_measurement
+
+MS = 1e-3
+
+
+def numbers(finding: Finding) -> dict[str, float]:
+    return {evidence.name: evidence.value for evidence in finding.evidence}
+
+
+def operator(name: str, kind: str, time_ms: float, module: str = "Net.drop") -> TimedOperator:
+    return TimedOperator(
+        name=f"aten.{name}", kind=kind, module=module, module_kind="Dropout", time_s=time_ms * MS
+    )
+
+
+def count_of(*operators: TimedOperator, **fields: Any) -> Count:
+    sums: dict[str, float] = {}
+    for one in operators:
+        sums[one.kind] = sums.get(one.kind, 0.0) + (one.time_s or 0.0)
+    classes = tuple(ClassCount(name=name, time_s=time_s) for name, time_s in sums.items())
+    modules = (TimedModule(name="Net.drop", kind="Dropout", time_s=sum(sums.values())),)
+    values = {"forward": 1, "backward": 2, "recomputed": 0, "macs": 1, "by_dtype": {"fp32": 3}}
+    values |= {"classes": classes, "operators": operators, "module_times": modules}
+    return Count(**{**values, "clock": "wall", **fields})
+
+
+def timed(*operators: TimedOperator, **fields: Any) -> Measurement:
+    """A step of a second: forward 0.27 s, backward 0.54 s, optimizer 0.09 s, other 0.1 s."""
+    values = {"compute_s": 0.9, "other_s": 0.1, "count": count_of(*operators)}
+    return make_measurement(**{**values, **fields})
+
+
+def compute_of(measurement: Measurement) -> Finding:
+    found = find_compute(measurement)
+    assert found is not None
+    return found
+
+
+def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
+    run = timed(operator("bernoulli_", "elementwise", 500), operator("mm", "matmul", 310))
+    found = compute_of(run)
+
+    assert found.cause == "random_numbers"
+    assert numbers(found) == pytest.approx(
+        {
+            "compute": 0.9,
+            "products": 0.31,
+            "elementwise": 0.0,
+            "random_numbers": 0.5,
+            "lookups": 0.0,
+            "optimizer": 0.09,
+        },
+        abs=1e-9,
+    )
+    text = describe_finding(found, 1.0)
+    assert "takes 50.0 % of a step, most of it bernoulli_ in Net.drop (Dropout)" in text
+    assert "By time, products take 31.0 % of a step" in text
+    assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cause"),
+    [
+        ("mm", "matmul", None),
+        ("mul", "elementwise", "elementwise"),
+        ("native_layer_norm", "normalization", "elementwise"),
+        ("embedding_dense_backward", "embedding", "lookups"),
+        ("native_dropout_backward", "elementwise", "random_numbers"),
+    ],
+)
+def test_the_part_with_most_time_is_the_cause(name: str, kind: str, cause: str | None) -> None:
+    assert compute_of(timed(operator(name, kind, 700), operator("t", "other", 5))).cause == cause
+
+
+def test_an_optimizer_with_most_of_the_step_is_the_cause_and_its_lever_comes_first() -> None:
+    phases = make_measurement(compute_s=1.0).phases
+    heavy = tuple(
+        one
+        if one.name not in ("forward", "backward", "optimizer")
+        else type(one)(
+            name=one.name, median_s=0.3, fraction={"optimizer": 0.46}.get(one.name, 0.25)
+        )
+        for one in phases
+    )
+    run = make_measurement(compute_s=1.0, phases=heavy)
+    found = compute_of(run)
+
+    assert (found.cause, numbers(found)["optimizer"]) == ("optimizer", 0.46)
+    assert "update takes 46.0 % of a step; all arithmetic takes 96.0 %." in describe_finding(
+        found, 1.0
+    )
+    assert "--levers fused_optimizer" in next_act(run, diagnose(run)).command
+
+
+def test_a_large_part_is_named_where_arithmetic_does_not_fill_the_step() -> None:
+    run = timed(operator("mul", "elementwise", 500), compute_s=0.7, other_s=0.3)
+
+    assert diagnose(run).kind is BottleneckKind.COMPUTE_BOUND
+    assert compute_of(run).cause == "elementwise"
+
+
+def test_operators_have_no_more_of_a_step_than_they_were_timed_at() -> None:
+    half = timed(operator("mul", "elementwise", 150), operator("mm", "matmul", 300))
+    asleep = timed(operator("mul", "elementwise", 1), operator("mm", "matmul", 1))
+
+    assert numbers(compute_of(half))["elementwise"] == pytest.approx(0.15)
+    assert set(numbers(compute_of(asleep))) == {"compute", "optimizer"}
+
+
+def test_cpu_time_of_operators_is_compared_with_that_of_their_phases() -> None:
+    cpu_s = {"forward": 0.1, "backward": 0.2, "optimizer": 0.01}
+    busy = count_of(operator("mul", "elementwise", 240), clock="cpu")
+    run = make_measurement(compute_s=0.9, other_s=0.1, cpu_s=cpu_s, count=busy)
+
+    assert numbers(compute_of(run))["elementwise"] == pytest.approx(0.81 * 0.24 / 0.3)
+
+
+def test_without_times_of_operators_nothing_is_said_of_them() -> None:
+    found = compute_of(make_measurement(compute_s=1.0))
+
+    assert set(numbers(found)) == {"compute", "optimizer"}
+    assert "By time" not in describe_finding(found, 1.0)
+
+
+def test_a_finding_on_the_host_leaves_what_it_does_not_explain() -> None:
+    drawn = compute_of(timed(operator("bernoulli_", "elementwise", 800)))
+    products = compute_of(timed(operator("mm", "matmul", 800)))
+
+    assert without_same_phases([drawn, products]) == [drawn]
+
+
+def test_the_work_of_a_step_has_its_time_beside_its_flop() -> None:
+    run = timed(operator("bernoulli_", "elementwise", 600), operator("mm", "matmul", 200, ""))
+    document = describe_run(replace(run, steady=None), None)
+    lines = [line.plain for line in work_lines(document, unwrapped_page())]
+
+    assert lines[1] == (
+        "time       800 ms in operators of the forward and the backward: elementwise 75.0 %, "
+        "matmul 25.0 % · of these bernoulli_ 75.0 % (Dropout), mm 25.0 % (Dropout) · in modules "
+        "Dropout 100.0 %"
+    )

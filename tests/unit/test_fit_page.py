@@ -1,0 +1,33 @@
+"""The page of a fit."""
+
+from __future__ import annotations
+
+from steptime.report.html.html_fit import render_fit_page
+from steptime.verify.values import Outcome
+from unit.test_make_fit import GIB, ScriptedFit, search, study_of
+
+
+def test_the_page_draws_the_peak_beside_the_limit_and_lists_what_was_run():
+    page = render_fit_page(study_of(search(ScriptedFit(), 6 * GIB)), recipe="[levers]")
+
+    assert "it does not fit into 6.00 GiB as written; with the recipe it does" in page
+    assert page.count("<rect") == 8  # seven parts of the peak, and the run with the recipe
+    assert "stroke-dasharray" in page
+    assert "trained for 18 steps" in page
+    assert "PASS: the training is as good as the one as written (level L2)" in page
+    assert "[levers]" in page
+
+
+def test_a_page_without_a_recipe_says_what_is_missing():
+    study = study_of(search(ScriptedFit(), GIB), GIB)
+
+    page = render_fit_page(study)
+
+    assert "by any setting known here: short by" in page
+    assert "<h2>The recipe</h2>" not in page
+
+
+def test_what_was_not_proven_is_said():
+    study = study_of(search(ScriptedFit(outcome=Outcome.INCONCLUSIVE), 6 * GIB))
+
+    assert "INCONCLUSIVE: it cannot be told" in render_fit_page(study)

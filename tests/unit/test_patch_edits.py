@@ -1,0 +1,274 @@
+"""Edits of what a script asks torch for by name, of batches with padding, and of attention."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from patch_cases import LEVERS, changed_lines, patched, sites_of
+from steptime.levers import NAMES
+from steptime.levers.base import Moment
+from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
+from steptime.patch.values import Handover
+from steptime.tune.values.study_values import Applied
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def lever(name: str, **settings: Any) -> Applied:
+    return Applied(name=name, settings=settings)
+
+
+def reason(handover: Handover) -> str:
+    (one,) = handover.by_hand
+    assert handover.diff == b""
+    assert one.lines
+    return one.reason
+
+
+def run_patched(folder: Path, handover: Handover) -> str:
+    """What the script prints after `git apply`."""
+    subprocess.run(["git", "apply", "-"], input=handover.diff, cwd=folder, check=True)
+    command = [sys.executable, "-W", "error", "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_has_an_edit_or_a_reason_is_a_lever_of_the_guest() -> None:
+    variables = {name for name in NAMES if LEVERS[name].moment == Moment.ENVIRONMENT}
+
+    assert {*EDITS, *NO_EDITS} <= set(NAMES) - variables - set(VARIABLES)
+    assert not set(EDITS) & set(NO_EDITS)
+
+
+CALLS = [
+    ("no_foreach", "opt = AdamW(p, lr=1)", "opt = AdamW(p, lr=1, foreach=False)"),
+    ("set_to_none", "opt.zero_grad(set_to_none=False)", "opt.zero_grad()"),
+    ("set_to_none", "opt.zero_grad(False)", "opt.zero_grad()"),
+    (
+        "no_anomaly_mode",
+        "torch.autograd.set_detect_anomaly(True)",
+        "torch.autograd.set_detect_anomaly(False)",
+    ),
+    (
+        "no_anomaly_mode",
+        "torch.autograd.set_detect_anomaly(mode=True, check_nan=False)",
+        "torch.autograd.set_detect_anomaly(mode=False, check_nan=False)",
+    ),
+    (
+        "no_anomaly_mode",
+        "guard = torch.autograd.detect_anomaly()",
+        "guard = torch.autograd.set_detect_anomaly(False)",
+    ),
+    (
+        "no_deterministic",
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "torch.use_deterministic_algorithms(False, warn_only=True)",
+    ),
+    ("no_compile", "net = torch.compile(Net(), mode='default')", "net = Net()"),
+    (
+        "dynamic_shapes",
+        "net = torch.compile(net)",
+        "net = torch.compile(net, dynamic=True)",
+    ),
+    (
+        "dynamic_shapes",
+        "net = torch.compile(net, dynamic=False)",
+        "net = torch.compile(net, dynamic=True)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "becomes"), CALLS)
+def test_a_call_by_name_is_changed(tmp_path: Path, name: str, call: str, becomes: str) -> None:
+    found = patched(tmp_path, f"import torch\n{call}  # here\n", lever(name))
+
+    assert changed_lines(found) == [f"-{call}  # here", f"+{becomes}  # here"]
+    assert found.placed[0].places == ("train.py:2",)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in CALLS} - {"no_foreach"}))
+def test_where_no_such_call_is_found_the_lines_are_said(tmp_path: Path, name: str) -> None:
+    source = "import torch\nopt.zero_grad(set_to_none=True)\nre.compile(x)\n"
+    assert "in the files of the proof" in reason(patched(tmp_path, source, lever(name)))
+
+
+def test_the_arguments_of_an_exchange_are_set(tmp_path: Path) -> None:
+    found = patched(
+        tmp_path,
+        "model = DDP(model, device_ids=[0])\n",
+        lever("ddp_options", gradient_as_bucket_view=True, bucket_cap_mb=4),
+    )
+    assert changed_lines(found)[1] == (
+        "+model = DDP(model, device_ids=[0], gradient_as_bucket_view=True, bucket_cap_mb=4)"
+    )
+
+
+def test_a_lever_without_an_edit_says_why_and_its_lines(tmp_path: Path) -> None:
+    found = patched(tmp_path, "import torch\n", lever("micro_batches", parts=2))
+    assert "another one" in reason(found)
+
+
+TRAINING = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(loss.item())
+"""
+
+
+@needs_git
+def test_garbage_is_collected_at_updates_and_the_training_is_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = TRAINING + "import gc as g\nprint(g.isenabled(), g.get_freeze_count() > 0)\n"
+    found = patched(tmp_path, source, lever("gc_control", every_updates=2))
+    before = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loss, state = run_patched(tmp_path, found).splitlines()
+
+    assert loss == before.stdout.splitlines()[0]
+    assert state == "False True"
+
+
+TEXTS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+rows = [
+    {"input_ids": torch.arange(1, 9) * (torch.arange(8) < n), "attention_mask": torch.arange(8) < n}
+    for n in (2, 3, 5, 1)
+]
+model = nn.Embedding(9, 2)
+loader = DataLoader(rows, batch_size=2)
+for batch in loader:
+    model(batch["input_ids"]).sum().backward()
+    print(*batch["input_ids"].shape)
+"""
+
+
+@needs_git
+@pytest.mark.parametrize(("multiple", "shapes"), [(1, "2 3\n2 5\n"), (4, "2 4\n2 8\n")])
+def test_batches_are_cut_to_their_longest_row(tmp_path: Path, multiple: int, shapes: str) -> None:
+    pytest.importorskip("torch")
+    sites = sites_of(TEXTS, loader=("dataset:list",))
+    found = patched(tmp_path, TEXTS, lever("trim_padding", multiple_of=multiple), sites=sites)
+
+    inner = "TrimmedBatches(torch.utils.data.default_collate)"
+    line = f"+loader = DataLoader(rows, batch_size=2, collate_fn={inner})"
+    assert changed_lines(found)[-1] == line
+    assert run_patched(tmp_path, found) == shapes
+
+
+def test_a_collate_function_of_the_scripts_stays_inside(tmp_path: Path) -> None:
+    source = "import torch\nl = DataLoader(d, collate_fn=pad)\n"
+    sites = sites_of(source, loader=("dataset:Texts", "own_collate"))
+    found = patched(tmp_path, source, lever("trim_padding", multiple_of=1), sites=sites)
+    assert changed_lines(found)[-1] == "+l = DataLoader(d, collate_fn=TrimmedBatches(pad))"
+
+
+ATTENTION = """\
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.Linear(8, 24)
+        self.attn_dropout = nn.Dropout(0.0)
+        self.register_buffer("bias", torch.tril(torch.ones(5, 5)).view(1, 1, 5, 5))
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = (p.view(B, T, 2, 4).transpose(1, 2) for p in self.parts(x).split(8, dim=2))
+
+        # scores
+        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
+        att = F.softmax(att, dim=-1)
+        att = self.attn_dropout(att)
+        y = att @ v  # (B, nh, T, hs)
+        return y.transpose(1, 2).contiguous().view(B, T, C)
+
+
+torch.manual_seed(0)
+model = Attention()
+x = torch.randn(3, 5, 8)
+loss = model(x).square().sum()
+loss.backward()
+print(loss.item(), *(p.grad.norm().item() for p in model.parameters()))
+"""
+
+
+@needs_git
+def test_attention_in_statements_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = patched(tmp_path, ATTENTION, lever("fused_attention"))
+    command = [sys.executable, "train.py"]
+    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    after = run_patched(tmp_path, found)
+
+    assert changed_lines(found)[-8:] == [
+        "+        y = torch.nn.functional.scaled_dot_product_attention(",
+        "+            q,",
+        "+            k,",
+        "+            v,",
+        "+            attn_mask=self.bias[:, :, :T, :T] != 0,",
+        "+            dropout_p=self.attn_dropout.p if self.training else 0.0,",
+        "+            scale=1.0 / math.sqrt(k.size(-1)),",
+        "+        )  # (B, nh, T, hs)",
+    ]
+    assert "dim=2))\n\n        # scores\n        y = torch" in (tmp_path / "train.py").read_text()
+    numbers = [float(word) for word in before.stdout.split()]
+    assert [float(word) for word in after.split()] == pytest.approx(numbers, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("y = att @ v", "y = att @ v + att.sum()"),
+        ("att = F.softmax(att, dim=-1)", "att = F.softmax(att, dim=-2)"),
+        ('float("-inf")', "-3.0"),
+        ("        att = self.attn_dropout(att)\n", "        print(x)\n"),
+        ("return y.", "self.kept = att\n        return y."),
+        ("k.transpose(-2, -1)", "k.transpose(-3, -1)"),
+        ("self.attn_dropout(att)", "F.dropout(att)"),
+    ],
+)
+def test_attention_that_is_written_in_another_way_is_left_alone(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    source = ATTENTION.replace(old, new)
+    assert source != ATTENTION
+    assert reason(patched(tmp_path, source, lever("fused_attention")))
+
+
+def test_a_scale_by_division_and_no_mask(tmp_path: Path) -> None:
+    source = (
+        "import torch\ndef f(q, k, v):\n    s = torch.matmul(q, k.mT) / 8\n"
+        "    w = s.softmax(-1)\n    return torch.matmul(w, v).transpose(1, 2)\n"
+    )
+    found = changed_lines(patched(tmp_path, source, lever("fused_attention")))
+    assert found[-2:] == ["+        scale=1.0 / 8,", "+    ).transpose(1, 2)"]
