@@ -3,9 +3,9 @@
     python rank_peaks.py FOLDER
 
 The ranks are forks of one process that has imported torch. Each writes `rank-N.json`: by case, the
-bytes of the highest instant of the last step. A profiler does not see what gloo's own thread frees, so
-whoever waits for a collective gives that thread time to let go of its tensors first. What it still
-frees last is counted too much, never too little, and the least of three trainings counts.
+bytes of the highest instant of the last step. A profiler does not see what gloo's own thread frees,
+so whoever waits for a collective gives that thread time to let go of its tensors first. What it
+frees last all the same is counted too much, never too little: the least of three trainings counts.
 """
 
 import gc
@@ -68,7 +68,7 @@ def let_go_after_waiting():
 
     def wait_longer(work, *args, **kwargs):
         done = wait(work, *args, **kwargs)
-        time.sleep(0.005)
+        time.sleep(0.03)
         return done
 
     dist.Work.wait = wait_longer
