@@ -85,14 +85,21 @@ def _first_members(
 ) -> State:
     """One setting of each lever: its best one, without those that are slower.
 
-    Where nothing was seen of them, the first one of each that can hardly slow down.
+    One that slows down as easily as it helps has to seem faster. Where nothing was seen of them, it
+    is the first one of each that can hardly slow down.
     """
     if seen is not None:
-        return tuple(one.applied for one in seen if one.found.high > 0)
+        return tuple(one.applied for one in seen if _may_join(one))
     allowed = [[it for it in one.settings if it not in banned] for one in offers]
     firsts = [some[0] for some in allowed if some and some[0].name not in MAY_SLOW_DOWN]
     known = [lab.known.live(fixed, (*fixed, one)) for one in firsts]
     return tuple(one for one, series in zip(firsts, known, strict=True) if not series.is_over)
+
+
+def _may_join(seen: Champion) -> bool:
+    if seen.applied.name in MAY_SLOW_DOWN:
+        return seen.found.estimate > 0
+    return seen.found.high > 0
 
 
 def _bundle(lab: Lab, members: State, base: Base, *, states: Banned, is_seen: bool) -> bool:
