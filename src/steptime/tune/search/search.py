@@ -33,6 +33,9 @@ __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 KEEP_FOR_PROCESSES = 0.4
 """Of the search's time, where levers can only be tried between processes: two of them or so."""
 
+PART_OF_HEADROOM = 0.5
+"""Of its headroom, what a live lever that does not relieve the bottleneck may give."""
+
 
 def _tell_nobody(summary: SearchSummary) -> None:
     """Says nothing, for a search that nobody watches."""
@@ -197,12 +200,17 @@ def _that_fit_beside(lab: Lab, lever: Offer) -> State:
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:
-    """Levers between processes that relieve the bottleneck, where no live one gives as much.
+    """Levers between processes that relieve the bottleneck, where no live one may give far more.
 
-    Where there is one, those of which it is not known come with it.
+    Headroom is an upper bound: what relieves the bottleneck comes close to it, others seldom give
+    half of it. Where there is one, those of which it is not known come with it.
     """
-    most = max(map(expected_headroom, live), default=math.inf)
+    most = max(map(_hoped_for, live), default=math.inf)
     aimed = [one for one in others if one.is_aimed]
     if not any(one.headroom is not None and one.headroom > most for one in aimed):
         return []
     return [one for one in aimed if one.headroom is None or one.headroom > most]
+
+
+def _hoped_for(live: Offer) -> float:
+    return expected_headroom(live) * (1.0 if live.is_aimed else PART_OF_HEADROOM)
