@@ -138,6 +138,14 @@ def test_a_headroom_below_the_noise_is_not_tried():
     assert not any("fused" in labels_of(trial.state) for trial in found.trials)
 
 
+def test_a_burst_at_the_beginning_does_not_refuse_what_may_give_much():
+    bench = ScriptedBench(noise=Noise(sd=1.5), phases={"forward": 0.5, "other": 0.5})
+    found = run(bench, make_lever("autocast", phases=("forward",)))
+
+    assert reasons(found).get("autocast") != "headroom_below_noise"
+    assert found.outcome is StudyOutcome.TOO_NOISY
+
+
 # -- levers together
 
 

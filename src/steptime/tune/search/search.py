@@ -36,6 +36,9 @@ KEEP_FOR_PROCESSES = 0.4
 PART_OF_HEADROOM = 0.5
 """Of its headroom, what a live lever that does not relieve the bottleneck may give."""
 
+MOST_FLOOR = 0.25
+"""A noise floor above it is a burst that may pass: what may give more is tried all the same."""
+
 
 def _tell_nobody(summary: SearchSummary) -> None:
     """Says nothing, for a search that nobody watches."""
@@ -84,7 +87,8 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     early = _that_come_first(live, [one for one in offers if one not in live])
     # Once the bottleneck is gone, the shares of all else are larger.
     gone = max((one.headroom or 0.0 for one in early), default=0.0)
-    kept, refused = split_by_headroom(offers, lab.yardstick.least_floor, speedup=1 / (1 - gone))
+    floor = min(lab.yardstick.least_floor, MOST_FLOOR)
+    kept, refused = split_by_headroom(offers, floor, speedup=1 / (1 - gone))
     lab.notes.leave_out(refused)
     if kept and lab.baseline is not None:
         kind = lab.baseline.diagnosis.kind.value
