@@ -250,6 +250,7 @@ def facts(**fields):
 def test_it_is_offered_where_jpegs_are_decoded_with_room_in_memory_or_on_disk():
     assert decoded_cache.LEVER.applies(facts()) is None
     assert "No sample" in decoded_cache.LEVER.applies(facts(decodes_jpeg=False))
+    assert "No sample" in decoded_cache.LEVER.applies(facts(decodes_jpeg=None, is_in_memory=True))
     assert decoded_cache.LEVER.space(facts(num_samples=1000)) == (
         {"limit_bytes": 2 << 30, "is_on_disk": False},
     )

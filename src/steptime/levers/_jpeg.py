@@ -32,7 +32,10 @@ def why_no_jpeg(facts: Facts) -> str | None:
     loaders = facts.loaders
     if loaders is not None and not loaders:
         return "No DataLoader fed the training."
-    if loaders and all(loader.decodes_jpeg is False for loader in loaders):
+    if loaders and all(
+        loader.decodes_jpeg is False or loader.is_in_memory or loader.is_tensor_dataset
+        for loader in loaders
+    ):
         return "No sample was made from a JPEG file by Pillow."
     return None
 
