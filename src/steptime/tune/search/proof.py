@@ -54,9 +54,13 @@ class Refused:
         return key_of(state) in known or any(one in self.levers for one in state)
 
 
-def keep_for_proof(lab: Lab) -> None:
-    """Keep the time that the proof of something on offer should take."""
-    states = [(applied,) for one in lab.offered for applied in one.settings[:1]]
+def keep_for_proof(lab: Lab, state: State = ()) -> None:
+    """Keep the time that the proof of a state should take; without one, of something on offer.
+
+    Processes in turns take longer than live blocks, so a state with such levers keeps more.
+    """
+    alone = [(applied,) for one in lab.offered for applied in one.settings[:1]]
+    states = [state] if state else alone
     judgement_s = max(lab.judgement_s(state) for state in states)
     confirmation_s = min(least_confirmation(lab, state) for state in states)
     lab.ledger.keep_for_proof(confirmation_s, judgement_s=judgement_s)

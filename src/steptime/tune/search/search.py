@@ -150,6 +150,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
         if not has_time_for_turns(lab):
             _extend(lab)
         try_in_turns(lab, early, live=cheap, banned=banned, states=states)
+        if lab.best:
+            keep_for_proof(lab, lab.best)
     if rest := _not_in(lab.best, cheap):
         lab.keep = KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
         build_live(lab, rest, fixed=lab.best, banned=banned, states=states)
@@ -159,6 +161,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             _build_once(lab, offers, refused)
             return
     try_in_turns(lab, late, live=cheap, banned=banned, states=states)
+    if lab.best:
+        keep_for_proof(lab, lab.best)
     compiling = [one for one in live if one.name == COMPILE]
     if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
         settings = [one for one in fitting if one not in banned]
