@@ -9,6 +9,7 @@ import pytest
 
 from crowded_bench import CASES
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
+from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Facts, LoaderFacts, Moment, Preserves
 from steptime.tune.search.bench import LiveRequest, PairLoad, ProcessRequest
 from steptime.tune.search.search import SearchOptions, search
@@ -33,6 +34,26 @@ def between(name, **more):
 
 
 # -- the budget
+
+
+@pytest.mark.parametrize(("run_s", "is_proven"), [(5.0, True), (10.0, False)])
+def test_what_needs_processes_is_found_first_and_has_time_to_be_confirmed(run_s, is_proven):
+    bench = ScriptedBench(
+        gains={"workers": log(2.2)},
+        kind=BottleneckKind.INPUT_BOUND,
+        phases={"input_wait": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1},
+        noise=Noise(sd=0.1, r=0.3),
+        step_s=0.02,
+        startup_s=6.0,
+        run_s=run_s,
+        judge_s=60.0,
+        budget_s=300.0,
+    )
+    workers = between("workers", phases=("input_wait",), relieves=("INPUT_BOUND",))
+    found = run(bench, *make_levers(6), workers)
+
+    assert (found.outcome is StudyOutcome.FASTER) == is_proven
+    assert bench.used_s <= 1.1 * bench.budget_s
 
 
 @pytest.mark.parametrize("name", CASES)

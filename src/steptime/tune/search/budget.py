@@ -172,7 +172,12 @@ class BudgetLedger:
         return num_runs * (self._quality_run_s or self._whole_run_s or self.run_s)
 
     def keep_for_proof(self, confirmation_s: float, *, judgement_s: float | None = None) -> None:
-        """Keep what a judgement and a confirmation should cost, where a third is too little."""
+        """Keep what a judgement and a confirmation should cost, where a third is too little.
+
+        What was released for what is open stays so.
+        """
+        if self.is_released:
+            return
         judge_s = self.judgement() if judgement_s is None else judgement_s
         needed_s = RESERVED_JUDGEMENTS * judge_s + confirmation_s
         self.reserve_s = max(self.reserve_s, min(needed_s, MOST_RESERVED * self.budget_s))

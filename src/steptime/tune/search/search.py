@@ -39,6 +39,9 @@ PART_OF_HEADROOM = 0.5
 MOST_FLOOR = 0.25
 """A noise floor above it is a burst that may pass: what may give more is tried all the same."""
 
+MOST_IDLE = 8
+"""Turns in which nothing was asked: what is put forward then cannot be afforded."""
+
 
 def _tell_nobody(summary: SearchSummary) -> None:
     """Says nothing, for a search that nobody watches."""
@@ -70,10 +73,15 @@ def search(
     lab.is_live = any(one.is_live for one in offers) and calibrate(lab)
     keep_for_proof(lab)
     offers, waiting = _ordered(lab, _worth_trying(lab, offers))
+    num_idle, left_s = 0, lab.ledger.granted_s
     while True:
         found = prove(lab, partial(_build, lab, offers))
         if found is not None:
             return found
+        num_idle = num_idle + 1 if lab.ledger.granted_s == left_s else 0
+        left_s = lab.ledger.granted_s
+        if num_idle > MOST_IDLE:
+            return end(lab)
         if waiting:
             offers, waiting = (*offers, *waiting), ()
             lab.waiting = set()
