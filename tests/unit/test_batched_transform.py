@@ -227,12 +227,16 @@ IN_MEMORY = {
     "digits": lambda: Digits(T.Compose([T.ToTensor(), T.Normalize(0.13, 0.3)])),
     "colors": lambda: Colors(T.Compose((T.ToTensor(), T.Normalize(MEAN, STD)))),
     "colors_v2": lambda: Colors(v2_chain()),
+    "same_size": lambda: Colors(
+        T.Compose([T.Resize((12, 10)), T.CenterCrop([12, 10]), T.ToTensor()])
+    ),
     "subset": lambda: torch.utils.data.random_split(Digits(T.ToTensor()), [40, 8])[0],
 }
 NOT_WHOLE = {
     "random": lambda: Colors(v1_chain(*JITTER)),
     "own": lambda: OwnDigits(T.ToTensor()),
     "no_transform": lambda: Digits(lambda image: torch.tensor(np.array(image))),
+    "other_size": lambda: Digits(T.Compose([T.Resize((12, 11)), T.ToTensor()])),
 }
 
 

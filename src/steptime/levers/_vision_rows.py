@@ -10,10 +10,15 @@ import sys
 from typing import Any
 
 from ._datasets import content_of
-from ._transforms import TransformChain
+from ._transforms import V1, V2, TransformChain, name_of
 
 OWNERS = (("torchvision.datasets.mnist", "MNIST"), ("torchvision.datasets.cifar", "CIFAR10"))
 NUM_COMPARED = 16
+
+SIZING = frozenset(
+    f"{module}{name}" for module in (V1, f"{V2}_geometry.") for name in ("Resize", "CenterCrop")
+)
+"""They return an image that has their size as it is."""
 
 
 class WholeImages:
@@ -40,6 +45,7 @@ class WholeImages:
             and inner.target_transform is None
             and inner.transform is self.chain.owner
             and self.chain.is_current()
+            and keeps_sizes(self.chain.head, self.data)
         )
 
     def __getitems__(self, indices: Any) -> Any:
@@ -85,7 +91,21 @@ def find_images(torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> Who
     if transform is None or label_transform is not None or not len(dataset):
         return None
     chain = TransformChain(torch, transform)
-    if chain.head or chain.converter is None or str(inner.data.dtype)[-5:] != "uint8":
+    is_made_of_bytes = chain.converter is not None and str(inner.data.dtype)[-5:] == "uint8"
+    if not is_made_of_bytes or not keeps_sizes(chain.head, inner.data):
         return None
     whole = WholeImages(torch, dataset, subsets, inner)
     return whole if whole.gives_the_same() else None
+
+
+def keeps_sizes(steps: list[Any], data: Any) -> bool:
+    """Return whether transforms do nothing but ask for the size that the images have already."""
+    height, width = data.shape[1:3]
+    for step in steps:
+        size = getattr(step, "size", None)
+        wanted = [size, size] if isinstance(size, int) else list(size or ())
+        wanted = wanted * 2 if len(wanted) == 1 else wanted
+        is_free = getattr(step, "max_size", None) is None
+        if name_of(step) not in SIZING or wanted != [height, width] or not is_free:
+            return False
+    return True
