@@ -123,7 +123,10 @@ PURE = (
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "patch", "tune", "verify")),
     *("compare/", "desync/", "diagnose/", "plan/", "report/", "tune/search/"),
-    *(f"tune/fit/{name}" for name in ("choose", "fit_search", "held_parts", "measures")),
+    *(
+        f"tune/fit/{name}"
+        for name in ("choose", "fit_search", "held_parts", "measures", "observed_peak")
+    ),
     *("tune/fit/device_peak", "tune/fit/peak_forecast"),
 )
 IMPURE_MODULES = {

@@ -29,9 +29,10 @@ from steptime.report.words.fit_words import (
     describe_limit,
     describe_peak,
 )
+from steptime.tune.fit.bench import LimitedRun, Observed
 from steptime.tune.fit.choose import Lessons, Option, cheapest, estimate, learn, smallest
 from steptime.tune.fit.fit_bench import free_bytes
-from steptime.tune.fit.fit_search import FitFound, FitSearch, LimitedRun, Observed
+from steptime.tune.fit.fit_search import FitFound, FitSearch
 from steptime.tune.fit.held_parts import PROCESS_BYTES, parts_at_peak, total_of
 from steptime.tune.fit.measures import find_options, make_ground
 from steptime.tune.search.bench import Baseline
@@ -208,6 +209,7 @@ class ScriptedFit:
     peak_bytes: int = 8 * GIB
     ending: Ending = WELL
     outcome: Outcome = Outcome.PASS
+    worse: frozenset[str] = frozenset()
     facts: Facts = FACTS
     longest: LongestBatch | None = None
     forecast_found: CommandForecast = NO_FORECAST
@@ -249,7 +251,8 @@ class ScriptedFit:
 
     def judge(self, state: State) -> Verdict:
         self.judged.append(state)
-        return Verdict(outcome=self.outcome, level="L2")
+        is_worse = bool(self.worse & {one.name for one in state})
+        return Verdict(outcome=Outcome.FAIL if is_worse else self.outcome, level="L2")
 
 
 PEAK = RunPeak(
@@ -372,6 +375,27 @@ def test_the_recipe_is_what_ran_under_the_limit_and_was_judged():
     assert found.recipe == bench.judged[0]
     assert found.quality.outcome is Outcome.PASS
     assert found.short_bytes is None
+
+
+def test_a_lever_that_trains_worse_is_found_and_left_out():
+    bench = ScriptedFit(worse=frozenset({"autocast"}))
+
+    found = search(bench, 3 * GIB)
+
+    assert {"autocast", "micro_batches"} <= bench.ran[0]
+    assert "autocast" not in bench.ran[1]
+    assert found.recipe == bench.judged[-1]
+    assert (found.quality.outcome, found.reason) == (Outcome.PASS, None)
+
+
+def test_where_nothing_else_fits_what_trains_worse_is_said_to():
+    bench = ScriptedFit(outcome=Outcome.FAIL)
+
+    found = search(bench, 4 * GIB)
+
+    assert (found.proven, found.quality.outcome) == (Outcome.PASS, Outcome.FAIL)
+    assert found.recipe == bench.judged[0]
+    assert (found.reason, found.short_bytes, found.nearest) == ("quality", None, ())
 
 
 class Always(dict):

@@ -18,6 +18,9 @@ MARGIN = 0.03
 """Of the limit that an estimate must leave: peaks of the same command differed by up to 2 % from
 run to run."""
 
+MORE_MARGIN = 0.04
+"""Of the limit, for each run that failed under it: what was wrong is not known in full."""
+
 HARDLY_MORE = 0.02
 """Of the least memory: what estimates cannot distinguish."""
 
@@ -113,7 +116,7 @@ def cheapest(
     parts: Parts, options: Sequence[Option], limit_bytes: int, lessons: Lessons
 ) -> FitChoice | None:
     """Return the cheapest choice that should fit and did not fail; None where there is none."""
-    most = limit_bytes * (1 - MARGIN)
+    most = limit_bytes * (1 - MARGIN - MORE_MARGIN * len(lessons.failed))
     fitting = [one for one in choices(parts, options, lessons) if one.estimate_bytes <= most]
     return min(fitting, key=lambda one: (one.price, one.estimate_bytes), default=None)
 

@@ -8,36 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from steptime.core.note import Fact
-from steptime.levers.base import Lever
-from steptime.measure.values.longest import PeakForecast
+from steptime.levers.base import Lever, Preserves
+from steptime.tune.fit.bench import MACHINE_SHORT, FitBench, Observed
 from steptime.tune.fit.choose import MARGIN, FitChoice, Lessons, Option, cheapest, learn, smallest
 from steptime.tune.fit.device_peak import device_parts, device_peak
 from steptime.tune.fit.held_parts import (
-    CONTEXT,
     CONTEXT_BYTES,
     PROCESS_BYTES,
     growth_to_come,
     parts_at_peak,
-    peak_to_come,
     room_for_batch,
     total_of,
     with_largest,
 )
 from steptime.tune.fit.measures import as_measures, find_options, make_ground, step_s_of
+from steptime.tune.fit.observed_peak import compare, describe_peak
 from steptime.tune.fit.peak_forecast import (
-    DIED,
-    MORE_CONTEXT_BYTES,
     describe_forecast,
     forecast_parts,
     with_forecast,
 )
-from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.forecast_child import CommandForecast
 from steptime.tune.values.fit_values import FitMeasure, FitPeak, FitRun
-from steptime.tune.values.study_values import Applied, Ending, NotTried, State, TrialEnd
+from steptime.tune.values.study_values import Applied, NotTried, State, TrialEnd
 from steptime.verify.values import Outcome, Verdict
 
 MAX_RUNS = 3
@@ -45,58 +40,6 @@ MAX_RUNS = 3
 
 PART, MACHINE, AS_WRITTEN = "part", "machine", "as_written"
 """Where a limit comes from, if it was not given."""
-
-MACHINE_SHORT = "machine_short"
-"""Reason of a trial that was ended because the machine had hardly any memory left."""
-
-SPREAD = 0.03
-"""Of a peak that was observed: the same command's peaks differed by up to 2 % from run to run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """The command as written, run without the limit, but never with more than is free here.
-
-    Attributes:
-        baseline: what a study makes of such a trial.
-        peak_bytes: private memory of the process that had most; 0 where the system did not say.
-        cap_bytes: what it could have had at most [bytes].
-    """
-
-    baseline: Baseline
-    peak_bytes: int
-    cap_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedRun:
-    """What a run under the limit showed; times in seconds, memory in bytes."""
-
-    ending: Ending
-    peak_bytes: int | None
-    num_steps: int
-    step_s: float | None
-
-
-class FitBench(Protocol):
-    """The world of a fit."""
-
-    def observe(self) -> Observed:
-        """Run the command as written for a window, without the limit."""
-
-    def forecast(self) -> CommandForecast:
-        """Forecast the peak of a step of the command as written, without the memory."""
-
-    def run_under(
-        self, state: State, limit_bytes: int, *, is_on_device: bool = False
-    ) -> LimitedRun:
-        """Run the command with a state for a window, under the limit.
-
-        `is_on_device`: the limit is what torch's allocator may hold on each device.
-        """
-
-    def judge(self, state: State) -> Verdict:
-        """Whether whole runs with `state` train as the command as written does."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,6 +107,7 @@ class FitSearch:
         self._lessons = Lessons()
         self._is_free = origin == MACHINE
         self._context_bytes = 0  # on a device
+        self._num_tried = 0  # runs under the limit, with levers
         self._room = limit_bytes  # less than the limit where the machine has less
         self.found = FitFound()
 
@@ -204,8 +148,7 @@ class FitSearch:
         ground = make_ground(observed.baseline, parts)
         options, found.not_tried = find_options(ground, self._levers, excluded=self._excluded)
         found.measures = as_measures(parts, options)
-        if self._make_fit(parts, options):
-            self._judge(can_run_as_written=not died)
+        self._make_fit_and_judge(parts, options, can_run_as_written=not died)
         return found
 
     def _look_at_device(self, observed: Observed) -> Observed | None:
@@ -298,25 +241,60 @@ class FitSearch:
         if found.quality is None or found.quality.outcome is not Outcome.PASS:
             found.recipe, found.fitted_step_s, found.reason = (), None, None
 
-    def _make_fit(self, parts: Mapping[str, float], options: Sequence[Option]) -> bool:
-        """Run choices under the limit until one trains; whether one did."""
-        found, tried = self.found, 0
-        while tried < MAX_RUNS:
-            choice = self._next(parts, options, is_last=tried == MAX_RUNS - 1)
+    def _make_fit_and_judge(
+        self, parts: Mapping[str, float], options: Sequence[Option], *, can_run_as_written: bool
+    ) -> None:
+        """Look for a choice that trains under the limit and as well as the command as written.
+
+        A lever to which a worse training is traced is left out, and the search goes on without it;
+        where that finds nothing, the first choice stays with its judgement.
+        """
+        found, first = self.found, None
+        while (choice := self._make_fit(parts, options)) is not None:
+            self._judge(can_run_as_written=can_run_as_written)
+            if found.quality is None or found.quality.outcome is not Outcome.FAIL:
+                return
+            first = first or replace(found)
+            guilty = self._trace(choice)
+            if guilty is None:
+                break
+            options = [option for option in options if option.applied.name != guilty]
+        if first is not None:
+            found.recipe, found.fitted_step_s = first.recipe, first.fitted_step_s
+            found.proven, found.quality, found.reason = first.proven, first.quality, first.reason
+            found.nearest, found.nearest_bytes, found.short_bytes = (), None, None
+
+    def _trace(self, choice: FitChoice) -> str | None:
+        """Return the lever with which a choice trains worse; None if all give the same bits.
+
+        The levers that may change numbers are halved, and the half that trains worse again.
+        """
+        suspects = [one.applied for one in choice.options if one.preserves is not Preserves.EXACT]
+        while len(suspects) > 1:
+            half, rest = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
+            is_worse = self._bench.judge(tuple(half)).outcome is Outcome.FAIL
+            suspects = half if is_worse else rest
+        return suspects[0].name if suspects else None
+
+    def _make_fit(self, parts: Mapping[str, float], options: Sequence[Option]) -> FitChoice | None:
+        """Run choices under the limit until one trains; return that one."""
+        found = self.found
+        while self._num_tried < MAX_RUNS:
+            choice = self._next(parts, options, is_last=self._num_tried == MAX_RUNS - 1)
             if choice is None:
                 break
-            tried += 1
+            self._num_tried += 1
             run = self._run(choice.state, choice.estimate_bytes)
             found.proven = Outcome.PASS if run.is_well else Outcome.FAIL
             if run.is_well:
-                found.recipe, found.fitted_step_s = choice.state, run.step_s
-                return True
+                found.recipe, found.fitted_step_s, found.reason = choice.state, run.step_s, None
+                return choice
             if run.end not in (TrialEnd.OUT_OF_MEMORY, TrialEnd.FAILED):
                 found.reason, found.reason_facts = run.reason or run.end.value, run.facts
                 break
             learn(parts, choice, self._room, self._lessons)
         self._say_what_is_missing(parts, options)
-        return False
+        return None
 
     def _next(
         self, parts: Mapping[str, float], options: Sequence[Option], *, is_last: bool
@@ -370,59 +348,3 @@ class FitSearch:
         self.found.runs.append(run)
         self._tell(self.found)
         return run
-
-
-def describe_peak(
-    observed: Observed, parts: Mapping[str, int], *, died: bool, has_context: bool = False
-) -> FitPeak:
-    """Return the peak with what is not known of it; `has_context`: the device's is measured."""
-    estimate = total_of(parts)
-    measurement = observed.baseline.measurement
-    memory = measurement.memory
-    unknown = []
-    coming = None if died else peak_to_come(measurement)
-    if died:
-        unknown.append(DIED)
-        estimate = max(estimate, observed.cap_bytes)
-    if memory is None:
-        unknown.append("no_anatomy")
-    elif coming is not None:
-        unknown.append("largest_to_come")
-    elif memory.run_peak is not None and memory.run_peak.how == "at_least":
-        unknown.append("larger_steps")
-    if not observed.peak_bytes:
-        unknown.append("no_process_memory")
-    is_guessed = CONTEXT in parts and not has_context
-    if is_guessed:
-        unknown.append("context_of_the_device")
-    less, more = (0, 0) if coming is None else _margins(coming)
-    more += MORE_CONTEXT_BYTES if is_guessed else 0
-    known = "observed" if coming is None else "forecast"
-    return FitPeak(
-        estimate=estimate,
-        low=round(estimate if died else estimate * (1 - SPREAD)) - less,
-        high=round(estimate * (1 + SPREAD)) + more,
-        by_category=dict(parts),
-        how="at_least" if set(unknown) - {"context_of_the_device", "largest_to_come"} else known,
-        num_steps=measurement.num_steps,
-        unknown=tuple(unknown),
-    )
-
-
-def _margins(coming: PeakForecast) -> tuple[int, int]:
-    """Return by how much a forecast may be too high, and too low."""
-    return coming.estimate - coming.low, coming.high - coming.estimate
-
-
-def compare(peak: FitPeak, limit_bytes: int, *, least_bytes: int) -> bool | None:
-    """Return whether a peak fits into a limit; None where only a run under the limit can tell.
-
-    `least_bytes` is what a command that died for want of memory needed at least.
-    """
-    if DIED in peak.unknown and limit_bytes <= least_bytes:
-        return False
-    if peak.low > limit_bytes:
-        return False
-    if peak.high <= limit_bytes and peak.how != "at_least":
-        return True
-    return None
