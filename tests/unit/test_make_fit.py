@@ -485,6 +485,15 @@ def test_where_the_command_dies_here_its_peak_is_a_forecast():
     assert "a guess (nonzero)" in describe_peak(peak)
 
 
+def test_of_a_forecast_the_process_is_as_large_as_it_was_beside_the_fakes():
+    forecast = replace(forecast_of(LARGE), process_bytes=700 * MIB)
+
+    peak = search(died(forecast), 14 * GIB).peak
+
+    assert peak.by_category["process"] == 700 * MIB
+    assert sum(peak.by_category.values()) == peak.estimate
+
+
 def test_it_is_made_to_fit_and_nothing_is_claimed_of_its_quality():
     bench = died(forecast_of(LARGE))
 

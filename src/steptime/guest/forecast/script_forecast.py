@@ -18,6 +18,7 @@ from ...record import kinds
 from ...record.files import FORECAST
 from ..hooks.context import Context
 from ..hooks.patching import put, replace
+from ..memory.dissect import mapped_sizes
 from ..timeline.recorder import append
 from .fake_mode import Fakes, NoFakesError
 from .fake_operators import FakeOperators
@@ -88,6 +89,17 @@ def write(path: str, facts: Mapping[str, Any] | None, unknown: Any) -> None:
     """Write the line that the parent waits for."""
     line = {"k": kinds.FORECAST, "pid": os.getpid(), "facts": facts, "unknown": list(unknown)}
     append(path, dumps(line) + "\n")
+
+
+def process_bytes() -> int | None:
+    """Return what the process has besides the model [bytes]: libraries, objects, data.
+
+    Its weights and activations are fakes. None where the system does not say.
+    """
+    try:
+        return mapped_sizes()[1]
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def hook_parameters(torch: Any, forecast: ScriptForecast) -> None:
@@ -250,6 +262,8 @@ class ScriptForecast:
     def _end(self) -> None:
         step, self.step, self.is_over = self.step, None, True
         facts = None if step is None else step.facts(list(self.models), self.optimizers)
+        if facts is not None:
+            facts["process_bytes"] = process_bytes()
         if facts is not None and self.script is not None:
             facts["script"] = self.script.describe(self.models, self.optimizers)
         unknown = list(self.operators.unknown)

@@ -93,11 +93,22 @@ def private_limit(
     limits = read_limits() if limits is None else limits
     found = [] if limits.get("data") is None else [limits["data"]]
     if limits.get("as") is not None:
-        with open(status, encoding="utf-8", errors="replace") as file:
-            sizes = dict(line.split(":", 1) for line in file if line.startswith("Vm"))
-        whole, private = (int(sizes[name].split()[0]) << 10 for name in ("VmSize", "VmData"))
+        whole, private = mapped_sizes(status)
         found.append((limits["as"] or 0) - (whole - private))
     return min((one for one in found if one is not None and one > 0), default=None)
+
+
+def mapped_sizes(status: str = "/proc/self/status") -> tuple[int, int]:
+    """Return the address space of this process, and the private memory of it [bytes].
+
+    Raises:
+        OSError: the system has no such file.
+        KeyError: what it says has no sizes.
+    """
+    with open(status, encoding="utf-8", errors="replace") as file:
+        sizes = dict(line.split(":", 1) for line in file if line.startswith("Vm"))
+    whole, private = (int(sizes[name].split()[0]) << 10 for name in ("VmSize", "VmData"))
+    return whole, private
 
 
 def read_limits() -> dict[str, int | None]:

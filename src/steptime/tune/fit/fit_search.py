@@ -173,7 +173,7 @@ class FitSearch:
         if forecast is not None and forecast.memory.peak is not None:
             least = self._needed_at_least(observed)
             is_of_device = self._is_of_device or self.found.is_on_device
-            parts = forecast_parts(forecast.memory, least_bytes=least, is_of_device=is_of_device)
+            parts = forecast_parts(forecast, least_bytes=least, is_of_device=is_of_device)
             peak = describe_forecast(
                 forecast.memory, parts, least_bytes=least, is_of_device=is_of_device
             )

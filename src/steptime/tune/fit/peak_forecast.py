@@ -46,21 +46,22 @@ DIED = "ended_by_the_memory_here"
 
 
 def forecast_parts(
-    forecast: MemoryForecast, *, least_bytes: int, is_of_device: bool
+    found: CommandForecast, *, least_bytes: int, is_of_device: bool
 ) -> dict[str, int]:
     """Return the parts of a forecast peak with what the process or the device's context takes.
 
     Args:
-        forecast: one with a peak.
+        found: one with a peak; where it did not see the process, torch's own size is taken.
         least_bytes: what the process needs at least, as its death showed; what no part accounts
             for is put down to the process.
         is_of_device: the tensors are, or would be, on a device.
     """
-    tensors = {name: size for name, size in forecast.by_category.items() if size > 0}
+    tensors = {name: size for name, size in found.memory.by_category.items() if size > 0}
     if is_of_device:
         return tensors | {CONTEXT: CONTEXT_BYTES}
     growing = sum(tensors.get(name, 0) for name in WITH_BATCH)
-    parts = tensors | {PROCESS: PROCESS_BYTES, FRAGMENTATION: round(KEPT * growing)}
+    process = PROCESS_BYTES if found.process_bytes is None else found.process_bytes
+    parts = tensors | {PROCESS: process, FRAGMENTATION: round(KEPT * growing)}
     parts[PROCESS] += max(0, least_bytes - total_of(parts))
     return {name: size for name, size in parts.items() if size > 0}
 
@@ -83,7 +84,7 @@ def describe_forecast(
         unknown = [DIED, "context_of_the_device"]
     else:
         low = max(least_bytes, peak.low + LEAST_PROCESS_BYTES)
-        high = peak.high + PROCESS_BYTES + round(MOST_KEPT * growing)
+        high = peak.high + parts.get(PROCESS, 0) + round(MOST_KEPT * growing)
         unknown = [DIED, "allocator_not_seen"]
     return FitPeak(
         estimate=estimate,

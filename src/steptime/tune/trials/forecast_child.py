@@ -40,10 +40,13 @@ class CommandForecast:
     Attributes:
         memory: the peak; without one, why.
         script: fields of `levers.base.Facts`, as far as fakes show them; empty without a peak.
+        process_bytes: private memory of the process without what fakes stand for; None where it
+            was not seen.
     """
 
     memory: MemoryForecast
     script: Mapping[str, Any]
+    process_bytes: int | None = None
 
 
 _EAGER = {"TORCHDYNAMO_DISABLE": "1"}
@@ -164,7 +167,11 @@ def _forecast_of(
         phase=facts["phase"],
         operator=facts["operator"],
     )
-    return CommandForecast(memory=memory, script=facts.get("script") or {})
+    return CommandForecast(
+        memory=memory,
+        script=facts.get("script") or {},
+        process_bytes=facts.get("process_bytes"),
+    )
 
 
 def _why(ended: TrialEnded | None) -> str:
