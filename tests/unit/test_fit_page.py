@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from steptime.plan.per_device import peaks_per_device
 from steptime.report.html.html_fit import render_fit_page
 from steptime.verify.values import Outcome
 from unit.test_make_fit import GIB, ScriptedFit, search, study_of
@@ -16,6 +19,18 @@ def test_the_page_draws_the_peak_beside_the_limit_and_lists_what_was_run():
     assert "trained for 18 steps" in page
     assert "PASS: the training is as good as the one as written (level L2)" in page
     assert "[levers]" in page
+    assert page.count("<circle") == 6  # the peak over the micro-batch
+
+
+def test_the_page_lists_what_each_of_several_devices_holds():
+    study = study_of(search(ScriptedFit(), 6 * GIB))
+    devices = peaks_per_device(study.peak.by_category, 8)
+
+    page = render_fit_page(replace(study, devices=devices))
+
+    assert "8 devices share the same global batch" in page
+    assert "ZeRO-1 (optimizer states cut)" in page
+    assert page.count(">fits<") == 4
 
 
 def test_a_page_without_a_recipe_says_what_is_missing():

@@ -33,7 +33,13 @@ from steptime.tune.fit.bench import LimitedRun, Observed
 from steptime.tune.fit.choose import Lessons, Option, cheapest, estimate, learn, smallest
 from steptime.tune.fit.fit_bench import free_bytes
 from steptime.tune.fit.fit_search import FitFound, FitSearch
-from steptime.tune.fit.held_parts import PROCESS_BYTES, parts_at_peak, total_of
+from steptime.tune.fit.held_parts import (
+    PROCESS_BYTES,
+    parts_at_peak,
+    peaks_by_batch,
+    room_for_batch,
+    total_of,
+)
 from steptime.tune.fit.measures import find_options, make_ground
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.forecast_child import CommandForecast
@@ -101,6 +107,15 @@ def test_where_no_step_was_followed_the_snapshots_say_it():
 
     assert parts["gradients"] == 475 * MIB
     assert "fragmentation" not in parts
+
+
+def test_the_peak_by_micro_batch_is_a_line_through_the_peak_as_written():
+    points = {one.factor: one.bytes for one in peaks_by_batch(PARTS)}
+
+    assert points[1.0] == total_of(PARTS)
+    assert points[2.0] - points[1.0] == points[1.0] * 2 - points[0.5] * 2
+    assert room_for_batch(PARTS, points[4.0]) == pytest.approx(4, rel=0.01)
+    assert peaks_by_batch({"weights": 100}) == ()
 
 
 # -- what is chosen
@@ -683,6 +698,7 @@ def study_of(found: FitFound, limit_bytes: int = 6 * GIB) -> FitStudy:
         proven=found.proven,
         quality=found.quality,
         batch_factor=found.batch_factor,
+        by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
         measures=found.measures,
         not_tried=found.not_tried,
         runs=tuple(found.runs),
@@ -757,6 +773,8 @@ def test_what_is_no_size_is_refused(text: str):
         (["fit", "--on", "abacus"], "is not in the table"),
         (["fit", "--batch", "global=8", "--measure"], "--measure goes with a command"),
         (["fit", "--limit", "8"], "must be a size such as"),
+        (["fit", "--on", "L40S", "--gpus", "0"], "--gpus must be 1 or more"),
+        (["fit", "--gpus", "8"], "--gpus needs the memory of one of them"),
     ],
 )
 def test_what_is_without_effect_or_unknown_is_refused(words, said, capsys):

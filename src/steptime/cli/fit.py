@@ -29,7 +29,7 @@ EXAMPLES = """\
 examples:
   steptime fit -- python train.py                  # what is free here
   steptime fit --limit 8GiB -- python train.py
-  steptime fit --on H100-80GB -- python train.py
+  steptime fit --on H100-80GB --gpus 8 -- python train.py
   steptime run --recipe fit.toml -- python train.py
   steptime fit --shapes --measure -- python train.py   # better widths
   steptime fit --batch global=512 micro=8 devices=4    # sizes that go together
@@ -86,6 +86,12 @@ def _add_limit(limit: argparse._ArgumentGroup) -> None:
     limit.add_argument(
         "--on", metavar="PART", help="memory of an accelerator, such as H100-80GB or L40S"
     )
+    limit.add_argument(
+        "--gpus",
+        metavar="N",
+        type=int,
+        help="also say what each of N would hold that share the same global batch",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -96,6 +102,12 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="fit", usage=USAGE)
     check_target("--output", options.output)
     check_json(options)
-    if options.training is not None and options.training < 1:
-        raise UsageError(f"--training must be 1 or more, got {options.training}.")
+    for name in ("training", "gpus"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise UsageError(f"--{name} must be 1 or more, got {number}.")
+    if options.gpus is not None and options.on is None and options.limit is None:
+        raise UsageError(
+            "--gpus needs the memory of one of them.", hint="Name it: --on H100-80GB --gpus 8"
+        )
     return fit_and_report(options, command, verb="fit")

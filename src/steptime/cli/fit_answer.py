@@ -71,6 +71,7 @@ def _fit_options(
         share_network=options.share_network,
         training=options.training,
         measures=getattr(options, "measure", False),
+        num_devices=getattr(options, "gpus", None),
     )
 
 

@@ -35,6 +35,7 @@ def _report(study: FitStudy, page: Page) -> list[Text]:
         _header(study, page),
         _outcome(study, page),
         _peak(study, page),
+        _devices(study),
         _measures(study),
         _runs(study),
         _not_tried(study, page),
@@ -97,6 +98,22 @@ def _peak(study: FitStudy, page: Page) -> list[Text]:
     shown = [(name, size) for name, size in held if size >= _WORTH_NAMING * peak.estimate]
     text = ", ".join(f"{words.describe_category(n)} {format_bytes(s)}" for n, s in shown)
     return lines + page.block("held by", text)
+
+
+def _devices(study: FitStudy) -> list[Text]:
+    """List what each of several devices would hold."""
+    if not study.devices:
+        return []
+    num = study.devices[0].num_devices
+    rows = [
+        (
+            f"on {num} devices, the same global batch",
+            "each holds",
+            f"of {format_bytes(study.limit_bytes)}",
+        )
+    ]
+    rows += [words.describe_sharing(one, study.limit_bytes) for one in study.devices]
+    return columns(rows)
 
 
 def _measures(study: FitStudy) -> list[Text]:

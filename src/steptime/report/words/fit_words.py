@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from steptime.core.note import Fact
 from steptime.core.units import format_bytes, format_percent
+from steptime.plan.values.device_peaks import DevicePeak
 from steptime.report.words.fact_words import describe_facts, fill
 from steptime.report.words.study_words import (
     BARE_REASONS,
@@ -28,6 +29,14 @@ CATEGORIES: Mapping[str, str] = {
     "context": "context of the device",
 }
 """Parts whose names are no words for people; the others are."""
+
+SHARINGS: Mapping[str, str] = {
+    "ddp": "DDP",
+    "zero1": "ZeRO-1 (optimizer states cut)",
+    "zero2": "ZeRO-2 (gradients cut, too)",
+    "fsdp": "FSDP, ZeRO-3 (weights cut, too)",
+}
+"""Ways in which devices share a training."""
 
 UNKNOWN: Mapping[str, str] = {
     "ended_by_the_memory_here": "the command as written ran out of the memory that is free here",
@@ -141,6 +150,16 @@ def describe_batch(study: FitStudy) -> str | None:
     if factor is None or factor < LEAST_ROOM:
         return None
     return f"room for a micro-batch about {factor:.1f} times as large, by what grows with it"
+
+
+def describe_sharing(found: DevicePeak, limit_bytes: int) -> tuple[str, str, str]:
+    """Return how devices share the training, what each holds, and whether that fits."""
+    fits = (
+        "fits"
+        if found.bytes <= limit_bytes
+        else f"{format_bytes(found.bytes - limit_bytes)} too much"
+    )
+    return SHARINGS.get(found.sharing, found.sharing), format_bytes(found.bytes), fits
 
 
 LEAST_ROOM = 1.2

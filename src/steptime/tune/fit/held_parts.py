@@ -13,6 +13,7 @@ from dataclasses import replace
 from steptime.measure.values.anatomy import WITH_BATCH, Anatomy
 from steptime.measure.values.longest import PeakForecast
 from steptime.measure.values.measurement import Measurement
+from steptime.tune.values.fit_values import BatchPoint
 
 PROCESS_BYTES = 250 << 20
 """Python 3.11 with torch 2.13 for CPUs after its first update: 248 MiB of private memory. Importing
@@ -105,13 +106,31 @@ def room_for_batch(parts: Parts, limit_bytes: float) -> float | None:
 
     What the C allocator keeps grows with the tensors.
     """
-    tensors = sum(parts.get(name, 0.0) for name in TENSORS)
-    growing = sum(parts.get(name, 0.0) for name in WITH_BATCH)
-    loose = parts.get(FRAGMENTATION, 0.0) * growing / tensors if tensors else 0.0
-    growing += loose
+    growing = _growing(parts)
     if growing <= 0:
         return None
     return (limit_bytes - (total_of(parts) - growing)) / growing
+
+
+def peaks_by_batch(parts: Parts) -> tuple[BatchPoint, ...]:
+    """Return the peak for smaller and larger micro-batches; none where nothing grows with them."""
+    growing = _growing(parts)
+    if growing <= 0:
+        return ()
+    fixed = total_of(parts) - growing
+    return tuple(BatchPoint(factor=one, bytes=round(fixed + growing * one)) for one in FACTORS)
+
+
+FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Of the micro-batch as written."""
+
+
+def _growing(parts: Parts) -> float:
+    """Return what grows with the micro-batch [bytes], with what the allocator keeps of it."""
+    tensors = sum(parts.get(name, 0.0) for name in TENSORS)
+    growing = sum(parts.get(name, 0.0) for name in WITH_BATCH)
+    loose = parts.get(FRAGMENTATION, 0.0) * growing / tensors if tensors else 0.0
+    return growing + loose
 
 
 def total_of(parts: Parts) -> int:

@@ -21,9 +21,12 @@ from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment
 from steptime.levers.base import Lever
+from steptime.plan.per_device import peaks_per_device
+from steptime.plan.values.device_peaks import DevicePeak
 from steptime.tune.fit.fit_bench import LimitedDoor, RealFitBench
 from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.fit_search import FitFound, FitSearch
+from steptime.tune.fit.held_parts import peaks_by_batch
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import write_recipe
 from steptime.tune.study.study_folder import StudyFolder, hold_lock, left_shadows, read_input
@@ -68,6 +71,7 @@ class FitOptions:
         share_network: trials may use the machine's network.
         training: number of the training that is meant, where the command has several.
         measures: a forecast runs each different operator once, alone.
+        num_devices: devices that shall share the training; None where nobody asked.
         reads_input: read the standard input, and hand what it held to each trial.
     """
 
@@ -81,6 +85,7 @@ class FitOptions:
     share_network: bool = False
     training: int | None = None
     measures: bool = False
+    num_devices: int | None = None
     reads_input: bool = True
 
 
@@ -211,6 +216,15 @@ class _FitRunner:
         path.write_bytes(held)
         return path
 
+    def _devices(self) -> tuple[DevicePeak, ...]:
+        """Return the peak of a device, where several shall share the training."""
+        peak, num_devices = self._found.peak, self._options.num_devices
+        if peak is None or num_devices is None:
+            return ()
+        baseline = None if self._real is None else self._real.baseline
+        num_blocks = None if baseline is None else baseline.facts.num_repeated_blocks
+        return peaks_per_device(peak.by_category, num_devices, num_blocks=num_blocks)
+
     def _save(self, study: FitStudy) -> None:
         write_text(self._folder.folder / DOCUMENT, json.dumps(to_json(study)) + "\n")
 
@@ -235,6 +249,8 @@ class _FitRunner:
             proven=found.proven,
             quality=found.quality,
             batch_factor=found.batch_factor,
+            by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
+            devices=self._devices(),
             measures=found.measures,
             not_tried=found.not_tried,
             runs=tuple(found.runs),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
+from steptime.plan.values.device_peaks import DevicePeak
 from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import NotTried, State, TrainingScope, TrialEnd
 from steptime.verify.values import Outcome, Verdict
@@ -39,6 +40,19 @@ class FitPeak:
     how: str
     num_steps: int = 0
     unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPoint:
+    """The peak with another micro-batch, by what grows with it; an estimate.
+
+    Attributes:
+        factor: how many times as large the micro-batch is as it is written.
+        bytes: the peak [bytes].
+    """
+
+    factor: float
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +133,10 @@ class FitStudy:
         quality: whether the training is as good with the recipe; None where that was not judged.
         batch_factor: how many times as large the micro-batch could be within the limit, as
             written; an estimate, below 1 where it does not fit. None where it is not known.
+        by_batch: the peak as written with smaller and larger micro-batches; empty where it is not
+            known what grows with them.
+        devices: the peak of a device where several share the same global batch; empty where it
+            was not asked for.
         measures: what would free memory here, and what that costs.
         not_tried: levers that free memory and cannot be used here, with the reason.
         runs: what was run under the limit, in order.
@@ -155,6 +173,8 @@ class FitStudy:
     proven: Outcome | None = None
     quality: Verdict | None = None
     batch_factor: float | None = None
+    by_batch: tuple[BatchPoint, ...] = ()
+    devices: tuple[DevicePeak, ...] = ()
     measures: tuple[FitMeasure, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
     runs: tuple[FitRun, ...] = ()
