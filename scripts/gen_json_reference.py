@@ -35,6 +35,8 @@ TITLES = {
     "patch": "`patch`",
     "data bench": "`data bench`",
     "fit": "`fit`",
+    "verify training": "`verify training`",
+    "verify power": "`verify power`",
 }
 Schema = Mapping[str, Any]
 

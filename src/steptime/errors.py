@@ -5,6 +5,7 @@ SteptimeError              exit code 1
 ├── NotFoundError          2    no such run or file
 │   └── NotStartedError    126, 127 the command cannot be started
 ├── BatchRuleError         2    sizes of a batch cannot be together
+├── RunsError              2    runs of a training cannot be judged
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── ScriptFailedError      3    the user's script ended before what was wanted of it
 ├── StoreError             1    the store cannot be read or written
@@ -59,6 +60,17 @@ class BatchRuleError(SteptimeError):
     def __init__(self, message: str, *, rule: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.rule = rule
+
+
+class RunsError(SteptimeError):
+    """Runs of a training cannot be judged; `code` says why."""
+
+    exit_code = 2
+    code = "runs"
+
+    def __init__(self, message: str, *, code: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class RecipeError(SteptimeError):

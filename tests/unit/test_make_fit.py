@@ -29,7 +29,7 @@ from steptime.report.words.fit_words import (
     describe_limit,
     describe_peak,
 )
-from steptime.tune.fit.bench import LimitedRun, Observed
+from steptime.tune.fit.bench_answers import LimitedRun, Observed
 from steptime.tune.fit.choose import Lessons, Option, cheapest, estimate, learn, smallest
 from steptime.tune.fit.fit_bench import free_bytes
 from steptime.tune.fit.fit_search import FitFound, FitSearch

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
-from steptime.cli.options import add_command
+from steptime.cli.parts import add_parts, execute_part
 
 PARTS: tuple[str, ...] = ("bench", "check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
@@ -26,14 +25,7 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the commands of `data`."""
-    parts = parser.add_subparsers(title="commands", metavar="COMMAND --help", required=True)
-    for name in PARTS:
-        module = import_module(f"steptime.cli.data_{name}")
-        part = add_command(parts, name, module)
-        part.set_defaults(execute_part=module.execute)
+    add_parts(parser, "data", PARTS)
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Run the command that was named."""
-    code: int = options.execute_part(options)
-    return code
+execute = execute_part

@@ -34,6 +34,7 @@ COMMANDS = (
     "levers",
     "machine",
     "data",
+    "verify",
 )
 _WITH_COMMAND = ("run", "tune", "fit", "data")
 """The user's command follows their first `--`."""

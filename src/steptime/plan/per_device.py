@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steptime.measure.values.anatomy import WITH_BATCH
-from steptime.plan.values.device_peaks import DevicePeak
+from steptime.plan.values.shared_peaks import SharedPeak
 
 CUT: Mapping[str, tuple[str, ...]] = {
     "ddp": (),
@@ -30,7 +30,7 @@ GATHERED_BLOCKS = 2
 
 def peaks_per_device(
     by_category: Mapping[str, int], num_devices: int, *, num_blocks: int | None = None
-) -> tuple[DevicePeak, ...]:
+) -> tuple[SharedPeak, ...]:
     """Return the peak of a device for each way to share the same global batch.
 
     Args:
@@ -44,7 +44,7 @@ def peaks_per_device(
     if num_devices < 1:
         raise ValueError(f"num_devices must be 1 or more, got {num_devices}.")
     return tuple(
-        DevicePeak(
+        SharedPeak(
             sharing=name,
             num_devices=num_devices,
             bytes=round(_peak(by_category, num_devices, name, num_blocks or 1)),

@@ -36,6 +36,7 @@ from steptime.report.document.run_document import RunDocument
 from steptime.report.document.shapes_document import ShapesDocument
 from steptime.report.document.study_document import StudyDocument
 from steptime.tune.values.fit_values import FitStudy
+from steptime.verify.values.seed_runs import PowerPlan, TrainingVerdict
 
 DOCUMENTS: Mapping[str, Any] = {
     "run": Envelope[RunDocument],
@@ -57,6 +58,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "patch": Envelope[HandoverDocument],
     "data bench": Envelope[LoaderDocument],
     "fit": Envelope[FitStudy],
+    "verify training": Envelope[TrainingVerdict],
+    "verify power": Envelope[PowerPlan],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`

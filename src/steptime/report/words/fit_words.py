@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from steptime.core.note import Fact
 from steptime.core.units import format_bytes, format_percent
-from steptime.plan.values.device_peaks import DevicePeak
+from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.report.words.fact_words import describe_facts, fill
 from steptime.report.words.study_words import (
     BARE_REASONS,
@@ -152,7 +152,7 @@ def describe_batch(study: FitStudy) -> str | None:
     return f"room for a micro-batch about {factor:.1f} times as large, by what grows with it"
 
 
-def describe_sharing(found: DevicePeak, limit_bytes: int) -> tuple[str, str, str]:
+def describe_sharing(found: SharedPeak, limit_bytes: int) -> tuple[str, str, str]:
     """Return how devices share the training, what each holds, and whether that fits."""
     fits = (
         "fits"

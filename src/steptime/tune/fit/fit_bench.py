@@ -22,7 +22,7 @@ from steptime.isolate.tiers import Containment
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.run_records import RecordReader
 from steptime.measure.values.anatomy import Anatomy
-from steptime.tune.fit.bench import MACHINE_SHORT, LimitedRun, Observed
+from steptime.tune.fit.bench_answers import MACHINE_SHORT, LimitedRun, Observed
 from steptime.tune.fit.device_peak import device_peak
 from steptime.tune.trials.bounds import WindowSize, is_full, longest_gap_s
 from steptime.tune.trials.forecast_child import (

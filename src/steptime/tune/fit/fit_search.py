@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from steptime.core.note import Fact
 from steptime.levers.base import Lever, Preserves
-from steptime.tune.fit.bench import MACHINE_SHORT, FitBench, Observed
+from steptime.tune.fit.bench_answers import MACHINE_SHORT, FitBench, Observed
 from steptime.tune.fit.choose import MARGIN, FitChoice, Lessons, Option, cheapest, learn, smallest
 from steptime.tune.fit.device_peak import device_parts, device_peak
 from steptime.tune.fit.held_parts import (

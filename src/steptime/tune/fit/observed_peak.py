@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steptime.measure.values.longest import PeakForecast
-from steptime.tune.fit.bench import Observed
+from steptime.tune.fit.bench_answers import Observed
 from steptime.tune.fit.held_parts import CONTEXT, peak_to_come, total_of
 from steptime.tune.fit.peak_forecast import DIED, MORE_CONTEXT_BYTES
 from steptime.tune.values.fit_values import FitPeak

@@ -22,7 +22,7 @@ from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment
 from steptime.levers.base import Lever
 from steptime.plan.per_device import peaks_per_device
-from steptime.plan.values.device_peaks import DevicePeak
+from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.tune.fit.fit_bench import LimitedDoor, RealFitBench
 from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.fit_search import FitFound, FitSearch
@@ -216,7 +216,7 @@ class _FitRunner:
         path.write_bytes(held)
         return path
 
-    def _devices(self) -> tuple[DevicePeak, ...]:
+    def _devices(self) -> tuple[SharedPeak, ...]:
         """Return the peak of a device, where several shall share the training."""
         peak, num_devices = self._found.peak, self._options.num_devices
         if peak is None or num_devices is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
-from steptime.plan.values.device_peaks import DevicePeak
+from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import NotTried, State, TrainingScope, TrialEnd
 from steptime.verify.values import Outcome, Verdict
@@ -174,7 +174,7 @@ class FitStudy:
     quality: Verdict | None = None
     batch_factor: float | None = None
     by_batch: tuple[BatchPoint, ...] = ()
-    devices: tuple[DevicePeak, ...] = ()
+    devices: tuple[SharedPeak, ...] = ()
     measures: tuple[FitMeasure, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
     runs: tuple[FitRun, ...] = ()

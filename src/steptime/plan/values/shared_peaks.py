@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePeak:
+class SharedPeak:
     """The peak of one device, as estimated.
 
     Attributes:

@@ -1,0 +1,34 @@
+"""`steptime verify`: the frame of its commands, each of which is a module beside this one."""
+
+from __future__ import annotations
+
+import argparse
+
+from steptime.cli.parts import add_parts, execute_part
+
+PARTS: tuple[str, ...] = ("training", "power")
+"""The commands of `steptime verify`."""
+
+SUMMARY = "judge over seeds whether a changed training is as good"
+DESCRIPTION = """\
+Judge whether a changed training ends as good as the one as written, over
+several runs with different seeds, and say how many runs that takes. There are
+three answers: PASS, FAIL, and INCONCLUSIVE where more runs are needed.
+"""
+USAGE = "steptime verify COMMAND --help"
+EXAMPLES = """\
+examples:
+  steptime verify training --margin 1%-of-training --seeds 5 \\
+      --reference "python train.py --seed {seed}" \\
+      --candidate "steptime run --recipe tuned.toml -- python train.py --seed {seed}"
+  steptime verify training --table runs.csv --metric loss --margin 0.01
+  steptime verify power --margin 0.01 --sd 0.006
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of `verify`."""
+    add_parts(parser, "verify", PARTS)
+
+
+execute = execute_part

@@ -1,0 +1,183 @@
+"""`steptime verify training`: does a changed training end as good, over seeds?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.cli.options import add_json, add_store, check_json, parse_time, store_to_write
+from steptime.cli.output import STDOUT, console_for, tell, write_json
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.app.verify_training import SeedRuns
+    from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun
+
+SUMMARY = "judge over seeds whether a changed training is as good"
+DESCRIPTION = """\
+Judge whether the candidate ends as good as the reference: not worse than by a
+margin, which you must name. The runs are recorded ones, from a table, or are
+made here, in turns, in children of which nothing stays but the metric.
+
+The exit code is 0 for PASS, 5 for FAIL, 4 for INCONCLUSIVE: more runs are needed.
+"""
+USAGE = """steptime verify training --margin M --table FILE [options]
+       steptime verify training --margin M --reference CMD --candidate CMD [options]"""
+EXAMPLES = """\
+examples:
+  steptime verify training --table runs.csv --metric loss --margin 0.01
+  steptime verify training --margin 1%-of-training --seeds 5 \\
+      --reference "python train.py" --seed-flag=--seed \\
+      --candidate "steptime run --recipe tuned.toml -- python train.py" \\
+      --metric 'val loss ([0-9.]+)'
+  steptime verify training --margin 0.5 --better up --metric json:result.json:accuracy ...
+"""
+
+_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
+PERCENT, OF_TRAINING = "%", "%-of-training"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `verify training`."""
+    parser.add_argument(
+        "--margin",
+        metavar="M",
+        required=True,
+        help="the loss that does not matter: 0.01, 1%%, or 1%%-of-training",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        default="loss",
+        help="column of the table; of a command: a pattern, csv:FILE:COLUMN, json:FILE:KEY",
+    )
+    parser.add_argument(
+        "--better", choices=("down", "up"), default="down", help="as of a loss (default: down)"
+    )
+    parser.add_argument("--target", metavar="X", type=float, help="time its first crossing")
+    parser.add_argument(
+        "--looks",
+        type=int,
+        choices=(1, 3),
+        default=1,
+        help="3: these runs are judged after 3, 5 and 10 of each (default: 1)",
+    )
+    parser.add_argument(
+        "--paired", action="store_true", help="runs with the same seed belong together"
+    )
+    runs = parser.add_argument_group("runs")
+    runs.add_argument("--table", metavar="FILE", help="recorded runs, as comma-separated values")
+    runs.add_argument("--reference", metavar="CMD", help="the training as it is")
+    runs.add_argument("--candidate", metavar="CMD", help="the training as it shall be")
+    runs.add_argument("--seeds", metavar="N", type=int, default=5, help="runs of each (default: 5)")
+    runs.add_argument(
+        "--seed-flag",
+        metavar="FLAG",
+        help="option of the script that takes the seed; else {seed} in the command",
+    )
+    runs.add_argument(
+        "--limit", metavar="TIME", default="24h", help="how long one run may take (default: 24h)"
+    )
+    runs.add_argument("--fresh", action="store_true", help="do not use earlier runs of the same")
+    runs.add_argument(
+        "--share-network", action="store_true", help="let runs use the network of this machine"
+    )
+    runs.add_argument(
+        "--unsafe-trials", action="store_true", help="make runs even if nothing contains them"
+    )
+    output = parser.add_argument_group("output")
+    add_json(output)
+    add_store(output)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Judge the runs, and print the verdict."""
+    check_json(options)
+    question = _question(options)
+    from steptime.verify.convergence.judge_training import judge_training
+
+    found = judge_training(_runs(options), question)
+    code = _CODES[found.outcome.value]
+    if options.json is not None:
+        from steptime.report.document.envelope import enclose
+
+        write_json(options.json, enclose("verify training", found, exit_code=code))
+    if options.json != STDOUT:
+        from steptime.report.text.page import page_of
+        from steptime.report.text.verify_text import verdict_lines
+
+        page = page_of(console_for(sys.stdout))
+        page.write(verdict_lines(found, page=page))
+    return code
+
+
+def _question(options: argparse.Namespace) -> TrainingQuestion:
+    from steptime.verify.values.seed_runs import TrainingQuestion
+
+    return TrainingQuestion(
+        margin=parse_margin(options.margin),
+        is_better_down=options.better == "down",
+        target=options.target,
+        num_looks=options.looks,
+        are_paired=options.paired,
+    )
+
+
+def parse_margin(text: str) -> Margin:
+    """Return the margin that was written as `0.01`, `1%` or `1%-of-training`.
+
+    Raises:
+        UsageError: it is none of these, or not above 0.
+    """
+    from steptime.verify.values.seed_runs import Margin, Unit
+
+    units = ((OF_TRAINING, Unit.TRAINING), (PERCENT, Unit.PERCENT), ("", Unit.METRIC))
+    end, unit = next(pair for pair in units if text.endswith(pair[0]))
+    try:
+        amount = float(text[: len(text) - len(end)])
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise UsageError(
+            f"--margin must be a number above 0, as 0.01, 1% or 1%-of-training; got `{text}`."
+        )
+    return Margin(amount=amount, unit=unit)
+
+
+def _runs(options: argparse.Namespace) -> tuple[TrainingRun, ...]:
+    """Return recorded runs, or make them."""
+    commands = (options.reference, options.candidate)
+    if options.table is not None:
+        if any(commands):
+            raise UsageError("--table and commands were given.", hint="Name one of them.")
+        from steptime.app.run_tables import read_table
+
+        return read_table(Path(options.table), options.metric)
+    if not all(commands):
+        raise UsageError(
+            "there are no runs to judge.", hint="Name --table, or --reference and --candidate."
+        )
+    if options.seeds < 2:
+        raise UsageError(f"--seeds must be 2 or more, got {options.seeds}.")
+    from steptime.app.verify_training import make_runs
+
+    return make_runs(_asked(options), tell=tell)
+
+
+def _asked(options: argparse.Namespace) -> SeedRuns:
+    from steptime.app.verify_training import SeedRuns
+
+    return SeedRuns(
+        reference=options.reference,
+        candidate=options.candidate,
+        num_seeds=options.seeds,
+        metric=options.metric,
+        store=store_to_write(options),
+        seed_flag=options.seed_flag,
+        limit_s=parse_time(options.limit, flag="--limit"),
+        is_fresh=options.fresh,
+        share_network=options.share_network,
+        allow_unsafe=options.unsafe_trials,
+    )

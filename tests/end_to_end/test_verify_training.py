@@ -1,0 +1,149 @@
+"""`steptime verify`: runs of a real script over seeds, recorded ones, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import needs_linux
+from steptime.cli.main import main
+
+pytest.importorskip("scipy")
+
+SCRIPT = """
+import random, sys
+seed, worse = int(sys.argv[1]), float(sys.argv[2])
+random.seed(seed * 2 + (worse > 0))
+end = random.gauss(1.0, 0.001) + worse
+with open("curve.csv", "w") as file:
+    print("step,loss", file=file)
+    for step in range(1, 11):
+        loss = end + 0.2 * (1 - step / 10)
+        print(f"step {step} loss {loss:.6f}", flush=True)
+        print(f"{step},{loss:.6f}", file=file)
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return f"{sys.executable} train.py {{seed}}"
+
+
+def verify(*words: str) -> tuple[int, dict[str, Any]]:
+    code = main(["verify", "training", *words, "--json", "v.json"])
+    path = Path("v.json")
+    return code, json.loads(path.read_text()) if path.exists() else {}
+
+
+@needs_linux
+@pytest.mark.parametrize(("worse", "outcome", "code"), [(0.0, "PASS", 0), (0.3, "FAIL", 5)])
+def test_runs_over_seeds_are_made_in_turns_and_judged(command, capfd, worse, outcome, code):
+    words = ("--reference", f"{command} 0", "--candidate", f"{command} {worse}", "--seeds", "3")
+    pattern = r"step (?P<step>\d+) loss ([0-9.]+)"
+
+    found, document = verify(*words, "--metric", pattern, "--margin", "0.05")
+
+    said = capfd.readouterr()
+    data = document["data"]
+    assert (found, data["outcome"], data["num_runs"]) == (code, outcome, 3)
+    assert data["low"] <= data["estimate"] <= data["high"]
+    assert "run 6 of 6: candidate, seed 3" in said.err
+    assert f"outcome    {outcome}" in said.out
+    assert not Path("curve.csv").exists()  # a run leaves nothing behind
+
+    again, _ = verify(*words, "--metric", pattern, "--margin", "0.05")
+    assert again == code
+    assert "run 1 of 6" not in capfd.readouterr().err  # they are there already
+
+
+@needs_linux
+def test_the_metric_may_stand_in_a_file_that_the_run_writes(command):
+    words = ("--reference", f"{command} 0", "--candidate", f"{command} 0.01", "--seeds", "3")
+
+    code, document = verify(*words, "--metric", "csv:curve.csv:loss", "--margin", "5%")
+
+    assert (code, document["data"]["outcome"]) == (0, "PASS")
+    assert [one["point"] for one in document["data"]["curves"]["reference"]] == list(range(1, 11))
+
+
+@needs_linux
+def test_a_script_that_fails_says_so_with_its_last_lines(command, capfd):
+    words = ("--reference", f"{command} 0", "--candidate", f"{command} none", "--seeds", "2")
+
+    code, _ = verify(*words, "--metric", "loss ([0-9.]+)", "--margin", "0.05")
+
+    assert code == 3
+    assert "could not convert string to float: 'none'" in capfd.readouterr().err
+
+
+def table(path: Path, rows: list[tuple[object, ...]], head: str = "arm,seed,step,loss") -> str:
+    path.write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return str(path)
+
+
+def rows_of(worse: float) -> list[tuple[object, ...]]:
+    return [
+        (arm, seed, step, 2 + worse * (arm == "candidate") + seed / 1000 - step / 100)
+        for arm in ("reference", "candidate")
+        for seed in range(4)
+        for step in range(1, 6)
+    ]
+
+
+def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
+    path = table(tmp_path / "runs.csv", rows_of(0.0))
+
+    assert main(["verify", "training", "--table", path, "--margin", "0.02"]) == 0
+    assert main(["verify", "training", "--table", path, "--margin", "0.0005"]) == 4
+    assert "more runs are needed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--margin", "0"], "--margin must be a number above 0"),
+        (["--margin", "1%-of-life"], "--margin must be a number above 0"),
+        (["--margin", "1"], "there are no runs to judge"),
+        (["--margin", "1", "--table", "nowhere.csv"], "cannot be read"),
+        (["--margin", "1", "--reference", "a", "--candidate", "b"], "nothing in --reference takes"),
+        (["--margin", "1", "--table", "x", "--reference", "a"], "--table and commands were given"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_one_sentence(words, said, capsys):
+    assert main(["verify", "training", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "said"),
+    [
+        ([], "arm,seed,step", "there is no column loss"),
+        ([("other", 1, 1, 2.0)], "arm,seed,step,loss", "line 2: the arm is `other`"),
+        ([("reference", 1, 1, "x")], "arm,seed,step,loss", "line 2: loss is `x`"),
+        (
+            [("reference", 1, 2, 1.0), ("reference", 1, 1, 1.0)],
+            "arm,seed,step,loss",
+            "line 3: step 1 is not above 2",
+        ),
+    ],
+)
+def test_a_damaged_table_names_the_line(rows, head, said, tmp_path, capsys):
+    path = table(tmp_path / "runs.csv", rows, head)
+
+    assert main(["verify", "training", "--table", path, "--margin", "1"]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_power_says_how_many_runs_a_margin_takes(capsys):
+    assert main(["verify", "power", "--sd", "1", "--margin", "1"]) == 0
+
+    said = capsys.readouterr().out
+    assert "14 of each arm in 80 %, 18 of each arm in 90 %" in said
+    assert main(["verify", "power", "--sd", "0"]) == 2
+    assert main(["verify", "power", "--sd", "1", "--runs", "1"]) == 2
