@@ -18,9 +18,9 @@ three answers: PASS, FAIL, and INCONCLUSIVE where more runs are needed.
 USAGE = "steptime verify COMMAND --help"
 EXAMPLES = """\
 examples:
-  steptime verify training --margin 1%-of-training --seeds 5 \\
-      --reference "python train.py --seed {seed}" \\
-      --candidate "steptime run --recipe tuned.toml -- python train.py --seed {seed}"
+  steptime verify training --margin 1%-of-training --seed-flag=--seed \\
+      --reference "python train.py" \\
+      --candidate "steptime run --recipe tuned.toml -- python train.py"
   steptime verify training --table runs.csv --metric loss --margin 0.01
   steptime verify power --margin 0.01 --sd 0.006
 """

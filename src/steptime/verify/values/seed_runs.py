@@ -92,7 +92,7 @@ class SummaryDifference:
             the samples up to the target.
         outcome: whether it is not worse than by the margin.
         estimate: mean gain.
-        low: lower end of the interval, whose two ends each miss with the level of a look.
+        low: lower end of the interval, each of whose ends misses with `look_level`.
         high: upper end.
         margin: what does not matter, in the unit of the gain.
         p_not_worse: probability of a gain this large were the candidate worse by the margin.
@@ -176,7 +176,7 @@ class TrainingVerdict:
         num_runs_needed: runs of each arm with which the margin is decided in 90 of 100 cases where
             there is no difference; None where that is more than 10,000 or not known.
         level: probability with which a candidate at the margin passes, in all looks together.
-        look_level: the same of one look.
+        look_level: the same where the runs are judged once.
         differences: the three summaries; empty where nothing was compared.
         num_diverged: runs that diverged, by arm.
         seed_correlation: of the final metrics of runs with the same seed; None below three pairs.
