@@ -99,7 +99,13 @@ def rows_of(worse: float) -> list[tuple[object, ...]]:
 def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
     path = table(tmp_path / "runs.csv", rows_of(0.0))
 
-    assert main(["verify", "training", "--table", path, "--margin", "0.02"]) == 0
+    page = tmp_path / "page.html"
+    words = ["verify", "training", "--table", path, "--margin", "0.02", "--page", str(page)]
+    assert main(words) == 0
+    drawn = page.read_text()
+    assert drawn.count("<polygon") == 2  # a band for each arm
+    assert drawn.count("<circle") == 3  # a gain for each summary
+    assert "PASS: the candidate is not worse by the margin or more" in drawn
     assert main(["verify", "training", "--table", path, "--margin", "0.0005"]) == 4
     assert "more runs are needed" not in capsys.readouterr().err
 

@@ -7,13 +7,25 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, add_store, check_json, parse_time, store_to_write
-from steptime.cli.output import STDOUT, console_for, tell, write_json
+from steptime.cli.options import (
+    BESIDE,
+    add_json,
+    add_store,
+    check_json,
+    parse_time,
+    store_to_write,
+)
+from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.verify_training import SeedRuns
-    from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun
+    from steptime.verify.values.seed_runs import (
+        Margin,
+        TrainingQuestion,
+        TrainingRun,
+        TrainingVerdict,
+    )
 
 SUMMARY = "judge over seeds whether a changed training is as good"
 DESCRIPTION = """\
@@ -88,13 +100,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--unsafe-trials", action="store_true", help="make runs even if nothing contains them"
     )
     output = parser.add_argument_group("output")
-    add_json(output)
+    output.add_argument("--page", metavar="FILE", help="also write a page to FILE (HTML)")
+    add_json(output, what=BESIDE)
     add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Judge the runs, and print the verdict."""
     check_json(options)
+    check_target("--page", options.page)
     question = _question(options)
     from steptime.verify.convergence.judge_training import judge_training
 
@@ -110,7 +124,20 @@ def execute(options: argparse.Namespace) -> int:
 
         page = page_of(console_for(sys.stdout))
         page.write(verdict_lines(found, page=page))
+    if options.page is not None:
+        _write_page(options, found)
     return code
+
+
+def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
+    from steptime.app.page_file import write_page_file
+    from steptime.core.version import installed_version
+    from steptime.report.html.html_verify import render_verify_page
+
+    title = options.table or f"{options.reference} → {options.candidate}"
+    page = render_verify_page(found, title=title, version=installed_version())
+    target = Path(options.page)
+    tell(f"the page of this verdict: {write_page_file(page, target, target)}")
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:
