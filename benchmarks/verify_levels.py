@@ -2,10 +2,10 @@
 
     python benchmarks/verify_levels.py --tables 2000
 
-Tables of runs are drawn from a model of a training: a curve that falls by a power of the steps, with
-a level of its own for each seed. Each table is judged by `steptime.verify.convergence` with a margin
-of two seed-SDs, once and in three looks (3, 5 and 10 runs), beside a plain t-test as people use it:
-"no difference" where p is above 0.05. Results go to benchmarks/results/verify_levels.json.
+Tables of runs are drawn from a model of a training: a curve that falls by a power of the steps,
+with a level of its own for each seed. Each table is judged by `steptime.verify.convergence` with a
+margin of two seed-SDs, once and in three looks (3, 5 and 10 runs), beside a plain t-test as people
+use it: "no difference" where p is above 0.05. Results go to benchmarks/results/verify_levels.json.
 """
 
 from __future__ import annotations
