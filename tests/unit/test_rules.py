@@ -336,6 +336,17 @@ def test_a_step_that_takes_no_longer_than_its_cpu_time_has_lost_nothing() -> Non
     assert diagnose(run).kind is not Kind.CONTENDED
 
 
+def test_a_core_that_is_gone_seldom_and_for_long_is_told_by_the_mean_step() -> None:
+    run = make_measurement(compute_s=0.8, other_s=0.2, others_cores=2.0)
+    assert run.host is not None
+    assert run.steady is not None
+    run = replace(run, host=replace(run.host, delayed_fraction=0.4))
+    cpu_s = run.steady.step_cpu_s.estimate
+    run = replace(run, steady=replace(run.steady, mean_s=cpu_s, mean_of_all_s=1.25 * cpu_s))
+
+    assert numbers(find_contention(run))["lost"] == pytest.approx(0.2)
+
+
 # -- compute
 
 
