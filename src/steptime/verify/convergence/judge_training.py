@@ -237,7 +237,7 @@ class _Judgement:
         self, differences: Sequence[SummaryDifference], summaries: Sequence[Summary]
     ) -> tuple[Outcome, str | None, dict[str, Fact]]:
         """Return the verdict, and why there is none."""
-        num = {"num_runs": self.num_runs}
+        num: dict[str, Fact] = {"num_runs": self.num_runs}
         if self.num_runs < LEAST_RUNS:
             return Outcome.INCONCLUSIVE, "too_few_runs", num
         diverged = [_num_diverged(self.reference), _num_diverged(self.candidate)]
