@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from steptime.errors import RunsError
+from steptime.report.words.verify_words import REASONS, SUMMARIES
+from steptime.verify.convergence import judge_training as judging
 from steptime.verify.convergence.judge_training import curve_of, judge_training
 from steptime.verify.convergence.statistics import (
     gain_of,
@@ -277,6 +281,16 @@ def test_three_looks_have_a_wider_interval():
     assert thrice.low < once.low
     assert (thrice.look_level, thrice.level) == (0.021, 0.05)
     assert judge_training(runs, ask(0.05)) == once  # the same runs, the same verdict
+
+
+def test_every_reason_and_summary_has_words():
+    source = Path(judging.__file__).read_text()
+    reasons = set(re.findall(r'Outcome\.\w+, "(\w+)"', source))
+    found = judge_training(runs_of(finals(2, 0.01, 5), finals(2, 0.01, 5)), ask(0.05))
+
+    assert len(reasons) > 4
+    assert reasons <= set(REASONS)
+    assert {one.name for one in found.differences} == set(SUMMARIES)
 
 
 # -- summaries
