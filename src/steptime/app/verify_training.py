@@ -14,15 +14,16 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from steptime.app.run_tables import POINTS
 from steptime.core.codec import from_json, to_json
 from steptime.core.executable import NotStarted
-from steptime.core.store import make_folder
+from steptime.core.store import make_folder, write_text
 from steptime.core.units import format_seconds
 from steptime.errors import NotStartedError, RunsError, ScriptFailedError, UsageError
 from steptime.isolate.child import start_contained
@@ -30,6 +31,7 @@ from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import shell_exit_code, user_environment
 from steptime.record.regular_file import read_regular
+from steptime.verify.convergence.statistics import mean
 from steptime.verify.values.seed_runs import CANDIDATE, REFERENCE, TrainingRun
 
 FOLDER, KEPT = "verifications", "metric"
@@ -101,11 +103,13 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
         if path.exists():
             found.append(from_json(TrainingRun, json.loads(read_regular(path))))
             continue
-        left = f" · about {format_seconds(_mean(took_s) * (len(wanted) - number + 1))} left"
-        tell(f"run {number} of {len(wanted)}: {arm}, seed {seed}{left if took_s else ''}")
+        left = ""
+        if took_s:
+            left = f" · about {format_seconds(mean(took_s) * (len(wanted) - number + 1))} left"
+        tell(f"run {number} of {len(wanted)}: {arm}, seed {seed}{left}")
         run = make_run(asked, arm, seed, folder=folder.resolve(), containment=containment)
         took_s.append(run.seconds or 0.0)
-        path.write_text(json.dumps(to_json(run)) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(to_json(run)) + "\n")
         found.append(run)
     return tuple(found)
 
@@ -149,10 +153,6 @@ def turns(num_seeds: int) -> Iterator[tuple[str, int]]:
         arms = (REFERENCE, CANDIDATE) if seed % 2 else (CANDIDATE, REFERENCE)
         for arm in arms:
             yield arm, seed
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def make_run(
@@ -242,22 +242,16 @@ def _tail(folder: Path) -> str:
 
 
 def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
-    """Yield the first group of each match, at the group `step` or at the number of the match."""
-    is_step_first = re.compile(pattern).groupindex.get("step") == 1
-    for number, match in enumerate(re.finditer(pattern, text), start=1):
-        value = _number(match[2 if is_step_first else 1])
-        at = _number(match.groupdict().get("step"))
-        if value is not None:
-            yield (float(number) if at is None else at), value
+    """Yield the first group of each match but `step`, at the group `step`."""
+    value = 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
+    matches = re.finditer(pattern, text)
+    yield from _placed((found.groupdict().get("step"), found[value]) for found in matches)
 
 
 def _in_csv(text: str, column: str) -> Iterator[tuple[float, float]]:
-    """Yield a column, at the column `samples` or `step`, or at the number of the row."""
-    for number, row in enumerate(csv.DictReader(text.splitlines()), start=1):
-        value = _number(row.get(column))
-        at = next((_number(row.get(name)) for name in ("samples", "step") if row.get(name)), None)
-        if value is not None:
-            yield (float(number) if at is None else at), value
+    """Yield a column."""
+    rows = csv.DictReader(text.splitlines())
+    yield from _placed((_point_of(row), row.get(column)) for row in rows)
 
 
 def _in_json(text: str, key: str) -> Iterator[tuple[float, float]]:
@@ -268,11 +262,20 @@ def _in_json(text: str, key: str) -> Iterator[tuple[float, float]]:
         documents = found if isinstance(found, list) else [found]
     except ValueError:
         documents = [one for line in text.splitlines() if (one := _loaded(line)) is not None]
-    for number, row in enumerate(documents, start=1):
-        value = _number(row.get(key)) if isinstance(row, dict) else None
+    rows = [one if isinstance(one, dict) else {} for one in documents]
+    yield from _placed((_point_of(row), row.get(key)) for row in rows)
+
+
+def _placed(found: Iterable[tuple[object, object]]) -> Iterator[tuple[float, float]]:
+    """Yield the numbers, each at its point, or at its place among them where none is known."""
+    for number, (point, text) in enumerate(found, start=1):
+        at, value = _number(point), _number(text)
         if value is not None:
-            at = next((_number(row[name]) for name in ("samples", "step") if name in row), None)
             yield (float(number) if at is None else at), value
+
+
+def _point_of(row: Mapping[str, object]) -> object:
+    return next((row[name] for name in POINTS if row.get(name) not in (None, "")), None)
 
 
 def _loaded(line: str) -> Any:
