@@ -168,7 +168,11 @@ def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done
         start(folder / name, *command, **variables)
         for start, name in ((start_bare, "bare"), (start_observed, "observed"))
     ]
-    bare, observed = [job.finish() for job in jobs]
+    try:
+        bare, observed = [job.finish() for job in jobs]
+    finally:
+        for job in jobs:
+            job.close()
     return bare, observed
 
 
@@ -222,7 +226,11 @@ def run_both_forked(folder: Path, *command: str | Path, **variables: str) -> tup
         fork_bare(folder / "bare", *command, **variables),
         fork_observed(folder / "observed", *command, **variables),
     ]
-    bare, observed = [job.finish() for job in jobs]
+    try:
+        bare, observed = [job.finish() for job in jobs]
+    finally:
+        for job in jobs:
+            job.close()
     return bare, observed
 
 

@@ -40,6 +40,7 @@ def main():
     sys.stdout.write(f"rank {rank} elements {told}.\n")  # one write: the ranks share the pipe
     sys.stdout.flush()
     dist.barrier()
+    del model  # freed after its group, torch may wait for ever
     dist.destroy_process_group()
 
 

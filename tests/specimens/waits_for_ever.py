@@ -54,6 +54,7 @@ def main():
     if dist.get_rank() == 0:
         print(f"loss {loss.item()!r}")
     dist.barrier()
+    del model  # freed after its group, torch may wait for ever
     dist.destroy_process_group()
 
 

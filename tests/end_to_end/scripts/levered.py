@@ -70,6 +70,7 @@ def main(way, num_steps, factor):
     Path(f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
     if way == "ranks":
         torch.distributed.barrier()
+        del model  # freed after its group, torch may wait for ever
         torch.distributed.destroy_process_group()
 
 

@@ -20,6 +20,7 @@ def work(rank, folder):
         optimizer.step()
     print(f"{rank} {os.getpid()}\n", end="", flush=True)
     dist.barrier()
+    del model  # freed after its group, torch may wait for ever
     dist.destroy_process_group()
 
 
