@@ -73,6 +73,8 @@ ARROWS = {
     "plan": {*BASE, *VALUES, "forecasting"},
     # A library of its own, for whoever trains.
     "data": {*BASE, "data.values", "verify.values"},
+    "graph": {"core", "errors"},
+    "methods": {"core", "errors"},
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
     "report": {*BASE, *VALUES, *ROWS},
@@ -86,7 +88,7 @@ ARROWS = {
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
-USES_TORCH = {"guest", "inject", "counting", "forecasting", "data"}
+USES_TORCH = {"guest", "inject", "counting", "forecasting", "data", "graph", "methods"}
 PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.

@@ -1,0 +1,1 @@
+"""Training on graphs: neighbor sampling, partitioned features and MaxK layers."""

@@ -1,0 +1,1 @@
+"""Methods that change how a network is trained: transforms of gradients, and solvers."""
