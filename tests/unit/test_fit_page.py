@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from steptime.plan.per_device import peaks_per_device
 from steptime.report.html.html_fit import render_fit_page
+from steptime.tune.fit.held_parts import peaks_by_length
 from steptime.verify.values import Outcome
 from unit.test_make_fit import GIB, ScriptedFit, search, study_of
 
@@ -20,6 +21,16 @@ def test_the_page_draws_the_peak_beside_the_limit_and_lists_what_was_run():
     assert "PASS: the training is as good as the one as written (level L2)" in page
     assert "[levers]" in page
     assert page.count("<circle") == 6  # the peak over the micro-batch
+
+
+def test_the_page_draws_both_bounds_over_the_length_of_rows():
+    study = study_of(search(ScriptedFit(), 6 * GIB))
+
+    page = render_fit_page(replace(study, by_length=peaks_by_length({"activations": GIB})))
+
+    assert "<polygon" in page
+    assert page.count("<circle") == 6 + 12
+    assert "2.00 GiB to 4.00 GiB" in page
 
 
 def test_the_page_lists_what_each_of_several_devices_holds():

@@ -37,6 +37,7 @@ from steptime.tune.fit.held_parts import (
     PROCESS_BYTES,
     parts_at_peak,
     peaks_by_batch,
+    peaks_by_length,
     room_for_batch,
     total_of,
 )
@@ -116,6 +117,16 @@ def test_the_peak_by_micro_batch_is_a_line_through_the_peak_as_written():
     assert points[2.0] - points[1.0] == points[1.0] * 2 - points[0.5] * 2
     assert room_for_batch(PARTS, points[4.0]) == pytest.approx(4, rel=0.01)
     assert peaks_by_batch({"weights": 100}) == ()
+
+
+def test_the_peak_by_the_length_of_rows_lies_between_elements_and_squares():
+    by_batch = {one.factor: one.bytes for one in peaks_by_batch(PARTS)}
+    points = {one.factor: one for one in peaks_by_length(PARTS)}
+
+    assert (points[1.0].low, points[1.0].high) == (by_batch[1.0], by_batch[1.0])
+    assert (points[2.0].low, points[2.0].high) == (by_batch[2.0], by_batch[4.0])
+    assert (points[0.5].low, points[0.5].high) == (by_batch[0.25], by_batch[0.5])
+    assert peaks_by_length({"weights": 100}) == ()
 
 
 # -- what is chosen

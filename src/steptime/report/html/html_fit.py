@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from steptime.core.units import format_bytes, format_seconds
+from steptime.report.html.html_fit_curves import draw_by_batch, draw_by_length
 from steptime.report.html.html_frame import frame, section
 from steptime.report.html.html_memory import COLORS
 from steptime.report.html.html_tags import Html, preformatted, table, tag
@@ -24,7 +25,6 @@ from steptime.tune.values.fit_values import FitPeak, FitStudy
 
 _GREY = "#9aa0a6"
 _WIDTH, _HEIGHT, _GAP = 1000, 34, 14
-_CURVE_HEIGHT = 220
 _ABSENT = "–"
 
 _OTHERS = {"process": "#56b4e9", "fragmentation": "#cc79a7", "context": "#56b4e9"}
@@ -41,7 +41,8 @@ def render_fit_page(study: FitStudy, *, recipe: str | None = None, version: str 
     parts = [
         _header(study, version),
         section("The peak against the limit", _bars(study), _held(study)),
-        section("The micro-batch", _by_batch(study)),
+        section("The micro-batch", draw_by_batch(study.by_batch, study.limit_bytes)),
+        section("The length of rows", draw_by_length(study.by_length, study.limit_bytes)),
         section("On several devices", _devices(study)),
         section("What would free memory", _measures(study), _refused(study)),
         section("What was run under the limit", _runs(study)),
@@ -142,48 +143,6 @@ def _held(study: FitStudy) -> Html | None:
         return None
     rows = [[words.describe_category(n), format_bytes(s)] for n, s in _by_size(study.peak)]
     return table(["who holds it at the peak", "bytes"], rows, name="Who holds the peak")
-
-
-def _by_batch(study: FitStudy) -> Html | None:
-    """Draw the peak over the size of the micro-batch, with the limit."""
-    points = study.by_batch
-    if len(points) < 2:
-        return None
-    most, whole = points[-1].factor, max(points[-1].bytes, study.limit_bytes) * 1.05
-    spots = [(one.factor / most * _WIDTH, _level(one.bytes, whole)) for one in points]
-    at = _level(study.limit_bytes, whole)
-    shapes = [
-        tag("line", x1=0, x2=_WIDTH, y1=at, y2=at, stroke="#e0393e", stroke_dasharray="4 4"),
-        tag(
-            "polyline",
-            points=" ".join(f"{x:.1f},{y:.1f}" for x, y in spots),
-            fill="none",
-            stroke="#0072b2",
-            stroke_width=2,
-        ),
-    ]
-    for (x, y), one in zip(spots, points, strict=True):
-        said = tag("title", f"{one.factor:g} times: {format_bytes(one.bytes)}")
-        shapes.append(tag("circle", said, cx=f"{x:.1f}", cy=f"{y:.1f}", r=5, fill="#0072b2"))
-    drawing = tag(
-        "svg",
-        *shapes,
-        viewBox=f"0 -6 {_WIDTH + 6} {_CURVE_HEIGHT + 6}",
-        width="100%",
-        role="img",
-        aria_label="The peak by the size of the micro-batch",
-    )
-    caption = (
-        "The peak as written over the size of the micro-batch, as a multiple of today's, by what "
-        "grows with it. The dashed line is the limit."
-    )
-    rows = [[f"{one.factor:g} times", format_bytes(one.bytes)] for one in points]
-    listed = table(["micro-batch", "peak, estimated"], rows, name="The peak by micro-batch")
-    return tag("div", tag("figure", tag("figcaption", caption), drawing), listed)
-
-
-def _level(size: float, whole: float) -> float:
-    return (1 - size / whole) * _CURVE_HEIGHT
 
 
 def _devices(study: FitStudy) -> Html | None:

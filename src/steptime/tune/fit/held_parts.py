@@ -13,7 +13,7 @@ from dataclasses import replace
 from steptime.measure.values.anatomy import WITH_BATCH, Anatomy
 from steptime.measure.values.longest import PeakForecast
 from steptime.measure.values.measurement import Measurement
-from steptime.tune.values.fit_values import BatchPoint
+from steptime.tune.values.fit_values import BatchPoint, LengthPoint
 
 PROCESS_BYTES = 250 << 20
 """Python 3.11 with torch 2.13 for CPUs after its first update: 248 MiB of private memory. Importing
@@ -120,6 +120,24 @@ def peaks_by_batch(parts: Parts) -> tuple[BatchPoint, ...]:
     fixed = total_of(parts) - growing
     return tuple(BatchPoint(factor=one, bytes=round(fixed + growing * one)) for one in FACTORS)
 
+
+def peaks_by_length(parts: Parts) -> tuple[LengthPoint, ...]:
+    """Return the peak for shorter and longer rows, between growth by elements and by squares.
+
+    None where nothing grows with the batch.
+    """
+    growing = _growing(parts)
+    if growing <= 0:
+        return ()
+    fixed = total_of(parts) - growing
+    ends = [(one, sorted((fixed + growing * one, fixed + growing * one**2))) for one in LENGTHS]
+    return tuple(
+        LengthPoint(factor=one, low=round(low), high=round(high)) for one, (low, high) in ends
+    )
+
+
+LENGTHS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Of the length of the rows that were seen."""
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Of the micro-batch as written."""

@@ -26,14 +26,14 @@ from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.tune.fit.fit_bench import LimitedDoor, RealFitBench
 from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.fit_search import FitFound, FitSearch
-from steptime.tune.fit.held_parts import peaks_by_batch
+from steptime.tune.fit.held_parts import peaks_by_batch, peaks_by_length
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import write_recipe
 from steptime.tune.study.study_folder import StudyFolder, hold_lock, left_shadows, read_input
 from steptime.tune.trials.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import RealBench, Subject, step_s_of
-from steptime.tune.values.fit_values import FitStudy
+from steptime.tune.values.fit_values import FitStudy, LengthPoint
 from steptime.tune.values.study_values import State
 
 FOLDERS, RECIPE, DOCUMENT = "fits", "fit.toml", "fit.json"
@@ -225,6 +225,13 @@ class _FitRunner:
         num_blocks = None if baseline is None else baseline.facts.num_repeated_blocks
         return peaks_per_device(peak.by_category, num_devices, num_blocks=num_blocks)
 
+    def _by_length(self) -> tuple[LengthPoint, ...]:
+        """The peak over the length of rows, where they hold tokens."""
+        baseline, peak = None if self._real is None else self._real.baseline, self._found.peak
+        if peak is None or baseline is None or baseline.sample_unit != "tokens":
+            return ()
+        return peaks_by_length(peak.by_category)
+
     def _save(self, study: FitStudy) -> None:
         write_text(self._folder.folder / DOCUMENT, json.dumps(to_json(study)) + "\n")
 
@@ -250,6 +257,7 @@ class _FitRunner:
             quality=found.quality,
             batch_factor=found.batch_factor,
             by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
+            by_length=self._by_length(),
             devices=self._devices(),
             measures=found.measures,
             not_tried=found.not_tried,

@@ -56,6 +56,22 @@ class BatchPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthPoint:
+    """The peak with rows of another length, by what grows with the batch; two bounds.
+
+    Attributes:
+        factor: how many times as long the rows are as those that were seen.
+        low: the peak [bytes]; of longer rows, if all that grows goes with the elements, and of
+            shorter ones, if all of it goes with the square of a row.
+        high: the other way round [bytes].
+    """
+
+    factor: float
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitMeasure:
     """A lever that would free memory here, with one setting; an estimate.
 
@@ -135,6 +151,8 @@ class FitStudy:
             written; an estimate, below 1 where it does not fit. None where it is not known.
         by_batch: the peak as written with smaller and larger micro-batches; empty where it is not
             known what grows with them.
+        by_length: the peak as written with shorter and longer rows; empty where the inputs are no
+            rows of tokens.
         devices: the peak of a device where several share the same global batch; empty where it
             was not asked for.
         measures: what would free memory here, and what that costs.
@@ -174,6 +192,7 @@ class FitStudy:
     quality: Verdict | None = None
     batch_factor: float | None = None
     by_batch: tuple[BatchPoint, ...] = ()
+    by_length: tuple[LengthPoint, ...] = ()
     devices: tuple[SharedPeak, ...] = ()
     measures: tuple[FitMeasure, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
