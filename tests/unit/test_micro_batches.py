@@ -70,6 +70,14 @@ def test_loss_and_gradients_are_those_of_the_whole_batch(session, settings):
     torch.testing.assert_close(found, expected[1], rtol=1e-4, atol=1e-6)
 
 
+def test_where_memory_is_short_the_whole_batch_is_never_sent_at_once(session):
+    model = Probe()
+    LEVER.apply(AGAIN, session)
+    step(model, torch.randn(16, 6))
+
+    assert model.sizes == [8, 4, 4, *8 * [4]]
+
+
 def test_in_parts_computed_again_less_is_kept(session):
     model, x, sizes = Probe(), torch.randn(64, 6), []
     LEVER.apply(AGAIN, session)
@@ -121,12 +129,13 @@ class Counting(Probe):
         return super().forward(x)
 
 
+@pytest.mark.parametrize("settings", [FOUR, AGAIN], ids=["parts", "computed again"])
 @pytest.mark.parametrize("cls", [Mixing, OwnLoss, Dropping, Recurrent, Counting])
-def test_a_model_that_does_not_treat_each_row_by_itself_is_left_alone(session, cls):
+def test_a_model_that_does_not_treat_each_row_by_itself_is_left_alone(session, cls, settings):
     torch.manual_seed(0)
     shape = (16, 2, 6) if cls is Recurrent else (16, 6)
     model, x = cls(), torch.randn(shape)
-    LEVER.apply(FOUR, session)
+    LEVER.apply(settings, session)
     model(x).sum().backward()
     model.sizes.clear()
     for _ in range(2):

@@ -39,42 +39,48 @@ class Splitter:
         known = self.known.setdefault(model, {})
         is_trusted = len(known) >= MAX_CHECKS and all(known.values())
         if known.get(shapes, is_trusted):
-            return self.split(self.part_of(call), model, args, kwargs, size)
+            return self.split(self.part_of(call), model, args, kwargs, self.num_parts)
         if shapes in known or len(known) >= MAX_CHECKS:
             return call(model, *args, **kwargs)
-        if self.is_recomputed:  # memory is short: nothing of the whole batch is kept
+        if self.is_recomputed:  # memory is short: nothing of the batch is kept
+            two = methodcaller("narrow", 0, 0, size * 2 // self.num_parts)
+            few, few_named = (map_tensors(self.torch, one, two) for one in (args, kwargs))
             with dry_call(self.torch, model):
-                known[shapes] = self.can_split(call, model, args, kwargs)[0]
+                known[shapes] = self.can_split(call, model, few, few_named, num_parts=2)[0]
             return self.run(call, model, args, kwargs)
-        known[shapes], result = self.can_split(call, model, args, kwargs)
+        is_same, result = self.can_split(call, model, args, kwargs, num_parts=self.num_parts)
+        known[shapes] = is_same
         return result
 
     def can_split(
-        self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any
+        self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any, *, num_parts: int
     ) -> tuple[bool, Any]:
-        """Return whether a call gives the same in parts and changes nothing, and its result."""
+        """Return whether a call gives the same in parts and changes nothing, and its result.
+
+        Where memory is short this is asked of two parts, together and one by one: the whole batch
+        may not fit, not even without what its backward needs.
+        """
         state, held = self.torch.get_rng_state(), [(b, b._version) for b in model.buffers()]
         result = call(model, *args, **kwargs)
         is_pure = self.torch.equal(state, self.torch.get_rng_state())
         is_pure = is_pure and all(buffer._version == version for buffer, version in held)
-        return is_pure and self.is_same(call, model, args, kwargs, result), result
-
-    def is_same(
-        self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any, result: Any
-    ) -> bool:
-        """Return whether the call in parts gives the result, up to rounding."""
-        size = batch_size(self.torch, (args, kwargs)) or 0
+        if not is_pure:
+            return False, result
         try:
             with self.torch.no_grad():
-                found = tensors_in(self.torch, self.split(call, model, args, kwargs, size))
+                found = self.split(call, model, args, kwargs, num_parts)
         except (RuntimeError, TypeError, ValueError, IndexError):
-            return False  # it wants whole batches, or its result has no rows
-        whole = tensors_in(self.torch, result)
-        return len(whole) == len(found) > 0 and all(map(is_close, found, whole))
+            return False, result  # it wants whole batches, or its result has no rows
+        parts, whole = tensors_in(self.torch, found), tensors_in(self.torch, result)
+        is_same = len(whole) == len(parts) > 0 and all(map(is_close, parts, whole))
+        return is_same, result
 
-    def split(self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any, size: int) -> Any:
+    def split(
+        self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any, num_parts: int
+    ) -> Any:
         """Return the result of a call in parts."""
-        ends = [size * number // self.num_parts for number in range(self.num_parts + 1)]
+        size = batch_size(self.torch, (args, kwargs)) or 0
+        ends = [size * number // num_parts for number in range(num_parts + 1)]
         sizes = [end - start for start, end in pairwise(ends)]
         results = []
         for start, size in zip(ends, sizes, strict=False):
