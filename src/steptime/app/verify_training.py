@@ -126,16 +126,25 @@ def check_asked(asked: SeedRuns) -> None:
                 f"nothing in {name} takes the seed, so all runs would be the same.",
                 hint=f"Write {SEED} into the command, or name --seed-flag=--seed.",
             )
-    kind, _, rest = asked.metric.partition(":")
+    check_metric(asked.metric)
+
+
+def check_metric(metric: str) -> None:
+    """Refuse a metric of no known kind.
+
+    Raises:
+        UsageError: it is none.
+    """
+    kind, _, rest = metric.partition(":")
     if kind in ("csv", "json"):
         if not all(rest.partition(":")[::2]):
             raise UsageError(f"--metric {kind}: needs a file and a name, as {kind}:FILE:NAME.")
         return
     try:
-        groups = re.compile(asked.metric).groups
+        groups = re.compile(metric).groups
     except re.error as error:
         raise UsageError(f"--metric is no regular expression: {error}.") from error
-    if groups <= ("(?P<step>" in asked.metric):
+    if groups <= ("(?P<step>" in metric):
         raise UsageError(
             "the pattern of --metric has no group.", hint="Write: --metric 'val loss ([0-9.]+)'"
         )
@@ -165,7 +174,7 @@ def make_run(
     command = asked.command(arm, seed)
     began_s = time.monotonic()
     child = start_contained(
-        ("sh", "-c", _with_kept(command, asked.metric, own / KEPT)),
+        ("sh", "-c", with_kept(command, asked.metric, own / KEPT)),
         user_environment(),
         cwd=Path.cwd(),
         folder=own,
@@ -189,7 +198,7 @@ def make_run(
     )
     if shell_exit_code(end) and not run.has_diverged:
         raise ScriptFailedError(
-            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {_tail(own)}",
+            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {last_words(own)}",
             hint=f"Its output is in {own}.",
         )
     if not values:
@@ -201,13 +210,26 @@ def make_run(
     return run
 
 
-def _with_kept(command: str, metric: str, kept: Path) -> str:
-    """Return the command; with what copies the file of the metric out of the child."""
+def with_kept(command: str, metric: str, kept: Path, *, every_s: float | None = None) -> str:
+    """Return the command; with what copies the file of the metric out of the child.
+
+    Args:
+        command: for the shell.
+        metric: where the metric is.
+        kept: what the file is copied to.
+        every_s: it is also copied so often while the command runs, once the command has written
+            it: what an earlier run left there is none of this one [s].
+    """
     kind, _, rest = metric.partition(":")
     if kind not in ("csv", "json"):
         return command
-    file = shlex.quote(rest.partition(":")[0])
-    return f"( {command}\n); code=$?; cp -- {file} {shlex.quote(str(kept))}; exit $code"
+    file, target = shlex.quote(rest.partition(":")[0]), shlex.quote(str(kept))
+    last = f"( {command}\n); code=$?; cp -- {file} {target}; exit $code"
+    if every_s is None:
+        return last
+    copy = f"cp -- {file} {target}.new && mv -- {target}.new {target}"
+    copies = f"while sleep {every_s}; do [ {file} -nt {target}.began ] && {copy}; done"
+    return f": > {target}.began; ( {copies} ) 2> /dev/null & {last}"
 
 
 def read_metric(metric: str, folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -236,7 +258,8 @@ def _text_of(path: Path) -> str:
     return read_regular(path).decode("utf-8", errors="replace") if path.exists() else ""
 
 
-def _tail(folder: Path) -> str:
+def last_words(folder: Path) -> str:
+    """Return the last lines that a run wrote, in one."""
     lines = [line for line in _output(folder).splitlines() if line.strip()]
     return " / ".join(lines[-_TAIL_LINES:]) or "it wrote nothing"
 
