@@ -29,6 +29,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -209,13 +210,11 @@ class ScriptedMaker:
         at_s: list[float] = []
         values: list[float] = []
         end, elapsed_s = SeekEnd.FINISHED, 0.0
-        for elapsed_s, value in self._script.evaluations(
-            trial.parameters, self._offset + trial.seed
-        ):
-            if elapsed_s > trial.rule.limit_s:
-                elapsed_s = trial.rule.limit_s
-            else:
-                at_s.append(elapsed_s)
+        coming = self._script.evaluations(trial.parameters, self._offset + trial.seed)
+        for came_s, value in coming:
+            elapsed_s = min(came_s, trial.rule.limit_s)
+            if came_s <= trial.rule.limit_s:
+                at_s.append(came_s)
                 values.append(value)
             found = why_stop(trial.rule, at_s, values, elapsed_s=elapsed_s)
             if found is not None:
@@ -270,7 +269,7 @@ def search_ours(script: Script, seed: int) -> dict[str, object]:
     }
 
 
-class Spent(Exception):
+class SpentError(Exception):
     """The budget is spent."""
 
 
@@ -294,7 +293,7 @@ def search_optuna(script: Script, seed: int) -> dict[str, object]:
         for number, (at_s, value) in enumerate(script.evaluations(values, run_seed)):
             if at_s > began_s:
                 left_s = 0.0
-                raise Spent
+                raise SpentError
             last_s, left_s = at_s, began_s - at_s
             if not math.isfinite(value):
                 break
@@ -308,10 +307,8 @@ def search_optuna(script: Script, seed: int) -> dict[str, object]:
     study = optuna.create_study(
         sampler=optuna.samplers.TPESampler(seed=seed), pruner=optuna.pruners.MedianPruner()
     )
-    try:
+    with suppress(SpentError):
         study.optimize(objective, n_trials=10_000)
-    except Spent:
-        pass
     done = [t for t in study.trials if t.state is optuna.trial.TrialState.COMPLETE]
     done.sort(key=lambda trial: trial.value)
     return {
@@ -426,9 +423,8 @@ def main() -> None:
         }
         print(side, sides[side])
     ours, theirs = (sides[side]["mean_regret"] for side in sides)
-    print(
-        f"regret over both: {ours / theirs:.2f} of Optuna's; CPU {time.process_time() - began_s:.0f} s"
-    )
+    took_s = time.process_time() - began_s
+    print(f"regret over both: {ours / theirs:.2f} of Optuna's; CPU {took_s:.0f} s")
     if options.save:
         result = {
             "what": "regret of the parameters found, in a fraction of the best time",

@@ -60,9 +60,15 @@ class CandidateSampler:
         self._num_first = 4 + 2 * len(parameters)
         self._scores: dict[tuple[str, ...], float | None] = {}
         self._study = self._open(journal, seed, num_machines)
-        self._open_numbers = [
-            trial.number for trial in self._trials() if not trial.state.is_finished()
-        ]
+        self._open_numbers = list[int]()
+        names = {one.name for one in self._parameters}
+        for trial in self._trials():
+            if trial.state is not optuna.trial.TrialState.RUNNING:
+                continue
+            if names <= trial.params.keys():
+                self._open_numbers.append(trial.number)
+            else:  # killed while it was proposed
+                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
     def _open(self, journal: Path | None, seed: int, num_machines: int) -> Any:
         optuna = self._optuna
