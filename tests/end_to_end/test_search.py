@@ -55,6 +55,8 @@ def search(*words: str, command: tuple[str, ...] = TRAIN) -> tuple[int, dict[str
 
 
 @needs_linux
+@pytest.mark.slow("a dozen contained runs of a second each")
+@pytest.mark.core
 def test_the_faster_value_is_found_holds_with_new_seeds_and_is_not_run_again(capfd):
     words = ("--param", "lr=0.001,0.1", *METRIC, "--target", "1.0", "--budget", "2m")
 
@@ -171,6 +173,7 @@ def test_what_is_not_installed_is_named_with_its_extra(package, words, extra, ca
 
 
 @needs_linux
+@pytest.mark.slow("a dozen contained runs of a second each")
 def test_a_search_that_was_killed_goes_on_and_makes_no_run_twice(capfd):
     words = ("--param", "lr=0.05,0.1", *METRIC, "--target", "1.0", "--budget", "9s")
     ours = [sys.executable, "-m", "steptime", "search", *words, "--", *TRAIN]

@@ -34,7 +34,8 @@ cannot win. Where noise decides, candidates are run again; the winner has to
 hold with seeds that took no part in the choice. A search goes on where it was
 ended. The exit code is 4 where it cannot be told whether the winner holds.
 """
-USAGE = "steptime search --param P --metric M --target X --budget TIME [options] -- CMD"
+USAGE = """steptime search --param P --metric M --target X --budget TIME [options]
+                       -- COMMAND with {name} for each parameter"""
 EXAMPLES = """\
 examples:
   steptime search --param lr=1e-4..1e-2:log --param bs=16,32,64 --budget 2h \\
