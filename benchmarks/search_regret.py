@@ -1,6 +1,7 @@
 """How much slower than the best are the parameters that a search finds, beside Optuna alone.
 
-    OMP_NUM_THREADS=1 python benchmarks/search_regret.py --seeds 10
+    OMP_NUM_THREADS=1 python benchmarks/search_regret.py --seeds 10 --save
+    OMP_NUM_THREADS=1 python benchmarks/search_regret.py --real 120 --save
 
 Two small trainings in numpy (a network on made-up digits, a matrix factorization), run for real:
 each evaluation comes from the weights that were trained with that seed. Simulated is the clock
@@ -14,7 +15,8 @@ time to the target as the objective, the best trial as the answer. Each answer i
 with 40 seeds that neither search had. Regret is its mean log time less that of the best parameters
 that anybody found, both by such seeds, in percent of the best time. An answer does not hold if it
 misses the target in one of ten of those seeds, or is slower than its rival (the second best of the
-same search) by more than a tenth. Results go to benchmarks/results/search_regret.json.
+same search) by more than a tenth. `--real` searches the network once as a process on the clock of
+the wall, by the command itself. Results go to benchmarks/results/search_regret.json.
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ import math
 import os
 import platform
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import numpy
 import optuna
+from _search_trainings import START_S, Values, factors, network, step_s
 
 from steptime.app.search import SearchAsked, seek
 from steptime.app.seek_sampler import CandidateSampler
@@ -50,87 +55,6 @@ SLOWER_THAN_RIVAL = 1.1
 LEAST_REACHED = 0.9
 CLOCK_SD = 0.03
 """Spread of the log of a machine's speed from run to run."""
-Values = Mapping[str, str]
-
-
-# --- the two trainings -------------------------------------------------------------------
-
-
-@cache
-def digits() -> tuple[numpy.ndarray, ...]:
-    """Ten noisy prototypes of 64 pixels: pictures and classes to train on, and to evaluate on."""
-    chance = numpy.random.default_rng(7)
-    prototypes = chance.normal(0, 1, (10, 64))
-    labels = chance.integers(0, 10, 2400)
-    pictures = prototypes[labels] + chance.normal(0, 2.2, (2400, 64))
-    return pictures[:1600], labels[:1600], pictures[1600:], labels[1600:]
-
-
-def network(values: Values, seed: int) -> Iterator[tuple[int, float]]:
-    """Train 64-48-10 with momentum; yield steps and validation loss after each 10 steps."""
-    x, y, val_x, val_y = digits()
-    rate, size, momentum = float(values["lr"]), int(values["bs"]), float(values["momentum"])
-    chance = numpy.random.default_rng(seed)
-    weights = [chance.normal(0, 1 / 8, (64, 48)), chance.normal(0, 1 / 7, (48, 10))]
-    speeds = [numpy.zeros_like(one) for one in weights]
-
-    def forward(pictures: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-        hidden = numpy.maximum(pictures @ weights[0], 0)
-        scores = hidden @ weights[1]
-        scores = numpy.exp(scores - scores.max(1, keepdims=True))
-        return hidden, scores / scores.sum(1, keepdims=True)
-
-    for step in range(1, 401):
-        pick = chance.integers(0, len(x), size)
-        hidden, likely = forward(x[pick])
-        likely[numpy.arange(size), y[pick]] -= 1
-        inner = (likely @ weights[1].T) * (hidden > 0)
-        for one, gradient in enumerate((x[pick].T @ inner / size, hidden.T @ likely / size)):
-            speeds[one] = momentum * speeds[one] - rate * gradient
-            weights[one] = weights[one] + speeds[one]
-        if step % 10 == 0:
-            _, likely = forward(val_x)
-            chosen = numpy.maximum(likely[numpy.arange(len(val_y)), val_y], 1e-12)
-            yield step, float(-numpy.log(chosen).mean())
-
-
-@cache
-def ratings() -> tuple[numpy.ndarray, ...]:
-    """Ratings of 120 people of 80 things, of rank 5 with noise: half to train on, half not."""
-    chance = numpy.random.default_rng(11)
-    people, things = chance.normal(0, 1, (120, 5)), chance.normal(0, 1, (80, 5))
-    pairs = numpy.array([(p, t) for p in range(120) for t in range(80)])
-    chance.shuffle(pairs)
-    told = (people[pairs[:, 0]] * things[pairs[:, 1]]).sum(1) + chance.normal(0, 0.5, len(pairs))
-    return pairs[:4800], told[:4800], pairs[4800:], told[4800:]
-
-
-def factors(values: Values, seed: int) -> Iterator[tuple[int, float]]:
-    """Factorize with Adam; yield steps and validation error after each 10 steps."""
-    pairs, told, val_pairs, val_told = ratings()
-    rate, size, decay = float(values["lr"]), int(values["bs"]), float(values["decay"])
-    chance = numpy.random.default_rng(seed)
-    tables = [chance.normal(0, 0.3, (120, 8)), chance.normal(0, 0.3, (80, 8))]
-    firsts = [numpy.zeros_like(one) for one in tables]
-    seconds = [numpy.zeros_like(one) for one in tables]
-    for step in range(1, 501):
-        pick = chance.integers(0, len(pairs), size)
-        rows = pairs[pick, 0], pairs[pick, 1]
-        sides = [tables[0][rows[0]], tables[1][rows[1]]]
-        wrong = (sides[0] * sides[1]).sum(1) - told[pick]
-        for one in (0, 1):
-            gradient = numpy.zeros_like(tables[one])
-            numpy.add.at(gradient, rows[one], wrong[:, None] * sides[1 - one] * (40 / size))
-            gradient += decay * tables[one]
-            firsts[one] = 0.9 * firsts[one] + 0.1 * gradient
-            seconds[one] = 0.99 * seconds[one] + 0.01 * gradient**2
-            upward = firsts[one] / (1 - 0.9**step)
-            tables[one] = tables[one] - rate * upward / (
-                numpy.sqrt(seconds[one] / (1 - 0.99**step)) + 1e-8
-            )
-        if step % 10 == 0:
-            guess = (tables[0][val_pairs[:, 0]] * tables[1][val_pairs[:, 1]]).sum(1)
-            yield step, float(numpy.sqrt(((guess - val_told) ** 2).mean()))
 
 
 class Script:
@@ -154,10 +78,10 @@ class Script:
         # A run that is made again has the same seed and another clock, as in the world.
         chance = numpy.random.default_rng([seed, zlib.crc32(repr(sorted(values.items())).encode())])
         speed = math.exp(chance.normal(0, CLOCK_SD))
-        step_s = (0.010 + 0.0003 * int(values["bs"])) * speed
+        each_s = step_s(values) * speed
         with numpy.errstate(all="ignore"):
             for step, value in self._train(values, seed):
-                yield 0.5 + step * step_s, value
+                yield START_S + step * each_s, value
 
     @cache  # noqa: B019
     def time_s(self, values: tuple[tuple[str, str], ...], seed: int) -> float | None:
@@ -374,13 +298,80 @@ def reference_log(script: Script, answers: list[Values]) -> float:
     return least
 
 
+# --- once for real -------------------------------------------------------------------------
+
+
+def real_command(values: Values, seed: object) -> list[str]:
+    """Return the training as a command."""
+    trainings = Path(__file__).resolve().parent / "_search_trainings.py"
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
+    return [sys.executable, str(trainings), "network", *words, "--seed", str(seed)]
+
+
+class RealScript(Script):
+    """The same training as a process, on the clock of the wall."""
+
+    def evaluations(self, values: Values, seed: int) -> Iterator[tuple[float, float]]:
+        """Yield when each evaluation comes; who stops early ends the process."""
+        began_s = time.monotonic()
+        process = subprocess.Popen(real_command(values, seed), stdout=subprocess.PIPE, text=True)
+        try:
+            for line in process.stdout:
+                yield time.monotonic() - began_s, float(line.split()[-1])
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def search_really(budget_s: float, num_fresh: int) -> dict[str, object]:
+    """Search the network once with both, as processes, and time both answers with new seeds."""
+    like = SCRIPTS[0]
+    texts = ("lr=1e-3..1:log", "bs=8,16,32,64,128", "momentum=0..0.95")
+    script = RealScript("network", network, texts, target=like.target, budget_s=budget_s)
+    places = {one.name: f"{{{one.name}}}" for one in script.parameters}
+    with tempfile.TemporaryDirectory() as folder:
+        words = [word for text in texts for word in ("--param", text)]
+        words += ["--metric", "val ([0-9.]+)", "--target", str(script.target)]
+        words += ["--budget", f"{budget_s:.0f}s", "--store", folder, "--json"]
+        command = [sys.executable, "-m", "steptime", "search", *words, "--"]
+        command += real_command(places, "{seed}")
+        said = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False).stdout
+    data = json.loads(said)["data"]
+    theirs = search_optuna(script, 0)
+    found = {}
+    sides = {"steptime search": data["best"], "optuna": theirs["best"]}
+    times: dict[str, list[float | None]] = {side: [] for side in sides}
+    for seed in FRESH_SEEDS[:num_fresh]:
+        for side, values in sides.items():  # in turns
+            times[side].append(script.time_s(tuple(values.items()), seed))
+    for side, values in sides.items():
+        reached = [one for one in times[side] if one is not None]
+        found[side] = {
+            "best": values,
+            "times_s": [None if one is None else round(one, 3) for one in times[side]],
+            "geometric_mean_s": math.exp(statistics.fmean(map(math.log, reached))),
+        }
+    kept = ("holds", "time_to_target_s", "num_trials", "num_runs", "num_pruned", "spent_s")
+    found["steptime search"] |= {name: data[name] for name in kept}
+    found["optuna"] |= {name: theirs[name] for name in ("promised_s", "num_trials", "spent_s")}
+    return {"budget_s": budget_s, **found}
+
+
 def main() -> None:
     """Search with both, and print what the answers are worth."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--real", metavar="S", type=float, help="once for real, with S seconds")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if options.real is not None:
+        real = {"load": os.getloadavg()[0], **search_really(options.real, 8)}
+        print(json.dumps(real, indent=1))
+        if options.save:
+            kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+            RESULTS.write_text(json.dumps({**kept, "real": real}, indent=1) + "\n", "utf-8")
+        return
     began_s = time.process_time()
     rows, scripts = [], {}
     for script in SCRIPTS:
@@ -417,6 +408,7 @@ def main() -> None:
             "num_winners": len(mine),
             "num_said_to_hold": len(said),
             "num_that_do_not_hold": sum(not row["stands"] for row in said),
+            "num_of_all_that_do_not_hold": sum(not row["stands"] for row in mine),
             "num_not_told": sum(row["holds"] is None for row in mine),
             "mean_regret": statistics.fmean(row["regret_fraction"] for row in mine),
             "trials": statistics.median(row["num_trials"] for row in mine),

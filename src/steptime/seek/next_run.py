@@ -20,7 +20,7 @@ from steptime.seek.standing import Standing, contenders, planned_sd, standings
 from steptime.seek.values.seek_values import Role, SeekEnd, SeekQuestion, SeekRun
 
 EXPLORE_SHARE, REPEAT_SHARE = 0.5, 0.25
-"""Shares of the budget; what is left is for the new seeds, which take their own least first."""
+"""Shares of the budget; what is left is for the new seeds, and at least what they need."""
 FIRST_SEED, NEW_SEED = 1, 1_001
 """Runs that the choice rests on have the seeds from 1 on, those that judge it from 1001 on."""
 REACH = 2.0
@@ -99,7 +99,9 @@ def _explored_until(question: SeekQuestion, found: Sequence[Standing]) -> float:
     if best is None:
         return question.budget_s
     reserve_s = min(_reserve_s(best), question.budget_s / 2)
-    return EXPLORE_SHARE / (EXPLORE_SHARE + REPEAT_SHARE) * (question.budget_s - reserve_s)
+    whole = EXPLORE_SHARE + REPEAT_SHARE
+    left_s = min(whole * question.budget_s, question.budget_s - reserve_s)
+    return EXPLORE_SHARE / whole * left_s
 
 
 def _reserve_s(best_s: float) -> float:
@@ -115,7 +117,8 @@ def _again(
 ) -> NextRun | None:
     """Return another run of a candidate that noise keeps near the best; None where none is."""
     best = next((one.time_s for one in found if one.time_s is not None), None)
-    if best is None or spent_s + _reserve_s(best) > question.budget_s:
+    share_s = (1 - EXPLORE_SHARE - REPEAT_SHARE) * question.budget_s
+    if best is None or spent_s + max(_reserve_s(best), share_s) > question.budget_s:
         return None
     near = contenders(found, sd=planned_sd(found), reach=REACH)[:MOST_CONTENDERS]
     underway = [one.candidate for one in pending if one.role is Role.REPEAT]
