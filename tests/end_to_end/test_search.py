@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ import pytest
 
 from end_to_end.harness import needs_linux
 from steptime.cli.main import main
+from steptime.core.machine_identity import MachineIdentity
+from steptime.tune.recipe.proof_scope import describe_script
+from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
+from steptime.tune.values.study_values import Applied
+from study_cases import faster
 
 pytest.importorskip("optuna")
 pytest.importorskip("scipy")
@@ -197,6 +203,30 @@ def test_a_search_that_was_killed_goes_on_and_makes_no_run_twice(capfd):
     assert document["data"]["num_trials"] == 2
     numbers = [path.name for path in sorted(kept[0].parent.glob("run-*.json"))]
     assert len(numbers) == document["data"]["num_runs"]
+
+
+@needs_linux
+@pytest.mark.slow("each of its runs imports torch")
+def test_each_run_has_the_levers_of_the_recipe_on(folder: Path):
+    pytest.importorskip("torch")
+    study = replace(
+        faster(),
+        recipe=(Applied(name="matmul_precision", settings={"precision": "medium"}),),
+        command=TRAIN,
+        torch_version=None,
+    )
+    script = describe_script((sys.executable, "train.py"), folder=folder)
+    recipe = make_recipe(study, script=script, machine=MachineIdentity())
+    write_recipe(folder / "tuned.toml", recipe)
+    (folder / "train.py").write_text(
+        "import torch\nprint('val', 'medium high highest'.split().index("
+        "torch.get_float32_matmul_precision()))\n"
+    )
+
+    words = ("--param", "lr=0.1,0.2", "--metric", r"val (\d)", "--target", "0.5")
+    _, document = search(*words, "--budget", "30s", "--recipe", "tuned.toml")
+
+    assert document["data"]["candidates"][0]["num_reached"] >= 1
 
 
 @needs_linux

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from steptime.app.sought_trial import newly_said
 from steptime.errors import UsageError
 from steptime.seek.new_seeds import judge_new_seeds
 from steptime.seek.next_run import NEW_SEED, NextRun, Stop, next_run
@@ -259,3 +260,18 @@ def test_no_run_that_reached_the_target_is_no_answer_and_no_average():
     assert (found.best, found.time_to_target_s, found.holds) == (None, None, None)
     assert found.reason == "target_not_reached"
     assert found.num_censored == 2
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "new"),
+    [
+        ([], [3, 2], [3, 2]),
+        ([3, 2], [3, 2, 1], [1]),
+        ([3, 2, 1], [2, 1, 0], [0]),  # the first is gone: only the end of an output is kept
+        ([3, 2], [3, 2], []),
+        ([1, 1], [1, 1, 1], [1]),
+        ([5], [7, 6], [7, 6]),
+    ],
+)
+def test_only_new_values_of_a_run_that_goes_on_are_added(known, now, new):
+    assert newly_said(known, now) == new
