@@ -109,6 +109,7 @@ EXTRAS = {
         "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},
+    "tensorboard": {"app/run_metric.py"},
     "scipy": {"verify/convergence/statistics.py"},
     "IPython": {"notebook/magics.py"},
     "optuna": {"app/seek_sampler.py"},
@@ -677,7 +678,7 @@ def test_lines_are_named_by_the_words_of_the_record():
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
         *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
-        "app/verify_training.py",
+        *("app/run_metric.py", "app/verify_training.py"),
         "desync/recorded_calls.py",
         "guest/bench/forked_copy.py",
         "levers/_prepared.py",

@@ -244,3 +244,15 @@ def test_runs_on_a_ray_cluster_leave_the_same_files(capfd):
     (folder,) = Path(".steptime/searches").iterdir()
     assert (folder / "run-0001" / "stdout").read_text().startswith("step 1 val")
     assert len(list(folder.glob("run-*.json"))) == document["data"]["num_runs"]
+
+
+@needs_linux
+def test_a_command_without_a_seed_is_seeded_by_the_guest():
+    Path("train.py").write_text("import random\nprint('val', random.random() + 1)\n")
+    words = ("--param", "lr=0.1,0.2", "--metric", "val ([0-9.]+)", "--target", "0")
+
+    search(*words, "--budget", "20s", command=(sys.executable, "train.py", "{lr}"))
+
+    kept = [json.loads(path.read_text()) for path in Path().glob(".steptime/searches/*/run-*.json")]
+    assert len(kept) == 2
+    assert kept[0]["values"] == kept[1]["values"]  # both candidates have the first seed

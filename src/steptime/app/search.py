@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from steptime.app.run_metric import check_metric
 from steptime.app.seek_sampler import CandidateSampler
 from steptime.app.sought_trial import SoughtTrial, make_trial
-from steptime.app.verify_training import check_metric
 from steptime.core.codec import decode, encode
 from steptime.core.store import make_folder, write_text
 from steptime.core.units import format_seconds
@@ -51,7 +51,8 @@ class SearchAsked:
         command: with placeholders.
         metric: where a run says its metric, as for `verify training`.
         store: the folder that holds `.steptime`.
-        seed_flag: option of the script that takes the seed; None: `{seed}` in the command, or none.
+        seed_flag: option of the script that takes the seed; None: `{seed}` in the command, else the
+            guest seeds.
         recipe: a recipe of `tune` that each run has on.
         ray: address of a Ray cluster; None for this machine.
         is_fresh: earlier runs of the same search are not used.
@@ -238,6 +239,9 @@ def _trial(
         metric=asked.metric,
         rule=_rule(asked.question, step, runs, num_machines),
         cwd=Path.cwd(),
+        is_seeded_by_guest=not check_command(
+            asked.command, asked.question.parameters, seed_flag=asked.seed_flag
+        ),
     )
 
 

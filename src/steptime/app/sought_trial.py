@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.app.verify_training import KEPT, last_words, read_metric, with_kept
+from steptime.app.run_metric import BOARD, FILES, KEPT, last_lines, read_metric, with_kept
 from steptime.core.executable import NotStarted
 from steptime.core.process_end import ProcessEnd
 from steptime.errors import NotStartedError
 from steptime.isolate.child import ContainedChild, start_contained
 from steptime.isolate.tiers import Containment
-from steptime.launch.user_command import shell_exit_code, user_environment
+from steptime.launch.user_command import seeded_environment, shell_exit_code, user_environment
 from steptime.seek.pace import StopRule, reached_at, why_stop
 from steptime.seek.values.seek_values import Role, SeekEnd, SeekRun
 
@@ -46,6 +46,7 @@ class SoughtTrial:
         metric: where the metric is, as in `--metric`.
         rule: what ends it.
         cwd: where it runs; absolute.
+        is_seeded_by_guest: the command takes no seed, so Python, numpy and torch begin with it.
     """
 
     number: int
@@ -57,6 +58,7 @@ class SoughtTrial:
     metric: str
     rule: StopRule
     cwd: Path
+    is_seeded_by_guest: bool = False
 
     @property
     def name(self) -> str:
@@ -79,11 +81,13 @@ def make_trial(trial: SoughtTrial, *, folder: Path, containment: Containment) ->
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     argv = trial.argv
-    if trial.metric.partition(":")[0] in ("csv", "json", "tb"):
+    if trial.metric.partition(":")[0] in (*FILES, BOARD):
         copied = with_kept(shlex.join(argv), trial.metric, folder / KEPT, every_s=_COPY_S)
         argv = ("sh", "-c", copied)
     # A pipe makes Python keep back what it prints, and the metric would come late or at the end.
     environment = {**user_environment(), "PYTHONUNBUFFERED": "1"}
+    if trial.is_seeded_by_guest:
+        environment = seeded_environment(environment, folder, trial.seed)
     began_s = time.monotonic()
     child = start_contained(
         argv,
@@ -164,7 +168,7 @@ def _run_of(
         how = stopped
     said = None
     if how is SeekEnd.FAILED and end is not None:
-        said = f"ended with {shell_exit_code(end)}: {last_words(folder)}"
+        said = f"ended with {shell_exit_code(end)}: {last_lines(folder)}"
     # JSON has no number that is not finite; the end says that it diverged.
     points = [p for p in zip(seen.at_s, seen.values, strict=True) if math.isfinite(p[1])]
     reached_s = None

@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--metric",
         metavar="M",
         required=True,
-        help="a pattern for what a run prints, csv:FILE:COLUMN, or json:FILE:KEY",
+        help="a pattern for what a run prints, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG",
     )
     parser.add_argument(
         "--target", metavar="X", type=float, required=True, help="the quality to reach"
@@ -81,7 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     runs.add_argument(
         "--seed-flag",
         metavar="FLAG",
-        help="option of the script that takes the seed; else {seed} in the command",
+        help="option of the script that takes the seed; else {seed}, or we seed",
     )
     runs.add_argument("--recipe", metavar="FILE", help="a recipe of `tune` that each run has on")
     runs.add_argument(
