@@ -4,33 +4,49 @@
 
 Tables of runs are drawn from a model of a training: a curve that falls by a power of the steps,
 with a level of its own for each seed. Each table is judged by `steptime.verify.convergence` with a
-margin of two seed-SDs, once and in three looks (3, 5 and 10 runs), beside a plain t-test as people
-use it: "no difference" where p is above 0.05. Results go to benchmarks/results/verify_levels.json.
+margin in seed-SDs, once and in three looks (3, 5 and 10 runs), beside a plain t-test and ictonyx's
+`compare_two_models` as people use them: "no difference" where p is above 0.05. Permutations, which
+the verdict only prints beside its own p, are left out. ictonyx is measured where it is installed;
+its folder may be named by --ictonyx. Results go to benchmarks/results/verify_levels.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import platform
+import sys
+import time
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import scipy
 from scipy.stats import ttest_ind
 
+from steptime.verify.convergence import judge_training as judging
 from steptime.verify.convergence.judge_training import judge_training
 from steptime.verify.convergence.summaries import final_of
 from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun
 
 RESULTS = Path(__file__).resolve().parent / "results" / "verify_levels.json"
 POINTS = tuple(float(500 * number) for number in range(1, 11))
-SD, MARGIN_IN_SDS = 0.01, 2.0
+SD = 0.01
 LOOKS = (3, 5, 10)
-PLANTED = (-1.0, 0.0, 1.0, 2.0, 3.0)
-"""Losses of the candidate, in seed-SDs; the margin is the last but one."""
+PLANS = ((2.0, 6), (1.5, 9))
+"""Margins in seed-SDs, and the runs of each arm with which they are judged once."""
+
+OTHERS_RUNS = 6
+"""Runs of each arm for the tests of others: ictonyx answers from six on."""
+MOST_FOR_OTHERS = 200
+"""Tables of each row that others are asked about: ictonyx draws thousands of times for each."""
+
+Test = Callable[[list[float], list[float]], float]
 
 
 def a_run(arm: str, seed: int, level: float) -> TrainingRun:
@@ -63,61 +79,110 @@ def judge_in_looks(table: list[TrainingRun], margin: Margin) -> str:
     return "INCONCLUSIVE"
 
 
-def says_no_difference(table: list[TrainingRun], num_runs: int) -> bool:
-    """Return what a plain t-test of the final losses is read as."""
-    arms = [
-        [final_of(run) for run in first(table, num_runs) if run.arm == arm]
-        for arm in ("reference", "candidate")
-    ]
-    return bool(ttest_ind(*arms).pvalue > 0.05)
+def finals_of(table: list[TrainingRun], arm: str) -> list[float]:
+    """Return the final losses of an arm."""
+    return [final_of(run) for run in table if run.arm == arm]
+
+
+def by_t_test(ours: list[float], theirs: list[float]) -> float:
+    """Return the p of a plain t-test."""
+    return float(ttest_ind(ours, theirs).pvalue)
+
+
+def find_ictonyx(folder: str | None) -> Test | None:
+    """Return the p of its comparison of two models; None where it is not installed."""
+    if folder is not None:
+        sys.path.append(folder)
+    try:
+        import pandas
+        from ictonyx.analysis import compare_two_models
+    except ImportError as error:
+        print(f"ictonyx is not measured: {error}")
+        return None
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+
+    def by_ictonyx(ours: list[float], theirs: list[float]) -> float:
+        found = compare_two_models(pandas.Series(ours), pandas.Series(theirs))
+        return float(found.p_value)
+
+    return by_ictonyx
+
+
+def count_row(
+    chance: numpy.random.Generator, plan: tuple[float, int], worse_by: float, num_tables: int,
+    tests: dict[str, Test],
+) -> dict[str, Any]:  # fmt: skip
+    """Judge tables with one planted loss; return how often each answer came."""
+    margin = Margin(amount=plan[0] * SD)
+    once, looks, plain = Counter[str](), Counter[str](), Counter[str]()
+    for number in range(num_tables):
+        table = a_table(chance, max(LOOKS[-1], plan[1]), worse_by)
+        few = first(table, plan[1])
+        once[judge_training(few, TrainingQuestion(margin=margin)).outcome.value] += 1
+        looks[judge_in_looks(table, margin)] += 1
+        if number >= MOST_FOR_OTHERS:
+            continue
+        six = first(table, OTHERS_RUNS)
+        for name, test in tests.items():
+            arms = (finals_of(six, "reference"), finals_of(six, "candidate"))
+            plain[name] += test(*arms) > 0.05
+        plain["ours passes with 6 runs, margin 1 SD"] += (
+            judge_training(six, TrainingQuestion(margin=Margin(amount=SD))).outcome.value == "PASS"
+        )
+    num_others = min(num_tables, MOST_FOR_OTHERS)
+    return {
+        "margin_sds": plan[0],
+        "num_runs_once": plan[1],
+        "planted_sds": worse_by,
+        "num_tables": num_tables,
+        "once": dict(once),
+        "three_looks": dict(looks),
+        "num_tables_for_others": num_others,
+        "no_difference_with_6_runs": dict(plain),
+    }
 
 
 def main() -> None:
     """Judge the tables, print how often each answer came, and save it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tables", type=int, default=2000, help="of each row")
-    parser.add_argument("--runs", type=int, default=5, help="of each arm, where judged once")
+    parser.add_argument("--ictonyx", metavar="FOLDER", help="where ictonyx is installed")
     options = parser.parse_args()
-    margin = Margin(amount=MARGIN_IN_SDS * SD)
-    chance = numpy.random.default_rng(11)
+    judging.permuted_p = lambda *_, margin: None  # printed beside the verdict, never part of it
+    tests = {"t-test": by_t_test}
+    ictonyx = find_ictonyx(options.ictonyx)
+    if ictonyx is not None:
+        tests["ictonyx"] = ictonyx
+    chance, began_s = numpy.random.default_rng(11), time.process_time()
     rows = []
-    print(f"{'planted loss':>14} {'once: PASS':>11} {'FAIL':>6} {'3 looks: PASS':>14} {'FAIL':>6}"
-          f" {'t-test: no difference':>22}")  # fmt: skip
-    for worse_by in PLANTED:
-        once, looks, plain = Counter[str](), Counter[str](), 0
-        for _ in range(options.tables):
-            table = a_table(chance, LOOKS[-1], worse_by)
-            few = first(table, options.runs)
-            once[judge_training(few, TrainingQuestion(margin=margin)).outcome.value] += 1
-            looks[judge_in_looks(table, margin)] += 1
-            plain += says_no_difference(table, options.runs)
-        shares = [
-            count / options.tables
-            for count in (once["PASS"], once["FAIL"], looks["PASS"], looks["FAIL"], plain)
-        ]
-        told = [f"{share:.3f}" for share in shares]
-        print(f"{worse_by:>11.0f} SD {told[0]:>11} {told[1]:>6} {told[2]:>14} {told[3]:>6}"
-              f" {told[4]:>22}")  # fmt: skip
-        rows.append(
-            {
-                "planted_sds": worse_by,
-                "once": dict(once),
-                "three_looks": dict(looks),
-                "t_test_no_difference": plain,
-                "num_tables": options.tables,
+    for plan in PLANS:
+        print(f"margin {plan[0]:g} SD; once with {plan[1]} runs; looks at {LOOKS}")
+        for worse_by in (-1.0, 0.0, 1.0, plan[0], plan[0] + 1):
+            row = count_row(chance, plan, worse_by, options.tables, tests)
+            rows.append(row)
+            told = {
+                name: {word: number / row[of] for word, number in row[name].items()}
+                for name, of in (
+                    ("once", "num_tables"),
+                    ("three_looks", "num_tables"),
+                    ("no_difference_with_6_runs", "num_tables_for_others"),
+                )
             }
-        )
+            print(f"  planted {worse_by:+.1f} SD: {told}", flush=True)
     half = 1.96 * math.sqrt(0.05 * 0.95 / options.tables)
     print(f"half width of a share of 5 %: {half:.4f}")
     RESULTS.write_text(
         json.dumps(
             {
                 "rows": rows,
-                "margin_sds": MARGIN_IN_SDS,
-                "runs_once": options.runs,
                 "looks": LOOKS,
+                "half_width_of_5_percent": half,
+                "cpu_s": round(time.process_time() - began_s, 1),
                 "scipy": scipy.__version__,
                 "python": platform.python_version(),
+                "processor": platform.machine(),
+                "ictonyx": None if ictonyx is None else sys.modules["ictonyx"].__version__,
             },
             indent=1,
             sort_keys=True,

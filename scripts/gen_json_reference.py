@@ -37,6 +37,7 @@ TITLES = {
     "fit": "`fit`",
     "verify training": "`verify training`",
     "verify power": "`verify power`",
+    "search": "`search`",
 }
 Schema = Mapping[str, Any]
 

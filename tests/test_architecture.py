@@ -28,6 +28,7 @@ VALUES = {
     "data.values": {*BASE, "verify.values"},
     "tune.values": {*BASE, "measure.values", "plan.values", "verify.values"},
     "patch.values": {*BASE, "verify.values"},
+    "seek.values": BASE,
 }
 # Rooms whose rows hold rules and words together, so that whoever renders reads them too.
 ROWS = {
@@ -45,6 +46,7 @@ WINGS = {
     "verify",
     "plan",
     "isolate",
+    "seek",
 }
 ARROWS = {
     # What it hands on, imported when somebody asks for it.
@@ -69,6 +71,7 @@ ARROWS = {
     "diagnose": {*BASE, *VALUES, "diagnose.ailments"},
     "compare": {*BASE, *VALUES},
     "verify": {*BASE, *VALUES},
+    "seek": {*BASE, *VALUES, "verify"},
     # What it hands on, imported when somebody asks for it.
     "plan": {*BASE, *VALUES, "forecasting"},
     # A library of its own, for whoever trains.
@@ -106,8 +109,11 @@ EXTRAS = {
         "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},
+    "tensorboard": {"app/run_metric.py"},
     "scipy": {"verify/convergence/statistics.py"},
     "IPython": {"notebook/magics.py"},
+    "optuna": {"app/seek_sampler.py"},
+    "ray": {"app/seek_on_ray.py"},
 }
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
@@ -125,7 +131,7 @@ PURE = (
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "patch", "tune", "verify")),
-    *("compare/", "desync/", "diagnose/", "plan/", "report/", "tune/search/"),
+    *("compare/", "desync/", "diagnose/", "plan/", "report/", "seek/", "tune/search/"),
     *(
         f"tune/fit/{name}"
         for name in ("choose", "fit_search", "held_parts", "measures", "observed_peak")
@@ -481,6 +487,7 @@ SAME_FILE_NAMES = {
     "__init__.py": "each package has one",
     "values.py": "each wing's values stand beside it",
     "levers.py": "the contract of levers is named like their room; beside the command `levers`",
+    "search.py": "the command and its room's door, beside the search for levers of `tune`",
 }
 # Class names that stand twice, with the reason.
 SAME_CLASS_NAMES: dict[str, str] = {
@@ -671,7 +678,7 @@ def test_lines_are_named_by_the_words_of_the_record():
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
         *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
-        "app/verify_training.py",
+        *("app/run_metric.py", "app/verify_training.py"),
         "desync/recorded_calls.py",
         "guest/bench/forked_copy.py",
         "levers/_prepared.py",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,92 @@ def test_a_script_that_fails_says_so_with_its_last_lines(command, capfd):
     assert "could not convert string to float: 'none'" in capfd.readouterr().err
 
 
+UNSEEDED = """
+import random, sys
+import numpy
+end = random.gauss(1.0, 0.001) + numpy.random.normal(0, 0.001)
+for step in range(1, 6):
+    print(f"loss {end + 0.2 * (1 - step / 5):.9f}")
+"""
+
+
+@needs_linux
+def test_where_nothing_takes_the_seed_the_guest_sets_it(command, capfd):
+    Path("plain.py").write_text(UNSEEDED)
+    plain = f"{sys.executable} plain.py"
+    words = ("--reference", plain, "--candidate", f"{plain} again", "--seeds", "3")
+
+    code, document = verify(*words, "--metric", "loss ([0-9.]+)", "--margin", "0.05")
+
+    curves = document["data"]["curves"]
+    assert code == 0
+    assert curves["reference"] == curves["candidate"]  # the same seeds, so the same draws
+    assert curves["reference"][0]["low"] < curves["reference"][0]["high"]
+
+
+@needs_linux
+def test_torch_is_seeded_as_soon_as_it_is_there(tmp_path):
+    pytest.importorskip("torch")
+    from steptime.launch.user_command import seeded_environment, user_environment
+
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", "import torch; print(torch.rand(1).item())"],
+            env=seeded_environment(user_environment(), Path(tempfile.mkdtemp(dir=tmp_path)), seed),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 1, 2)
+    ]
+
+    assert said[0] == said[1] != said[2]
+
+
+@needs_linux
+def test_a_script_that_seeds_itself_is_noticed_at_its_second_run(command, capfd):
+    Path("plain.py").write_text(
+        UNSEEDED.replace("end =", "random.seed(0); numpy.random.seed(0)\nend =")
+    )
+    plain = f"{sys.executable} plain.py"
+    words = ("--reference", plain, "--candidate", f"{plain} 2", "--metric", "loss ([0-9.]+)")
+
+    assert verify(*words, "--margin", "0.05")[0] == 2
+
+    said = capfd.readouterr().err
+    assert "the script seeds itself after Steptime did" in said
+    assert "--seed-flag=--seed" in said
+    assert "run 5 of 10" not in said  # nobody waits for runs that say nothing
+
+
+@needs_linux
+def test_a_scalar_of_tensorboard_is_a_metric(command):
+    pytest.importorskip("tensorboard")
+    Path("board.py").write_text(BOARD)
+    board = f"{sys.executable} board.py {{seed}}"
+    words = ("--reference", f"{board} 0", "--candidate", f"{board} 0.01", "--seeds", "3")
+
+    code, document = verify(*words, "--metric", "tb:loss/val", "--margin", "0.1")
+
+    assert code == 0
+    assert [one["point"] for one in document["data"]["curves"]["reference"]] == [10, 20, 30, 40]
+    assert verify(*words, "--metric", "tb:loss/none", "--margin", "0.1")[0] == 2
+
+
+BOARD = """
+import sys
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+seed, worse = int(sys.argv[1]), float(sys.argv[2])
+writer = EventFileWriter("logs")
+for step in (10, 20, 30, 40):
+    value = Summary.Value(tag="loss/val", simple_value=1 + worse + 1 / step + seed / 1000)
+    writer.add_event(Event(step=step, wall_time=step, summary=Summary(value=[value])))
+writer.close()
+"""
+
+
 def table(path: Path, rows: list[tuple[object, ...]], head: str = "arm,seed,step,loss") -> str:
     path.write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n")
     return str(path)
@@ -104,7 +192,9 @@ def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
     assert main(words) == 0
     drawn = page.read_text()
     assert drawn.count("<polygon") == 2  # a band for each arm
-    assert drawn.count("<circle") == 3  # a gain for each summary
+    assert drawn.count("<circle") == 4  # a gain for each summary, and the reference with itself
+    assert drawn.count("stroke-dasharray") == 2  # the margin, at the curves and the gains
+    assert "smallest margin decided in 90" in drawn
     assert "PASS: the candidate is not worse by the margin or more" in drawn
     assert main(["verify", "training", "--table", path, "--margin", "0.0005"]) == 4
     assert "more runs are needed" not in capsys.readouterr().err
@@ -117,7 +207,10 @@ def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
         (["--margin", "1%-of-life"], "--margin must be a number above 0"),
         (["--margin", "1"], "there are no runs to judge"),
         (["--margin", "1", "--table", "nowhere.csv"], "cannot be read"),
-        (["--margin", "1", "--reference", "a", "--candidate", "b"], "nothing in --reference takes"),
+        (
+            ["--margin", "1", "--reference", "a {seed}", "--candidate", "b"],
+            "{seed} is missing in --candidate",
+        ),
         (["--margin", "1", "--table", "x", "--reference", "a"], "--table and commands were given"),
     ],
 )

@@ -293,6 +293,100 @@ def test_every_reason_and_summary_has_words():
     assert {one.name for one in found.differences} == set(SUMMARIES)
 
 
+# -- the shortened reference, the reference against itself, the time to the target
+
+
+def with_cut(cut: Sequence[float], candidate: Sequence[float]) -> list[TrainingRun]:
+    shorter = [replace(a_run("cut", n, one), points=POINTS[:-1]) for n, one in enumerate(cut)]
+    shorter = [replace(run, values=(*run.values[:-2], run.values[-1])) for run in shorter]
+    return [*runs_of(finals(2.0, 0.01, 5), candidate), *shorter]
+
+
+@pytest.mark.parametrize(
+    ("worse_by", "outcome"),
+    [(0.0, Outcome.PASS), (0.05, Outcome.INCONCLUSIVE), (0.12, Outcome.FAIL)],
+)
+def test_a_shortened_reference_measures_the_margin(worse_by, outcome):
+    runs = with_cut(finals(2.05, 0.01, 5), finals(2.0 + worse_by, 0.01, 5))
+
+    found = judge_training(runs, ask(5, Unit.TRAINING))
+
+    final = found.differences[0]
+    assert (found.num_cut, found.training_fraction) == (5, 0.05)
+    assert found.margin == pytest.approx(0.05, abs=0.01)
+    assert final.outcome is outcome
+    assert final.estimate == pytest.approx(-worse_by)  # over the whole reference, as ever
+    # The spread of the shortened runs is in the interval: it is the candidate's beside theirs.
+    beside = gain_of([-v for v in finals(2.05, 0.01, 5)], [-v for v in finals(2.0, 0.01, 5)])
+    assert final.high - final.low == pytest.approx(
+        2 * beside.ends(0.05)[1] - 2 * beside.mean, rel=0.1
+    )
+
+
+def test_a_shortened_reference_that_is_no_worse_measures_nothing():
+    found = judge_training(
+        with_cut(finals(1.9, 0.01, 5), finals(2, 0.01, 5)), ask(5, Unit.TRAINING)
+    )
+
+    assert (found.outcome, found.reason, found.margin) == (
+        Outcome.INCONCLUSIVE,
+        "cut_not_worse",
+        None,
+    )
+    with pytest.raises(RunsError, match="percent of training"):
+        judge_training(with_cut(finals(2.1, 0.01, 5), finals(2, 0.01, 5)), ask(0.1))
+
+
+def test_the_reference_is_judged_against_itself():
+    found = judge_training(runs_of(finals(2, 0.01, 6), finals(2.5, 0.01, 6)), ask(0.1))
+
+    assert (found.outcome, found.same.outcome) == (Outcome.FAIL, Outcome.PASS)
+    assert judge_training(runs_of(finals(2, 0.01, 3), finals(2, 0.01, 3)), ask(0.1)).same is None
+
+
+def timed(end: float, seconds: float) -> list[TrainingRun]:
+    runs = runs_of(finals(2, 0.001, 4), finals(end, 0.001, 4))
+    return [
+        replace(run, seconds=(100.0 if run.arm == "reference" else seconds) + n % 4)
+        for n, run in enumerate(runs)
+    ]
+
+
+def test_the_time_to_the_target_has_the_price_of_finding_it():
+    question = ask(0.05, target=2.02)
+
+    free = judge_training(timed(2, 50.0), question).to_target
+    dear = judge_training(timed(2, 50.0), replace(question, price_s=100.0)).to_target
+
+    assert free.ratio == pytest.approx(2.0, rel=0.05)
+    assert free.is_faster
+    assert dear.ratio < 1
+    assert not dear.is_faster
+    assert dear.num_runs_to_earn == pytest.approx(
+        100 / (free.reference_s - free.candidate_s), abs=1
+    )
+
+
+def test_a_target_that_is_missed_has_no_time():
+    found = judge_training(timed(2.03, 50.0), ask(0.2, target=2.012)).to_target
+
+    assert found.candidate_s is None
+    assert found.ratio is None
+    assert found.num_missed["candidate"] == 4
+    assert found.reference_s > 0
+
+
+def test_the_time_of_each_evaluation_is_used_where_it_is_known():
+    runs = [
+        replace(run, seconds_at=tuple(10.0 + at / 10 for at in POINTS))  # 10 s to start
+        for run in timed(2, 100.0)
+    ]
+
+    found = judge_training(runs, ask(0.05, target=2.05)).to_target
+
+    assert found.reference_s == pytest.approx(10 + 50, abs=2)
+
+
 # -- summaries
 
 

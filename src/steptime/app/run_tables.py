@@ -13,7 +13,7 @@ from pathlib import Path
 
 from steptime.errors import DataError, NotFoundError
 from steptime.record.regular_file import read_regular
-from steptime.verify.values.seed_runs import CANDIDATE, REFERENCE, TrainingRun
+from steptime.verify.values.seed_runs import CANDIDATE, CUT, REFERENCE, TrainingRun
 
 POINTS = ("samples", "step")
 """Names of the column that says where a run was evaluated; the first one that is there."""
@@ -25,7 +25,7 @@ class _Rows:
 
     points: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    seconds: float | None = None
+    seconds: list[float] = field(default_factory=list)
 
 
 def read_table(path: Path, metric: str) -> tuple[TrainingRun, ...]:
@@ -63,10 +63,10 @@ def _runs_of(
     found: dict[tuple[str, str], _Rows] = {}
     for number, row in enumerate(rows, start=2):
         arm = row["arm"]
-        if arm not in (REFERENCE, CANDIDATE):
+        if arm not in (REFERENCE, CANDIDATE, CUT):
             raise DataError(
                 f"{path}, line {number}: the arm is `{arm}`.",
-                hint=f"It is {REFERENCE} or {CANDIDATE}.",
+                hint=f"It is {REFERENCE}, {CANDIDATE}, or {CUT} for a shortened reference.",
             )
         run = found.setdefault((arm, row["seed"]), _Rows())
         at = _number(path, number, point, row[point])
@@ -78,14 +78,16 @@ def _runs_of(
         run.points.append(at)
         run.values.append(_number(path, number, metric, row[metric]))
         if row.get("seconds"):
-            run.seconds = _number(path, number, "seconds", row["seconds"])
+            seconds = _number(path, number, "seconds", row["seconds"])
+            run.seconds.append(seconds)
     return tuple(
         TrainingRun(
             arm=arm,
             seed=seed or None,
             points=tuple(run.points),
             values=tuple(run.values),
-            seconds=run.seconds,
+            seconds=run.seconds[-1] if run.seconds else None,
+            seconds_at=tuple(run.seconds) if len(run.seconds) == len(run.points) else (),
         )
         for (arm, seed), run in found.items()
     )

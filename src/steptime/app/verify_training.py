@@ -7,20 +7,15 @@ not made again: the same call goes on where it was ended.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
-import re
-import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from steptime.app.run_tables import POINTS
+from steptime.app.run_metric import KEPT, check_metric, last_lines, read_metric, with_kept
 from steptime.core.codec import from_json, to_json
 from steptime.core.executable import NotStarted
 from steptime.core.store import make_folder, write_text
@@ -29,14 +24,15 @@ from steptime.errors import NotStartedError, RunsError, ScriptFailedError, Usage
 from steptime.isolate.child import start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
-from steptime.launch.user_command import shell_exit_code, user_environment
+from steptime.launch.user_command import seeded_environment, shell_exit_code, user_environment
 from steptime.record.regular_file import read_regular
 from steptime.verify.convergence.statistics import mean
-from steptime.verify.values.seed_runs import CANDIDATE, REFERENCE, TrainingRun
+from steptime.verify.values.seed_runs import CANDIDATE, CUT, REFERENCE, TrainingRun
 
-FOLDER, KEPT = "verifications", "metric"
+FOLDER = "verifications"
 SEED = "{seed}"
-_TAIL_LINES = 5
+LEAST_POINTS = 3
+"""Of two runs with the same values; a coarse metric with fewer may agree by chance."""
 
 Tell = Callable[[str], None]
 
@@ -50,9 +46,13 @@ class SeedRuns:
         candidate: the training as it shall be.
         num_seeds: runs of each.
         metric: where a run says its metric: a regular expression whose first group is the number
-            and whose group `step`, if it has one, says where; `csv:FILE:COLUMN`, `json:FILE:KEY`.
+            and whose group `step`, if it has one, says where; `csv:FILE:COLUMN`, `json:FILE:KEY`,
+            `tb:TAG`.
         store: the folder that holds `.steptime`.
-        seed_flag: option of the script that takes the seed; None: `{seed}` stands in the commands.
+        seed_flag: option of the script that takes the seed; None: `{seed}` stands in the commands,
+            or in none of them: then random, numpy and torch are seeded in each Python process.
+        cut: the reference with fewer steps, against which a margin in percent of training is
+            measured; None: the slope at the end of the reference says what they are worth.
         limit_s: how long one run may take [s].
         is_fresh: earlier runs of the same commands are not used.
         share_network: runs may use the network of this machine.
@@ -65,17 +65,35 @@ class SeedRuns:
     metric: str
     store: Path
     seed_flag: str | None = None
+    cut: str | None = None
     limit_s: float = 86_400.0
     is_fresh: bool = False
     share_network: bool = False
     allow_unsafe: bool = False
 
+    @property
+    def commands(self) -> dict[str, str]:
+        """The command of each arm."""
+        found = {REFERENCE: self.reference, CANDIDATE: self.candidate}
+        return found if self.cut is None else {**found, CUT: self.cut}
+
+    @property
+    def is_seeded_by_guest(self) -> bool:
+        """Whether nothing in the commands takes the seed."""
+        return self.seed_flag is None and SEED not in self.reference
+
     def command(self, arm: str, seed: int) -> str:
         """Return the command of one run."""
-        text = self.reference if arm == REFERENCE else self.candidate
+        text = self.commands[arm]
         if self.seed_flag is not None:
             return f"{text} {self.seed_flag} {seed}"
         return text.replace(SEED, str(seed))
+
+    def environment(self, folder: Path, seed: int) -> Mapping[str, str]:
+        """Return the variables of one run."""
+        if self.is_seeded_by_guest:
+            return seeded_environment(user_environment(), folder, seed)
+        return user_environment()
 
 
 def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
@@ -96,7 +114,7 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
     containment = probe(
         folder.resolve(), allow_unsafe=asked.allow_unsafe, share_network=asked.share_network
     )
-    wanted = list(turns(asked.num_seeds))
+    wanted = list(turns(asked.num_seeds, tuple(asked.commands)))
     found, took_s = list[TrainingRun](), list[float]()
     for number, (arm, seed) in enumerate(wanted, start=1):
         path = folder / f"{arm}-{seed}.json"
@@ -110,48 +128,63 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
         run = make_run(asked, arm, seed, folder=folder.resolve(), containment=containment)
         took_s.append(run.seconds or 0.0)
         write_text(path, json.dumps(to_json(run)) + "\n")
+        check_seed_is_used([*found, run], asked)
         found.append(run)
     return tuple(found)
 
 
 def check_asked(asked: SeedRuns) -> None:
-    """Refuse commands without a place for the seed, and metrics of no known kind.
+    """Refuse commands of which only some have a place for the seed, and metrics of no known kind.
 
     Raises:
         UsageError: of either kind.
+        MissingExtraError: the metric needs a reader that is not installed.
     """
-    for name, text in (("--reference", asked.reference), ("--candidate", asked.candidate)):
-        if asked.seed_flag is None and SEED not in text:
-            raise UsageError(
-                f"nothing in {name} takes the seed, so all runs would be the same.",
-                hint=f"Write {SEED} into the command, or name --seed-flag=--seed.",
-            )
-    kind, _, rest = asked.metric.partition(":")
-    if kind in ("csv", "json"):
-        if not all(rest.partition(":")[::2]):
-            raise UsageError(f"--metric {kind}: needs a file and a name, as {kind}:FILE:NAME.")
-        return
-    try:
-        groups = re.compile(asked.metric).groups
-    except re.error as error:
-        raise UsageError(f"--metric is no regular expression: {error}.") from error
-    if groups <= ("(?P<step>" in asked.metric):
+    commands = {f"--{arm}": text for arm, text in asked.commands.items()}
+    without = [flag for flag, text in commands.items() if SEED not in text]
+    if asked.seed_flag is None and 0 < len(without) < len(commands):
         raise UsageError(
-            "the pattern of --metric has no group.", hint="Write: --metric 'val loss ([0-9.]+)'"
+            f"{SEED} is missing in {' and '.join(without)}, so all of its runs would be the same.",
+            hint=f"Write {SEED} into each command, name --seed-flag=--seed, or write it in none of "
+            "them: then Steptime seeds random, numpy and torch.",
         )
+    check_metric(asked.metric)
 
 
 def key_of(asked: SeedRuns) -> str:
     """Return the name of the folder for runs of these commands and this metric."""
-    words = [asked.reference, asked.candidate, asked.metric, asked.seed_flag, str(Path.cwd())]
+    words = [*asked.commands.values(), asked.metric, asked.seed_flag, str(Path.cwd())]
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 
-def turns(num_seeds: int) -> Iterator[tuple[str, int]]:
+def check_seed_is_used(runs: Sequence[TrainingRun], asked: SeedRuns) -> None:
+    """Refuse to go on where the last run repeats an earlier one of its arm with another seed.
+
+    Raises:
+        RunsError: it does.
+    """
+    last = runs[-1]
+    for run in runs[:-1]:
+        is_same = run.arm == last.arm and run.values == last.values
+        if not is_same or len(run.values) < LEAST_POINTS or last.has_diverged:
+            continue
+        how = "takes no notice of it"
+        if asked.is_seeded_by_guest:
+            how = "seeds itself after Steptime did"
+        raise RunsError(
+            f"the {last.arm} said the same with seed {run.seed} and with seed {last.seed}: "
+            f"the script {how}.",
+            code="zero_variance",
+            hint="Let the script take the seed, and name its option: --seed-flag=--seed.",
+        )
+
+
+def turns(
+    num_seeds: int, arms: Sequence[str] = (REFERENCE, CANDIDATE)
+) -> Iterator[tuple[str, int]]:
     """Yield arm and seed: AB, BA, AB, ..."""
     for seed in range(1, num_seeds + 1):
-        arms = (REFERENCE, CANDIDATE) if seed % 2 else (CANDIDATE, REFERENCE)
-        for arm in arms:
+        for arm in arms if seed % 2 else reversed(arms):
             yield arm, seed
 
 
@@ -165,8 +198,8 @@ def make_run(
     command = asked.command(arm, seed)
     began_s = time.monotonic()
     child = start_contained(
-        ("sh", "-c", _with_kept(command, asked.metric, own / KEPT)),
-        user_environment(),
+        ("sh", "-c", with_kept(command, asked.metric, own / KEPT)),
+        asked.environment(own, seed),
         cwd=Path.cwd(),
         folder=own,
         containment=containment,
@@ -189,7 +222,7 @@ def make_run(
     )
     if shell_exit_code(end) and not run.has_diverged:
         raise ScriptFailedError(
-            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {_tail(own)}",
+            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {last_lines(own)}",
             hint=f"Its output is in {own}.",
         )
     if not values:
@@ -199,94 +232,3 @@ def make_run(
             hint=f"Compare --metric with its output in {own}.",
         )
     return run
-
-
-def _with_kept(command: str, metric: str, kept: Path) -> str:
-    """Return the command; with what copies the file of the metric out of the child."""
-    kind, _, rest = metric.partition(":")
-    if kind not in ("csv", "json"):
-        return command
-    file = shlex.quote(rest.partition(":")[0])
-    return f"( {command}\n); code=$?; cp -- {file} {shlex.quote(str(kept))}; exit $code"
-
-
-def read_metric(metric: str, folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return where a run was evaluated, and its metric there; empty where it said none."""
-    kind, _, rest = metric.partition(":")
-    name = rest.partition(":")[2]
-    if kind in ("csv", "json"):
-        path = folder / KEPT
-        text = _text_of(path)
-        found = list((_in_csv if kind == "csv" else _in_json)(text, name))
-    else:
-        found = list(_in_output(metric, _output(folder)))
-    points = [at for at, _ in found]
-    if any(b <= a for a, b in pairwise(points)):
-        points = [float(number) for number in range(1, len(found) + 1)]
-    return tuple(points), tuple(value for _, value in found)
-
-
-def _output(folder: Path) -> str:
-    """Return what a run wrote: the standard output, then the standard error."""
-    paths = (folder / "stdout", folder / "stderr")
-    return "\n".join(map(_text_of, paths))
-
-
-def _text_of(path: Path) -> str:
-    return read_regular(path).decode("utf-8", errors="replace") if path.exists() else ""
-
-
-def _tail(folder: Path) -> str:
-    lines = [line for line in _output(folder).splitlines() if line.strip()]
-    return " / ".join(lines[-_TAIL_LINES:]) or "it wrote nothing"
-
-
-def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
-    """Yield the first group of each match but `step`, at the group `step`."""
-    value = 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
-    matches = re.finditer(pattern, text)
-    yield from _placed((found.groupdict().get("step"), found[value]) for found in matches)
-
-
-def _in_csv(text: str, column: str) -> Iterator[tuple[float, float]]:
-    """Yield a column."""
-    rows = csv.DictReader(text.splitlines())
-    yield from _placed((_point_of(row), row.get(column)) for row in rows)
-
-
-def _in_json(text: str, key: str) -> Iterator[tuple[float, float]]:
-    """Yield a key of one object, of each object of a list, or of each line."""
-    documents: list[Any]
-    try:
-        found = json.loads(text)
-        documents = found if isinstance(found, list) else [found]
-    except ValueError:
-        documents = [one for line in text.splitlines() if (one := _loaded(line)) is not None]
-    rows = [one if isinstance(one, dict) else {} for one in documents]
-    yield from _placed((_point_of(row), row.get(key)) for row in rows)
-
-
-def _placed(found: Iterable[tuple[object, object]]) -> Iterator[tuple[float, float]]:
-    """Yield the numbers, each at its point, or at its place among them where none is known."""
-    for number, (point, text) in enumerate(found, start=1):
-        at, value = _number(point), _number(text)
-        if value is not None:
-            yield (float(number) if at is None else at), value
-
-
-def _point_of(row: Mapping[str, object]) -> object:
-    return next((row[name] for name in POINTS if row.get(name) not in (None, "")), None)
-
-
-def _loaded(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _number(text: object) -> float | None:
-    try:
-        return float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None

@@ -35,8 +35,9 @@ COMMANDS = (
     "machine",
     "data",
     "verify",
+    "search",
 )
-_WITH_COMMAND = ("run", "tune", "fit", "data")
+_WITH_COMMAND = ("run", "tune", "fit", "data", "search")
 """The user's command follows their first `--`."""
 _WITH_SIDES = ("compare",)
 """More of our own words follow their first `--`."""

@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--metric",
         metavar="NAME",
         default="loss",
-        help="column of the table; of a command: a pattern, csv:FILE:COLUMN, json:FILE:KEY",
+        help="column of the table; of a command: a pattern, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG",
     )
     parser.add_argument(
         "--better", choices=("down", "up"), default="down", help="as of a loss (default: down)"
@@ -79,15 +79,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--paired", action="store_true", help="runs with the same seed belong together"
     )
+    parser.add_argument(
+        "--price", metavar="TIME", help="what it took to find the candidate, added to its time once"
+    )
     runs = parser.add_argument_group("runs")
     runs.add_argument("--table", metavar="FILE", help="recorded runs, as comma-separated values")
     runs.add_argument("--reference", metavar="CMD", help="the training as it is")
     runs.add_argument("--candidate", metavar="CMD", help="the training as it shall be")
+    runs.add_argument(
+        "--cut",
+        metavar="CMD",
+        help="the reference with as many percent fewer steps as --margin says: measures the margin",
+    )
     runs.add_argument("--seeds", metavar="N", type=int, default=5, help="runs of each (default: 5)")
     runs.add_argument(
         "--seed-flag",
         metavar="FLAG",
-        help="option of the script that takes the seed; else {seed} in the command",
+        help="option of the script that takes the seed; else {seed} in the commands; without "
+        "either, random, numpy and torch are seeded",
     )
     runs.add_argument(
         "--limit", metavar="TIME", default="24h", help="how long one run may take (default: 24h)"
@@ -133,9 +142,12 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
     from steptime.app.page_file import write_page_file
     from steptime.core.version import installed_version
     from steptime.report.html.html_verify import render_verify_page
+    from steptime.verify.convergence.power_plan import power_of_verdict
 
     title = options.table or f"{options.reference} → {options.candidate}"
-    page = render_verify_page(found, title=title, version=installed_version())
+    page = render_verify_page(
+        found, title=title, version=installed_version(), power=power_of_verdict(found)
+    )
     target = Path(options.page)
     tell(f"the page of this verdict: {write_page_file(page, target, target)}")
 
@@ -149,6 +161,7 @@ def _question(options: argparse.Namespace) -> TrainingQuestion:
         target=options.target,
         num_looks=options.looks,
         are_paired=options.paired,
+        price_s=0.0 if options.price is None else parse_time(options.price, flag="--price"),
     )
 
 
@@ -176,6 +189,8 @@ def parse_margin(text: str) -> Margin:
 def _runs(options: argparse.Namespace) -> tuple[TrainingRun, ...]:
     """Return recorded runs, or make them."""
     commands = (options.reference, options.candidate)
+    if options.cut is not None and not options.margin.endswith(OF_TRAINING):
+        raise UsageError("--cut needs a margin in percent of training, as 5%-of-training.")
     if options.table is not None:
         if any(commands):
             raise UsageError("--table and commands were given.", hint="Name one of them.")
@@ -203,6 +218,7 @@ def _asked(options: argparse.Namespace) -> SeedRuns:
         metric=options.metric,
         store=store_to_write(options),
         seed_flag=options.seed_flag,
+        cut=options.cut,
         limit_s=parse_time(options.limit, flag="--limit"),
         is_fresh=options.fresh,
         share_network=options.share_network,

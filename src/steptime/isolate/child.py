@@ -26,6 +26,7 @@ from steptime.isolate.tiers import Containment, Tier
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _KILL_S = 30.0  # before it is gone, the kernel frees a large process's memory and its device's
+WRITE_S = 0.5
 # What the launcher's own Python may need to start at all; the command has its own environment.
 _LAUNCHERS_VARIABLES = ("LD_LIBRARY_PATH", "PATH")
 
@@ -113,6 +114,7 @@ def start_contained(
     containment: Containment,
     stdin: Path | None = None,
     memory_bytes: int | None = None,
+    write_s: float = WRITE_S,
 ) -> ContainedChild | NotStarted:
     """Start a command behind the walls that `containment` names.
 
@@ -126,6 +128,7 @@ def start_contained(
         stdin: what it reads; nothing if None.
         memory_bytes: what each of its processes may have of private memory that it can write to
             (RLIMIT_DATA); beyond that, an allocation fails. None for no limit of ours.
+        write_s: how often what it writes goes to `stdout` and `stderr` while it runs [s].
 
     Raises:
         ContainmentError: the walls that the probe found can no longer be built.
@@ -147,6 +150,7 @@ def start_contained(
         "has_own_processes": containment.has_own_processes,
         "layer_bytes": containment.layer_bytes,
         "memory_bytes": memory_bytes,
+        "write_s": write_s,
     }
     with tempfile.TemporaryFile() as complaints:
         return _start(plan, stdin, complaints)

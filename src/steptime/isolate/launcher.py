@@ -41,7 +41,6 @@ from steptime.isolate.waiting_call import open_proc
 from steptime.isolate.writes import has_socket, list_layers, list_log, write_list
 from steptime.record.process_identity import children, descendants
 
-_WRITE_S = 0.5  # how often output is written to the disk
 _STATUS_BYTES = 4096  # a write of as much to a pipe arrives as a whole
 
 
@@ -94,7 +93,7 @@ def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socke
     _tell(control, {"started": True, "reasons": layers.reasons if layers else []})
     end: dict[str, Any] = {"signal": signal.SIGKILL}
     with contextlib.suppress(ControlLostError):
-        end = watch(child, control)
+        end = watch(child, control, plan["write_s"])
     kill_tree(child)
     for tail in child.tails:
         tail.read(max_rounds=64)
@@ -174,8 +173,10 @@ def _start_broker(
     return Broker(found[0], places)
 
 
-def watch(child: WalledChild, control: socket.socket) -> dict[str, Any]:
+def watch(child: WalledChild, control: socket.socket, write_s: float) -> dict[str, Any]:
     """Move the output to its files until the command ends; return how, and what it left behind.
+
+    It is on the disk each `write_s`.
 
     Raises:
         ControlLostError: the child must be killed.
@@ -184,7 +185,7 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, Any]:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    due = time.monotonic() + _WRITE_S
+    due = time.monotonic() + write_s
     while (status := _reap(child.pid)) is None:
         readers = [tail.reader for tail in child.tails if tail.is_open]
         broker = child.broker if child.broker is not None and child.broker.is_open else None
@@ -203,7 +204,7 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, Any]:
         if time.monotonic() >= due:
             for tail in child.tails:
                 tail.write()
-            due = time.monotonic() + _WRITE_S
+            due = time.monotonic() + write_s
     if child.has_own_processes and (text := os.read(child.status, _STATUS_BYTES)):
         told = json.loads(text)
         status, left = told["status"], told["left"]

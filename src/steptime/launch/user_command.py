@@ -96,15 +96,38 @@ def observed_environment(environment: Mapping[str, str], run_folder: Path) -> di
     ours = {**environment, "STEPTIME_RUN": str(run_folder), "STEPTIME_GUEST": str(GUEST)}
     for wish in ("STEPTIME_PROFILE", "STEPTIME_HEALTH"):
         ours.pop(wish, None)  # it belongs to a run around this one
+    return _entered(ours, run_folder)
+
+
+def _entered(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return an environment that puts our folders in front; `folder` gets the shims."""
+    ours = dict(environment)
     if os.pathsep in str(SITE):
         return ours
     ours["PYTHONPATH"] = _in_front(SITE, environment.get("PYTHONPATH"))
-    shims = run_folder / "shims"
+    shims = folder / "shims"
     if "PATH" in environment and os.pathsep not in str(shims):
         write_shims(shims, SITE, environment["PATH"].split(os.pathsep))
         # An empty PATH means the current folder, so it is kept as an entry.
         ours["PATH"] = f"{shims}{os.pathsep}{environment['PATH']}"
     return ours
+
+
+def seeded_environment(environment: Mapping[str, str], folder: Path, seed: int) -> dict[str, str]:
+    """Return the environment in which each Python process begins with a seed.
+
+    It is that of `random`, and of numpy and torch as soon as they are there. A script that seeds
+    itself afterwards has its own.
+
+    Args:
+        environment: the user's.
+        folder: absolute; holds `shims/` afterwards.
+        seed: 0 to 2**32 - 1, as numpy wants it.
+
+    Raises:
+        OSError: the shims cannot be written.
+    """
+    return {**_entered(environment, folder), "STEPTIME_SEED": str(seed)}
 
 
 def _in_front(folder: Path, search: str | None) -> str:

@@ -218,24 +218,40 @@ def _time_imports():
         return None
 
 
+def _seed(finder):
+    """Seed random now; return what numpy and torch get once they are there."""
+    text = os.environ.get("STEPTIME_SEED")
+    if not text:
+        return None
+    import random
+
+    seed = int(text)
+    random.seed(seed)
+    finder.targets["numpy"] = lambda numpy: numpy.random.seed(seed)
+    return lambda torch: torch.manual_seed(seed)
+
+
 def _enter():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here or p == ""]
     run, folder = os.environ.get("STEPTIME_RUN"), os.environ.get("STEPTIME_GUEST")
     finder = _Finder()
     redirect = _redirect(finder)
+    seed = _seed(finder)
     is_watched = bool(run and folder)
     if is_watched and sys.version_info < (3, 10):
         _announce(run, "old")
         return
     if is_watched:
         _announce(run, "start")
-    if not is_watched and redirect is None:
+    if not is_watched and redirect is None and seed is None:
         return
 
     imports = _time_imports() if is_watched else None
 
     def at_torch(torch):
+        if seed is not None:
+            seed(torch)
         if redirect is not None:
             redirect(torch)
         if is_watched:

@@ -35,6 +35,7 @@ from steptime.report.document.machine_document import MachineDocument
 from steptime.report.document.run_document import RunDocument
 from steptime.report.document.shapes_document import ShapesDocument
 from steptime.report.document.study_document import StudyDocument
+from steptime.seek.values.seek_values import SeekAnswer
 from steptime.tune.values.fit_values import FitStudy
 from steptime.verify.values.seed_runs import PowerPlan, TrainingVerdict
 
@@ -60,6 +61,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "fit": Envelope[FitStudy],
     "verify training": Envelope[TrainingVerdict],
     "verify power": Envelope[PowerPlan],
+    "search": Envelope[SeekAnswer],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`

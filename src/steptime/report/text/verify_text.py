@@ -24,7 +24,9 @@ def verdict_lines(found: TrainingVerdict, *, page: Page) -> list[Text]:
         ("gain", words.describe_gain(found)),
         ("runs", words.describe_runs(found)),
         ("diverged", words.describe_diverged(found)),
+        ("A/A", words.describe_same(found)),
         ("speed", words.describe_speed(found)),
+        ("to target", words.describe_to_target(found)),
     )
     for label, text in told:
         if text is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.core.units import format_percent
+from steptime.core.units import format_percent, format_seconds
 from steptime.verify.values import Outcome
 from steptime.verify.values.seed_runs import SummaryDifference, TrainingVerdict
 
@@ -15,6 +15,9 @@ SUMMARIES: Mapping[str, str] = {
 }
 """What each summary is."""
 
+SAME = "A/A: half of the reference against the rest"
+"""The reference judged against itself."""
+
 REASONS: Mapping[str, str] = {
     "too_few_runs": "more runs are needed",
     "reference_too_noisy": (
@@ -22,6 +25,10 @@ REASONS: Mapping[str, str] = {
     ),
     "candidate_diverged": "a run of the candidate diverged, and none of the reference",
     "diverges_more": "the candidate diverges more often than the reference, beyond chance",
+    "cut_not_worse": (
+        "the shortened reference is not worse than the whole one, so it measures no margin: "
+        "shorten it more, or make more runs"
+    ),
     "target_not_reached": "a run of the candidate did not reach the target",
 }
 """Why there is no answer, or which one it is."""
@@ -49,7 +56,8 @@ def describe_margin(found: TrainingVerdict) -> str:
         return "unknown"
     share = found.training_fraction
     told = "" if share is None else f", {format_percent(share)} of the reference's training"
-    return f"{found.margin:.4g}{told}"
+    how = f", measured by {found.num_cut} shortened ones" if found.num_cut else ""
+    return f"{found.margin:.4g}{told}{how}"
 
 
 def describe_gain(found: TrainingVerdict) -> str | None:
@@ -88,6 +96,51 @@ def describe_speed(found: TrainingVerdict) -> str | None:
     gap = format_percent(abs(speed.gap_fraction))
     word = "more" if speed.gap_fraction > 0 else "less"
     return f"{text}; {speed.net:.2f}x for the same quality, which takes {gap} {word} training"
+
+
+def describe_same(found: TrainingVerdict) -> str | None:
+    """Say what the reference says against itself; None below four runs."""
+    one = found.same
+    if one is None:
+        return None
+    return f"{one.outcome.value}, gain {one.estimate:+.4g}, {one.low:+.4g} to {one.high:+.4g}"
+
+
+def describe_price(found: TrainingVerdict) -> str | None:
+    """Say what the speedup costs in training; None where its slope is not known."""
+    speed = found.speed
+    if speed is None or speed.gap_fraction is None:
+        return None
+    if speed.gap_fraction <= 0:
+        return "The speedup costs no training: the candidate ends no worse on average."
+    share = format_percent(speed.gap_fraction)
+    return f"The speedup costs {share} of the training, which is what its loss of quality is worth."
+
+
+def describe_to_target(found: TrainingVerdict) -> str | None:
+    """Say how long both arms take to the same quality, and what the search for it adds."""
+    time = found.to_target
+    if time is None:
+        return None
+    missed = ", ".join(
+        f"{number} of the {arm}" for arm, number in time.num_missed.items() if number
+    )
+    if time.reference_s is None or time.candidate_s is None:
+        return f"not known for {time.target:.4g}: it was not reached by {missed}"
+    text = (
+        f"{time.target:.4g} in {format_seconds(time.reference_s)} and, by the candidate, in "
+        f"{format_seconds(time.candidate_s)}"
+    )
+    if missed:
+        text += f"; not reached by {missed}"
+    if time.ratio is not None and time.low is not None and time.high is not None:
+        text += f": {time.ratio:.2f}x ({time.low:.2f} to {time.high:.2f})"
+    if not time.price_s:
+        return text
+    text += f", with {format_seconds(time.price_s)} to find it added once"
+    if time.num_runs_to_earn is None:
+        return f"{text}; it saves nothing that could earn that"
+    return f"{text}; earned after {time.num_runs_to_earn} runs"
 
 
 def describe_allowed(one: SummaryDifference) -> str:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from steptime.core.note import Fact
 from steptime.errors import RunsError
+from steptime.verify.convergence.power_plan import LEAST_RUNS
+from steptime.verify.convergence.speed import net_speed, time_to_target
 from steptime.verify.convergence.statistics import (
     LEVEL,
     LOOK_LEVELS,
@@ -32,17 +34,15 @@ from steptime.verify.convergence.summaries import Summary, Yardsticks, final_of,
 from steptime.verify.values import Outcome
 from steptime.verify.values.seed_runs import (
     CANDIDATE,
+    CUT,
     REFERENCE,
     CurvePoint,
-    NetSpeed,
     SummaryDifference,
     TrainingQuestion,
     TrainingRun,
     TrainingVerdict,
+    Unit,
 )
-
-LEAST_RUNS = 3
-"""Runs an arm; fewer give estimates and no verdict."""
 
 DIVERGES_MORE = 0.05
 
@@ -58,9 +58,10 @@ def judge_training(runs: Sequence[TrainingRun], question: TrainingQuestion) -> T
     load_scipy()
     if question.num_looks not in LOOK_LEVELS:
         raise ValueError(f"num_looks must be 1 or 3, got {question.num_looks}.")
-    arms = {name: [one for one in runs if one.arm == name] for name in (REFERENCE, CANDIDATE)}
+    arms = {name: [one for one in runs if one.arm == name] for name in (REFERENCE, CANDIDATE, CUT)}
     check_runs(arms[REFERENCE], arms[CANDIDATE], question)
-    return _Judgement(arms[REFERENCE], arms[CANDIDATE], question).verdict()
+    check_cut(arms[CUT], question)
+    return _Judgement(arms[REFERENCE], arms[CANDIDATE], arms[CUT], question).verdict()
 
 
 def check_runs(
@@ -91,6 +92,29 @@ def check_runs(
             hint="There is nothing to compare with: mend the reference first.",
         )
     _check_points([*reference, *candidate])
+
+
+def check_cut(cut: Sequence[TrainingRun], question: TrainingQuestion) -> None:
+    """Refuse a shortened reference that measures no margin.
+
+    Raises:
+        RunsError: the margin is not in percent of training, or these runs say nothing.
+    """
+    if not cut:
+        return
+    if question.margin.unit is not Unit.TRAINING or question.are_paired:
+        raise RunsError(
+            "a shortened reference measures a margin in percent of training, without pairs.",
+            code="cut_without_share",
+            hint="Say by how much it is shorter: --margin 5%-of-training, without --paired.",
+        )
+    _check_arm("shortened reference", cut)
+    if sum(not run.has_diverged for run in cut) < 2:
+        raise RunsError(
+            "the shortened reference needs two runs or more that did not diverge.",
+            code="too_few_runs",
+            hint="Run it with as many seeds as the others.",
+        )
 
 
 def _check_arm(name: str, runs: Sequence[TrainingRun]) -> None:
@@ -139,20 +163,21 @@ class _Judgement:
 
     reference: Sequence[TrainingRun]
     candidate: Sequence[TrainingRun]
+    cut: Sequence[TrainingRun]
     question: TrainingQuestion
 
     def verdict(self) -> TrainingVerdict:
         """Compare the arms, and say what more is needed where they do not decide."""
-        found = Yardsticks(self.reference, self.question)
+        found = Yardsticks(self.reference, self.question, self.cut)
         summaries = summarize([*self.reference, *self.candidate], self.question, found)
-        if found.margin is None:
+        if found.margin is None and not self.cut:
             raise RunsError(
                 "the reference's metric no longer improves at its end, so a share of its training "
                 "is no margin.",
                 code="no_slope",
                 hint="Give the margin in the unit of the metric, or in percent of it.",
             )
-        differences = self._differences(summaries)
+        differences = self._differences(summaries, found.cut)
         outcome, reason, facts = self._outcome(differences, summaries)
         final = differences[0] if differences else None
         return TrainingVerdict(
@@ -162,17 +187,29 @@ class _Judgement:
             low=None if final is None else final.low,
             high=None if final is None else final.high,
             num_runs=self.num_runs,
-            num_runs_needed=self._needed(found.margin, summaries[0]),
+            num_runs_needed=None
+            if found.margin is None
+            else self._needed(found.margin, self._spread(summaries[0])),
             level=LEVEL,
             look_level=self.look_level,
             differences=tuple(differences),
+            is_better_down=self.question.is_better_down,
             num_diverged={
                 REFERENCE: _num_diverged(self.reference),
                 CANDIDATE: _num_diverged(self.candidate),
             },
             seed_correlation=_correlation(self.reference, self.candidate),
             training_fraction=found.training_fraction,
-            speed=self._speed(found, final),
+            num_cut=len(found.cut),
+            same=self._same(summaries[0]),
+            speed=net_speed(self.reference, self.candidate, found, final),
+            to_target=time_to_target(
+                self.reference,
+                self.candidate,
+                found,
+                is_as_good=outcome is Outcome.PASS,
+                price_s=self.question.price_s,
+            ),
             curves={REFERENCE: curve_of(self.reference), CANDIDATE: curve_of(self.candidate)},
             reason=reason,
             reason_facts=facts,
@@ -188,23 +225,46 @@ class _Judgement:
         """Level of one look."""
         return LOOK_LEVELS[self.question.num_looks]
 
-    def _differences(self, summaries: Sequence[Summary]) -> list[SummaryDifference]:
+    def _differences(
+        self, summaries: Sequence[Summary], cut: Sequence[float]
+    ) -> list[SummaryDifference]:
         """Compare each summary that has a margin; none where an arm has a single run."""
-        if self.num_runs < 2:
+        if self.num_runs < 2 or summaries[0].margin is None:
             return []
-        return [self._difference(one, one.margin) for one in summaries if one.margin is not None]
+        found = [self._difference(one, one.margin) for one in summaries if one.margin is not None]
+        if cut and found:
+            found[0] = self._beside_cut(summaries[0], found[0], cut)
+        return found
 
     def _difference(self, summary: Summary, margin: float) -> SummaryDifference:
         gain = self._gain(summary)
+        permuted = None
+        if not self.question.are_paired:
+            permuted = permuted_p(summary.reference, summary.candidate, margin=margin)
+        return self._judged(summary, gain, margin, permuted)
+
+    def _beside_cut(
+        self, final: Summary, plain: SummaryDifference, cut: Sequence[float]
+    ) -> SummaryDifference:
+        """Compare the candidate with the shortened reference itself.
+
+        So the interval holds the spread of the runs that the margin was measured by: the candidate
+        is not worse by the margin if it is better than the shortened reference.
+        """
+        gain = gain_of(cut, final.candidate)
+        shifted = MeanGain(gain.mean - plain.margin, gain.error, gain.freedom)
+        permuted = permuted_p(cut, final.candidate, margin=0.0)
+        return self._judged(final, shifted, plain.margin, permuted)
+
+    def _judged(
+        self, summary: Summary, gain: MeanGain, margin: float, permuted: float | None
+    ) -> SummaryDifference:
         low, high = gain.ends(self.look_level)
         outcome = Outcome.INCONCLUSIVE
         if low > -margin:
             outcome = Outcome.PASS
         elif high < -margin:
             outcome = Outcome.FAIL
-        permuted = None
-        if not self.question.are_paired:
-            permuted = permuted_p(summary.reference, summary.candidate, margin=margin)
         return SummaryDifference(
             name=summary.name,
             outcome=outcome,
@@ -218,6 +278,14 @@ class _Judgement:
             candidate_sd=math.sqrt(variance(summary.candidate)),
             is_worse_within_margin=-margin < low and high < 0,
         )
+
+    def _same(self, final: Summary) -> SummaryDifference | None:
+        """Compare the reference with itself: every other run against the rest."""
+        halves = final.reference[::2], final.reference[1::2]
+        if len(halves[1]) < 2 or final.margin is None:
+            return None
+        split = Summary(name="same", reference=halves[0], candidate=halves[1], margin=final.margin)
+        return self._judged(split, gain_of(*halves), final.margin, None)
 
     def _gain(self, summary: Summary) -> MeanGain:
         if not self.question.are_paired:
@@ -251,6 +319,8 @@ class _Judgement:
         failed = [one.name for one in differences if one.outcome is Outcome.FAIL]
         if failed:
             return Outcome.FAIL, None, {}
+        if not differences:
+            return Outcome.INCONCLUSIVE, "cut_not_worse", num
         if not self._can_pass(differences[0]):
             return Outcome.INCONCLUSIVE, "reference_too_noisy", num
         if diverged[1] and not diverged[0]:
@@ -274,42 +344,22 @@ class _Judgement:
         )
         return same.ends(self.look_level)[0] > -final.margin
 
-    def _needed(self, margin: float, final: Summary) -> int | None:
-        """Return the runs of each arm that this margin needs, by the spread that was seen."""
+    def _spread(self, final: Summary) -> tuple[float, int] | None:
+        """Return the SD of the final metric over seeds, and how many runs showed it."""
         arms = [one for one in (final.reference, final.candidate) if len(one) > 1]
         if not arms:
             return None
         sd = math.sqrt(mean([variance(one) for one in arms]))
-        if sd == 0:
-            return LEAST_RUNS
-        sd = sd_for_planning(sd, sum(len(one) - 1 for one in arms) + 1)
-        found = runs_needed(margin / sd, level=self.look_level)
-        return None if found is None else max(LEAST_RUNS, found)
+        return sd, sum(len(one) - 1 for one in arms) + 1
 
-    def _speed(self, found: Yardsticks, final: SummaryDifference | None) -> NetSpeed | None:
-        """Return what the candidate saves, where both arms say their seconds."""
-        logs = []
-        for arm in (self.reference, self.candidate):
-            seconds = [run.seconds for run in arm if run.seconds and not run.has_diverged]
-            if len(seconds) < 2 or min(seconds) <= 0:
-                return None
-            logs.append([-math.log(one) for one in seconds])
-        gain = gain_of(logs[0], logs[1])
-        low, high = gain.ends(0.025)
-        speed = [math.exp(one) for one in (gain.mean, low, high)]
-        if final is None or found.slope <= 0:
-            return NetSpeed(speedup=speed[0], low=speed[1], high=speed[2])
-        gap = -final.estimate / found.slope / found.total
-        net = [one / (1 + max(gap, -0.99)) for one in speed]
-        return NetSpeed(
-            speedup=speed[0],
-            low=speed[1],
-            high=speed[2],
-            net=net[0],
-            net_low=net[1],
-            net_high=net[2],
-            gap_fraction=gap,
-        )
+    def _needed(self, margin: float, spread: tuple[float, int] | None) -> int | None:
+        """Return the runs of each arm that this margin needs, by the spread that was seen."""
+        if spread is None:
+            return None
+        if spread[0] == 0:
+            return LEAST_RUNS
+        found = runs_needed(margin / sd_for_planning(*spread), level=self.look_level)
+        return None if found is None else max(LEAST_RUNS, found)
 
 
 def _num_diverged(runs: Sequence[TrainingRun]) -> int:

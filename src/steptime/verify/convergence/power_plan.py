@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from steptime.verify.convergence.statistics import (
     LEVEL,
     load_scipy,
@@ -9,11 +11,24 @@ from steptime.verify.convergence.statistics import (
     runs_needed,
     sd_for_planning,
 )
-from steptime.verify.values.seed_runs import PowerPlan, PowerRow
+from steptime.verify.values.seed_runs import PowerPlan, PowerRow, TrainingVerdict
 
 POWERS = (0.8, 0.9)
 LEAST_RUNS = 3
+"""Runs an arm; fewer give estimates and no verdict."""
+
 BUDGETS = (3, 5, 8, 10, 20)
+
+
+def power_of_verdict(found: TrainingVerdict) -> PowerPlan | None:
+    """Return what usual numbers of runs decide with the spread that a judgement saw."""
+    if not found.differences:
+        return None
+    final = found.differences[0]
+    sd = math.sqrt((final.reference_sd**2 + final.candidate_sd**2) / 2)
+    if sd <= 0:
+        return None
+    return plan_power(sd, margin=final.margin, pilots=2 * found.num_runs - 1)
 
 
 def plan_power(

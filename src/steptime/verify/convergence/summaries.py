@@ -55,9 +55,16 @@ class Yardsticks:
     Args:
         reference: its runs; at least one has not diverged.
         question: what is asked.
+        cut: runs of the reference with fewer steps, whose loss is the margin where that is in
+            percent of training.
     """
 
-    def __init__(self, reference: Sequence[TrainingRun], question: TrainingQuestion) -> None:
+    def __init__(
+        self,
+        reference: Sequence[TrainingRun],
+        question: TrainingQuestion,
+        cut: Sequence[TrainingRun] = (),
+    ) -> None:
         well = [run for run in reference if not run.has_diverged]
         self.sign = -1.0 if question.is_better_down else 1.0
         self.final = mean([final_of(run) for run in well])
@@ -65,12 +72,17 @@ class Yardsticks:
         self.slope = self.sign * mean([slope_of(run) for run in well])
         worst = min if self.sign > 0 else max
         finals = [final_of(run) for run in well]
+        self.cut = [self.sign * final_of(run) for run in cut if not run.has_diverged]
+        self._cut_fraction = question.margin.amount / 100 if self.cut else None
         self.margin = self._margin(question.margin)
         allowed = worst(finals) - self.sign * (self.margin or 0.0)
         self.target = allowed if question.target is None else question.target
 
     def _margin(self, margin: Margin) -> float | None:
         """Return the margin in the unit of the metric; None where nothing improves any more."""
+        if self.cut:
+            measured = self.sign * self.final - mean(self.cut)
+            return measured if measured > 0 else None
         if margin.unit is Unit.METRIC:
             return margin.amount
         if margin.unit is Unit.PERCENT:
@@ -80,6 +92,8 @@ class Yardsticks:
     @property
     def training_fraction(self) -> float | None:
         """Return the margin as a share of the reference's training."""
+        if self._cut_fraction is not None:
+            return self._cut_fraction
         if self.margin is None or self.slope <= 0:
             return None
         return self.margin / self.slope / self.total
@@ -212,8 +226,8 @@ def _to_target(
     if not seen:
         return []
     margin = None
-    if found.margin is not None and found.slope > 0:
-        margin = math.log1p(found.margin / found.slope / math.exp(-mean(seen)))
+    if found.training_fraction is not None:
+        margin = math.log1p(found.training_fraction * found.total / math.exp(-mean(seen)))
     worst = min(value for arm in arms.values() for value in arm if value is not None)
     missed = [sum(value is None for value in arms[one]) for one in (True, False)]
     filled = [tuple(worst if v is None else v for v in arms[one]) for one in (True, False)]

@@ -13,6 +13,9 @@ from steptime.verify.values import Outcome
 REFERENCE, CANDIDATE = "reference", "candidate"
 """The two arms."""
 
+CUT = "cut"
+"""The rival of anything that costs quality: the reference with fewer steps."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
@@ -24,6 +27,7 @@ class TrainingRun:
         points: where it was evaluated, rising (num_points,): samples seen, or steps.
         values: the metric there (num_points,); not finite where the run diverged.
         seconds: wall time of the whole run [s]; None where unknown.
+        seconds_at: since its start, at each evaluation [s] (num_points,); empty where unknown.
     """
 
     arm: str
@@ -31,6 +35,7 @@ class TrainingRun:
     points: tuple[float, ...]
     values: tuple[float, ...]
     seconds: float | None = None
+    seconds_at: tuple[float, ...] = ()
 
     @property
     def has_diverged(self) -> bool:
@@ -71,6 +76,7 @@ class TrainingQuestion:
             reference, worse by the margin.
         num_looks: how often these runs are judged while they are being made: once, or three times.
         are_paired: runs with the same seed belong together; to be declared before they are made.
+        price_s: time that was spent to find and prepare the candidate, once [s].
     """
 
     margin: Margin
@@ -78,6 +84,7 @@ class TrainingQuestion:
     target: float | None = None
     num_looks: int = 1
     are_paired: bool = False
+    price_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +150,37 @@ class NetSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTime:
+    """The time to the same quality, start-up and compilation of each run included.
+
+    Attributes:
+        target: the metric that is to be reached.
+        reference_s: of the reference's runs that reached it, by their logs [s].
+        candidate_s: of the candidate's [s]; None where one of them did not reach it, because an
+            average without it would be too good.
+        num_missed: runs that did not reach it, by arm.
+        ratio: reference over candidate with the price added once; None where a run missed it.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        price_s: what it took to find and prepare the candidate [s].
+        num_runs_to_earn: runs after which the price is earned; None where the candidate saves
+            nothing.
+        is_faster: the lower end is above 1, and it trains as well; None where it is not known.
+    """
+
+    target: float
+    reference_s: float | None
+    candidate_s: float | None
+    num_missed: Mapping[str, int]
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    price_s: float = 0.0
+    num_runs_to_earn: int | None = None
+    is_faster: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
     """One evaluation over the runs of an arm.
 
@@ -159,52 +197,6 @@ class CurvePoint:
     low: float
     high: float
     n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingVerdict:
-    """Whether the candidate trains as well over seeds.
-
-    Attributes:
-        outcome: `PASS`: not worse than by the margin by all three summaries; `FAIL`: worse by one
-            of them, or it diverges more often; `INCONCLUSIVE`: more runs are needed.
-        margin: the margin in the metric's unit.
-        estimate: gain of the final metric; positive where the candidate is better.
-        low: lower end of its interval.
-        high: upper end.
-        num_runs: runs of the smaller arm.
-        num_runs_needed: runs of each arm with which the margin is decided in 90 of 100 cases where
-            there is no difference; None where that is more than 10,000 or not known.
-        level: probability with which a candidate at the margin passes, in all looks together.
-        look_level: the same where the runs are judged once.
-        differences: the three summaries; empty where nothing was compared.
-        num_diverged: runs that diverged, by arm.
-        seed_correlation: of the final metrics of runs with the same seed; None below three pairs.
-        training_fraction: the margin as a share of the reference's training; None where its loss
-            no longer falls.
-        speed: what the candidate saves; None where the seconds are not known.
-        curves: the metric over the training, by arm.
-        reason: machine word for what kept it from an answer; None where there is one.
-        reason_facts: the numbers for its sentence.
-    """
-
-    outcome: Outcome
-    margin: float | None
-    estimate: float | None
-    low: float | None
-    high: float | None
-    num_runs: int
-    num_runs_needed: int | None
-    level: float
-    look_level: float
-    differences: tuple[SummaryDifference, ...] = ()
-    num_diverged: Mapping[str, int] | None = None
-    seed_correlation: float | None = None
-    training_fraction: float | None = None
-    speed: NetSpeed | None = None
-    curves: Mapping[str, tuple[CurvePoint, ...]] | None = None
-    reason: str | None = None
-    reason_facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,3 +240,59 @@ class PowerPlan:
     num_runs_not_worse: tuple[int | None, ...] = ()
     num_runs_still: tuple[int | None, ...] = ()
     rows: tuple[PowerRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingVerdict:
+    """Whether the candidate trains as well over seeds.
+
+    Attributes:
+        outcome: `PASS`: not worse than by the margin by all three summaries; `FAIL`: worse by one
+            of them, or it diverges more often; `INCONCLUSIVE`: more runs are needed.
+        margin: the margin in the metric's unit.
+        estimate: gain of the final metric; positive where the candidate is better.
+        low: lower end of its interval.
+        high: upper end.
+        num_runs: runs of the smaller arm.
+        num_runs_needed: runs of each arm with which the margin is decided in 90 of 100 cases where
+            there is no difference; None where that is more than 10,000 or not known.
+        level: probability with which a candidate at the margin passes, in all looks together.
+        look_level: the same where the runs are judged once.
+        differences: the three summaries; empty where nothing was compared.
+        is_better_down: smaller values of the metric are better.
+        num_diverged: runs that diverged, by arm.
+        seed_correlation: of the final metrics of runs with the same seed; None below three pairs.
+        training_fraction: the margin as a share of the reference's training; None where its loss
+            no longer falls.
+        num_cut: runs of the reference with fewer steps that the margin was measured by; 0 where it
+            was given, or the slope at the end says it.
+        same: half of the reference's runs against the other half, by their final metric; None
+            below four of them.
+        speed: what the candidate saves; None where the seconds are not known.
+        to_target: time to the same quality; None where the seconds are not known.
+        curves: the metric over the training, by arm.
+        reason: machine word for what kept it from an answer; None where there is one.
+        reason_facts: the numbers for its sentence.
+    """
+
+    outcome: Outcome
+    margin: float | None
+    estimate: float | None
+    low: float | None
+    high: float | None
+    num_runs: int
+    num_runs_needed: int | None
+    level: float
+    look_level: float
+    differences: tuple[SummaryDifference, ...] = ()
+    is_better_down: bool = True
+    num_diverged: Mapping[str, int] | None = None
+    seed_correlation: float | None = None
+    training_fraction: float | None = None
+    num_cut: int = 0
+    same: SummaryDifference | None = None
+    speed: NetSpeed | None = None
+    to_target: TargetTime | None = None
+    curves: Mapping[str, tuple[CurvePoint, ...]] | None = None
+    reason: str | None = None
+    reason_facts: Mapping[str, Fact] | None = None

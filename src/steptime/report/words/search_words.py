@@ -1,0 +1,149 @@
+"""The words of a search for parameters: the answer, why there is none, how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from steptime.core.units import format_percent, format_seconds, format_speedup
+from steptime.seek.values.seek_values import (
+    NewSeedCheck,
+    Role,
+    SeekAnswer,
+    SeekEnd,
+    SeekRun,
+)
+
+REASONS: Mapping[str, str] = {
+    "target_not_reached": "no run reached the target within the budget",
+    "no_new_seeds": "the budget ended before a run with a new seed",
+    "too_few_new_seeds": "the budget ended before three runs of each with new seeds",
+    "seeds_change_nothing": (
+        "runs with different seeds gave the same numbers, so the command does not use the seed; "
+        "write {seed} into it, or name --seed-flag"
+    ),
+    "winner_missed_target": "with new seeds, most runs did not reach the target in time",
+    "winner_missed_once": "with new seeds, not every run reached the target in time",
+    "too_close_to_tell": "with new seeds, the other candidate may be as fast or faster",
+}
+"""Why the best does not hold, or why that cannot be told."""
+
+ENDS: Mapping[SeekEnd, str] = {
+    SeekEnd.REACHED: "reached the target",
+    SeekEnd.FINISHED: "ended without the target",
+    SeekEnd.PRUNED: "was stopped, as it could not win,",
+    SeekEnd.DIVERGED: "diverged",
+    SeekEnd.FAILED: "failed",
+    SeekEnd.TIMED_OUT: "had to end with the budget",
+}
+"""How a run ended, before `after 12 s`."""
+
+ROLES: Mapping[Role, str] = {
+    Role.EXPLORE: "",
+    Role.REPEAT: ", again with another seed",
+    Role.NEW_SEED: ", with a new seed",
+}
+"""Why a run was made."""
+
+
+def describe_values(values: Mapping[str, str]) -> str:
+    """Return `lr=0.003, bs=32`."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def describe_best(found: SeekAnswer) -> str:
+    """Say what the search found."""
+    if found.best is None:
+        return f"nothing: {REASONS['target_not_reached']}"
+    took = "" if found.time_to_target_s is None else f" in {format_seconds(found.time_to_target_s)}"
+    return f"{describe_values(found.best)}: reaches {found.target:g}{took}"
+
+
+def describe_holds(found: SeekAnswer) -> str:
+    """Say whether the best holds with seeds that took no part in the choice."""
+    if found.best is None:
+        return "there is nothing to hold"
+    word = {True: "yes", False: "no", None: "it cannot be told"}[found.holds]
+    check = found.new_seeds
+    if found.reason is not None:
+        return f"{word}: {REASONS.get(found.reason, found.reason)}"
+    if check is None:
+        return word
+    runs = f"{check.num_reached} of {check.num_runs} runs with new seeds reached the target"
+    return f"{word}: {runs}"
+
+
+def describe_beside(found: SeekAnswer) -> str | None:
+    """Say how the best stands beside its rival with new seeds; None where there is none."""
+    check = found.new_seeds
+    if check is None or check.rival is None:
+        return None
+    name = _rival_of(found, check)
+    if check.speedup is None or check.low is None or check.high is None:
+        counts = f"{check.num_rival_reached} of its {check.num_runs} runs reached the target"
+        return f"{name}: {counts}"
+    ends = f"{format_speedup(check.low)} to {format_speedup(check.high)}"
+    text = f"{format_speedup(check.speedup)} as fast ({ends}) as {name}"
+    if check.are_replaced:
+        text += ", which had won the search and lost with new seeds"
+    return text
+
+
+def _rival_of(found: SeekAnswer, check: NewSeedCheck) -> str:
+    values = next((one.parameters for one in found.candidates if one.candidate == check.rival), {})
+    who = "the default" if check.is_rival_default else "the other candidate"
+    return f"{who} ({describe_values(values)})"
+
+
+def describe_runs(found: SeekAnswer) -> str:
+    """Say how many candidates and runs there were, and what became of them."""
+    parts = [f"{found.num_trials} candidates in {found.num_runs} runs"]
+    others = found.num_censored - found.num_pruned - found.num_failed
+    counts = (
+        (found.num_pruned, "stopped because they could not win"),
+        (others, "without the target"),
+        (found.num_failed, "failed"),
+    )
+    parts += [f"{count} {word}" for count, word in counts if count > 0]
+    return ", ".join(parts)
+
+
+def describe_spent(found: SeekAnswer) -> str:
+    """Say what of the budget was spent."""
+    text = f"{format_seconds(found.spent_s)} of {format_seconds(found.budget_s)}"
+    if len(found.machines) > 1:
+        text += f", on each of {len(found.machines)} machines"
+    return text
+
+
+def describe_noise(found: SeekAnswer) -> str | None:
+    """Say how far times lie apart from seed to seed; None where nothing was repeated."""
+    if found.noise_fraction is None:
+        return None
+    return f"times of equal parameters differ by {format_percent(found.noise_fraction)} (SD)"
+
+
+def describe_share(share: float | None) -> str:
+    """Return how much of the spread of the times a parameter explains."""
+    return "too few candidates" if share is None else format_percent(share)
+
+
+def describe_progress(
+    run: SeekRun, runs: Sequence[SeekRun], *, budget_s: float, num_machines: int = 1
+) -> str:
+    """Say how a run ended, what is best so far, and how much time is left.
+
+    Args:
+        run: the newest.
+        runs: all of them.
+        budget_s: of the search [s].
+        num_machines: how many runs are made at a time.
+    """
+    took = format_seconds(run.seconds)
+    text = f"run {run.number}, {describe_values(run.parameters)}{ROLES[run.role]}: "
+    text += f"{ENDS[run.end]} after {took}"
+    times = [one.time_to_target_s for one in runs if one.time_to_target_s is not None]
+    if times:
+        text += f" · best {format_seconds(min(times))}"
+    left_s = budget_s - math.fsum(one.seconds for one in runs) / num_machines
+    return f"{text} · {format_seconds(max(left_s, 0.0))} left"
