@@ -10,7 +10,7 @@ from steptime.core.interval import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLoop:
-    """The steps of one loop; loops are told apart by the optimizers that step in them.
+    """The steps of one loop. Each loop has optimizers of its own.
 
     Attributes:
         number: of the loop, from 1, in the order of first steps.
