@@ -12,7 +12,7 @@ class SlowImages(Dataset):
     def __len__(self):
         return 160
 
-    def __getitem__(self, index):
+    def __getitem__(self, index):  # ailment
         time.sleep(0.010)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(16, generator=generator), index % 4
@@ -27,7 +27,7 @@ def main():
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in loader:  # ailment
+    for x, y in loader:
         optimizer.zero_grad()
         loss = criterion(model(x), y)
         loss.backward()

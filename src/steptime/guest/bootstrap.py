@@ -17,6 +17,7 @@ from .hooks import (
     checkpoint_hooks,
     distributed,
     environments,
+    keras_hooks,
     loader_hooks,
     model_calls,
     tensor_hooks,
@@ -34,6 +35,7 @@ from .watchers.ending import find_error, tell_error
 from .watchers.inputs import find_versions
 from .watchers.kinship import describe_kinship, whole_number
 from .watchers.logging_calls import hook_loggers
+from .watchers.optimizer_places import OptimizerPlaces
 from .watchers.pause_watcher import PauseWatcher
 from .watchers.process_memory import MemoryWatcher
 from .watchers.start_up import ImportTimes, StartUp, StartUpWatcher, hook_libraries
@@ -107,6 +109,7 @@ def enter(
     context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
+    context.guarded("install:keras", keras_hooks.hook_keras, context, targets)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:end", install_ends, context)
@@ -226,6 +229,7 @@ def install_watchers(context: Context) -> None:
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         LossWatcher(recorder),
+        OptimizerPlaces(recorder, context.frames),
         context.padding,
         context.epochs,
         context.switches,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from steptime.core.stats import median
 from steptime.measure.source.kept_results import KEPT_GRAPH, KEPT_TENSORS
 from steptime.measure.source.pad_calls import TO_LENGTH
+from steptime.measure.steps.loops_apart import loops_apart
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
@@ -33,6 +34,7 @@ from steptime.record.places import NS
 
 if TYPE_CHECKING:
     from steptime.measure.run_records import ErrorSeen, RunRecords
+    from steptime.measure.seen_lines import SitesSeen
     from steptime.measure.source.scan import Source
     from steptime.measure.steps.step_fold import RankSteps
     from steptime.record.rows import EventRow, SiteRow
@@ -87,9 +89,10 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     # A step without an optimizer is one row of the guest, like an update.
     num_rows = max(rank.num_steps, rank.total("num_updates"))
     found = []
-    if rank.signals.sites is not None:
-        per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
-        inside = [seen for seen in rank.signals.sites.sites if seen.what not in SPANS]
+    walked = _walked(rank)
+    if walked is not None:
+        per_step = num_rows / rank.num_steps / walked.num_updates
+        inside = [seen for seen in walked.sites if seen.what not in SPANS]
         found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
     known = {site.what for _, site in found}
     others = [seen for seen in rank.signals.spans if seen.what not in (*SPANS, *known)]
@@ -98,9 +101,51 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     ]
     spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
     found += [(1, _site(seen, places, 1.0)) for seen in _merge(spans)]
+    found = _reading(found, places)
     timed = [(num * site.s_per_step, site) for num, site in found if site.s_per_step is not None]
     counted = [(num * site.calls_per_step, site) for num, site in found if site.s_per_step is None]
     return (*_largest(timed, MAX_TIMED_SITES), *_largest(counted, MAX_COUNTED_SITES))
+
+
+def _walked(rank: RankSteps) -> SitesSeen | None:
+    """Return the places of the updates that were walked; of several loops, those of the longest."""
+    seen, loops = rank.signals.sites, loops_apart(rank)
+    if not loops:
+        return seen
+    own = set(loops[0].optimizers)
+    every = [one for one in (seen, *rank.signals.late_sites) if one is not None]
+    return next((one for one in every if one.optimizers and own.issuperset(one.optimizers)), None)
+
+
+def _reading(found: list[tuple[int, Site]], places: CodePlaces) -> list[tuple[int, Site]]:
+    """Return the sites with that of reading samples in the data set, where one class has a method.
+
+    In worker processes nobody times the method, so its calls are those of the wait for a batch.
+    """
+    if len(places.source.reads) != 1:
+        return found
+    (mark,) = places.source.reads
+
+    def moved(site: Site, s_per_step: float | None) -> Site:
+        name = places.name(mark.file)
+        line, text = mark.line, mark.text or None
+        return replace(
+            site,
+            what="fetch",
+            file=name,
+            line=line,
+            end_line=line,
+            text=text,
+            s_per_step=s_per_step,
+        )
+
+    if any(site.what == "fetch" for _, site in found):
+        return [
+            (num, moved(site, site.s_per_step) if site.what == "fetch" else site)
+            for num, site in found
+        ]
+    waits = [(num, moved(site, None)) for num, site in found if site.what == "input_wait"]
+    return [*found, *waits[:1]]
 
 
 def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
@@ -142,9 +187,9 @@ def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
 
 def find_operators(rank: RankSteps) -> Operators | None:
     """Return the operators of one eager step; None if the guest wrote nothing of them."""
-    seen = rank.signals.operators
-    if seen is None:
-        return None
+    seen, loops = rank.signals.operators, loops_apart(rank)
+    if seen is None or (loops and seen.n - 1 not in loops[0].steps):
+        return None  # of several loops, they are those of another one
     return Operators(
         num=seen.num,
         num_tiny=seen.num_tiny,

@@ -41,6 +41,7 @@ from steptime.record.rows import (
     CompilingRow,
     LoggingRow,
     LossRow,
+    OptimizerRow,
     PauseRow,
     SiteRow,
     StartUpRow,
@@ -84,6 +85,8 @@ class Signals:
     logging: tuple[LoggingRow, ...] = ()
     epochs: tuple[EpochSeen, ...] = ()
     asked: tuple[AskedSeen, ...] = ()
+    optimizers: tuple[OptimizerRow, ...] = ()
+    late_sites: tuple[SitesSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +128,8 @@ class SignalLines:
     def __init__(self) -> None:
         self.memory: dict[int, MemorySample] = {}
         self.sites: SitesSeen | None = None
+        self.early_sites: SitesSeen | None = None
+        self.late_sites: list[SitesSeen] = []
         self.spans: tuple[SiteRow, ...] = ()
         self.operators: OperatorCounts | None = None
         self.counts: list[CountSeen] = []
@@ -153,6 +158,11 @@ class SignalLines:
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
         self.epochs: dict[tuple[int, int], EpochSeen] = {}
+        self.optimizers: tuple[OptimizerRow, ...] = ()
+
+    def set_optimizers(self, line: Line) -> None:
+        """Set the optimizers that have stepped so far."""
+        self.optimizers = tuple(rows.optimizers(line))
 
     def set_logging(self, line: Line) -> None:
         """Set the calls of loggers so far."""
@@ -232,11 +242,21 @@ class SignalLines:
         self.memory[sample.t] = sample
 
     def set_sites(self, line: Line) -> None:
-        """Set the places of the walked updates; the second window replaces the first."""
+        """Set the places of the walked updates; the second window replaces the first.
+
+        Later windows belong to optimizers that had not stepped then.
+        """
         num_updates = rows.whole_number(line, "updates")
         if num_updates < 1:
             raise ValueError(f"`updates` must be above zero, got {num_updates}")
-        self.sites = SitesSeen(num_updates=num_updates, sites=tuple(rows.sites(line)))
+        optimizers = tuple(int(one) for one in line.get("optimizers", ()))
+        seen = SitesSeen(
+            num_updates=num_updates, sites=tuple(rows.sites(line)), optimizers=optimizers
+        )
+        if line.get("is_late"):
+            self.late_sites.append(seen)
+        else:
+            self.early_sites, self.sites = self.sites, seen
 
     def set_spans(self, line: Line) -> None:
         """Set the places of spans over the run."""
@@ -328,6 +348,8 @@ class SignalLines:
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
             asked=tuple(self.asked),
+            optimizers=self.optimizers,
+            late_sites=(*self.late_sites, *filter(None, [self.early_sites])),
         )
 
 
@@ -362,6 +384,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,
     kinds.ASKED: SignalLines.add_asked,
+    kinds.OPTIMIZERS: SignalLines.set_optimizers,
 }
 """The method that takes a line, by its `k`."""
 

@@ -31,6 +31,7 @@ from steptime.measure.memory.longest_batch import find_longest
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
+from steptime.measure.operator_share import within_phases
 from steptime.measure.padding import find_padding, useful_fraction
 from steptime.measure.rank_balance import find_balance
 from steptime.measure.rank_fold import Folded, fold_ranks
@@ -52,6 +53,7 @@ from steptime.measure.steps.step_fold import RankSteps, fold_nothing
 from steptime.measure.time_of_run import find_wall_time
 from steptime.measure.timed_loops import find_python_loops
 from steptime.measure.tokens import tokens_per_step
+from steptime.measure.training_loops import find_loops
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
 from steptime.measure.values.work import Count
 from steptime.record.places import NS
@@ -95,6 +97,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     memory = add_peaks(memory, folded.ranks)
     health = find_health(ranks, busiest, places)
     sites = find_sites(busiest, places)
+    steady, phases = folded.steady_window(), summarize_phases(windows, missing)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -103,8 +106,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         num_skipped_updates=busiest.num_skipped,
         num_ranks=len(ranks),
         period=window.period,
-        steady=folded.steady_window(),
-        phases=summarize_phases(windows, missing),
+        steady=steady,
+        phases=phases,
         spans=spans,
         copies_per_step=mean_per_step(windows, "num_copies"),
         syncs_per_step=mean_per_step(windows, "num_syncs"),
@@ -117,7 +120,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         sites=sites,
         python_loops=find_python_loops(places, sites),
         operators=find_operators(busiest),
-        count=work.count,
+        count=within_phases(work.count, phases, steady),
         count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
@@ -138,6 +141,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
             places=places,
         ),
         asked=steps_asked(busiest),
+        loops=find_loops(busiest, places),
     )
 
 

@@ -33,6 +33,7 @@ class SitesSeen:
 
     num_updates: int
     sites: tuple[SiteRow, ...]
+    optimizers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class OperatorCounts:
     missing: str | None = None
     nodes: int | None = None
     nodes_used: int | None = None
+    n: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,17 @@ class SiteRow(NamedTuple):
     total_ns: int | None
 
 
+class OptimizerRow(NamedTuple):
+    """An optimizer, the line that steps it, and the line that called the function it is in."""
+
+    number: int
+    kind: str
+    file: str | None
+    line: int | None
+    outer_file: str | None
+    outer_line: int | None
+
+
 class EventRow(NamedTuple):
     """A graph break or a recompilation; file and line are None outside the user's code."""
 
@@ -288,6 +299,11 @@ def checkpoints(line: Line) -> list[CheckpointRow]:
     """Return the checkpoints that were written."""
     numbers = (int,) * (len(CheckpointRow._fields) - 1)
     return [CheckpointRow(*_typed(values, str, *numbers)) for values in _rows(line)]
+
+
+def optimizers(line: Line) -> list[OptimizerRow]:
+    """Return the optimizers that have stepped so far."""
+    return [OptimizerRow(*row) for row in line["optimizers"]]
 
 
 def logging(line: Line) -> list[LoggingRow]:

@@ -41,6 +41,10 @@ MIN_SPANS = Threshold(
 )
 
 
+_READING = {"worker_fetch": "fetch"}
+"""A worker reads samples in the same method as the training process."""
+
+
 def find_input_wait(measurement: Measurement) -> Finding | None:
     """INPUT_BOUND: the step waits for data."""
     fraction = fraction_of(measurement, "input_wait")
@@ -55,7 +59,8 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         evidence=(*phase_evidence(measurement, "input_wait"), *_input_evidence(measurement)),
         fraction=fraction,
         # In the training process the parts of the wait leave no time to the wait itself.
-        site=site_of(measurement, ailment.cause) or site_of(measurement, "input_wait"),
+        site=site_of(measurement, _READING.get(ailment.cause or "", ailment.cause))
+        or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
 

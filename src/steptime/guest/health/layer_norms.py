@@ -207,7 +207,7 @@ class LayerNorms:
 
 def weights_of(optimizer: Any) -> Iterator[Any]:
     """Yield the weights that an optimizer updates."""
-    for group in optimizer.param_groups:
+    for group in getattr(optimizer, "param_groups", ()):
         yield from group["params"]
 
 

@@ -183,7 +183,7 @@ class WeightCheck:
 def weights_of(optimizers: Iterable[Any]) -> Iterator[Any]:
     """Yield the weights that optimizers hold."""
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
+        for group in getattr(optimizer, "param_groups", ()):
             yield from group["params"]
 
 

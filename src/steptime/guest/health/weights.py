@@ -45,7 +45,7 @@ def _book(torch: Any, found: dict[str, int], name: str | None, tensor: Any) -> N
 def _tensors_of(optimizers: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
     """Yield the weights, and the states that have the shape of a weight with their names."""
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
+        for group in getattr(optimizer, "param_groups", ()):
             for weight in group["params"]:
                 yield None, weight
                 for name, state in optimizer.state.get(weight, {}).items():

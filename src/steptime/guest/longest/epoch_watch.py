@@ -122,12 +122,12 @@ class EpochWatch:
         number = max(0, self.begun.get(key, 1) - 1)
         self.epoch = epoch = Epoch(self.loaders.index(key), number, facts)
         self.current, self.num_handed = id(iterator), int(iterator._num_yielded)
-        if order == "iterable":
-            return
+        if order == "iterable" or (num_rows := length_of(iterator._dataset)) is None:
+            return  # a sampler may know the length that the data set does not tell
         if key not in self.columns:
             self.columns[key] = find_columns(self.torch, iterator._dataset)
         epoch.columns = self.columns[key]
-        facts |= {"num_rows": len(iterator._dataset)}
+        facts |= {"num_rows": num_rows}
         if number and facts["num_rows"] > SMALL_ROWS:
             drawn = None
         epoch.drawn = drawn
@@ -219,3 +219,11 @@ def rises(rows: list[list[int]], measures: list[int]) -> list[list[int]]:
     if found and found[-1] is not rows[last]:
         found.append(rows[last])
     return found
+
+
+def length_of(dataset: Any) -> int | None:
+    """Return the number of samples; None where the data set has no length."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None

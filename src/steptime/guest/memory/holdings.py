@@ -165,7 +165,7 @@ def take_models(
         found.update((id(p), p) for p in model.parameters())
         buffers += model.buffers()
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
+        for group in getattr(optimizer, "param_groups", ()):  # Keras's have none
             found.update((id(p), p) for p in group["params"])
     parameters = list(found.values())
     ledger.take("weights", parameters)
@@ -181,6 +181,8 @@ def take_optimizers(ledger: StorageLedger, optimizers: Iterable[Any]) -> None:
     """Book what optimizers keep: their states, and tensors in their own attributes."""
     torch = ledger.torch
     for optimizer in optimizers:
+        if not hasattr(optimizer, "param_groups"):
+            continue
         held = [dict(optimizer.state)]
         held += [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         own = vars(optimizer).items()

@@ -28,6 +28,13 @@ WINDOWS = ((1, 3), (24, 27))
 WINDOW_STEPS = 4
 """The steps of a profiler's window: one to warm up, and `profile_window.NUM_STEPS`."""
 
+LATE_AT, LATE_STEPS, MAX_LATE = 4, 4, 8
+"""An optimizer that had no window to itself and then steps four times in a row has a loop of its
+own: a window of its next updates begins, with warm caches; there are as many of them at most."""
+
+WATCHED_UPDATES = 20_000
+"""Later, nobody looks for new optimizers: steps are told one by one up to here."""
+
 SPANS_NS = 2_000_000_000
 """Between two lines on spans: as often as the line on our own cost."""
 
@@ -59,13 +66,17 @@ class SiteWindows:
         self.has_stepped = False
         self.lines: list[str] = []
         self.is_over = False
+        self.run = (-1, 0)  # the optimizer that stepped last, and how often in a row
+        self.walked: set[int] = set()  # optimizers that had a window to themselves
+        self.late_end = self.num_late = 0  # last update of a window that an optimizer began
         self._forget()
 
     def _forget(self) -> None:
         self.marks: list[TimedMarker] | None = None
         self.stack: Stack = ()
         self.began = self.shift = 0
-        self.done: tuple[int, Stack, list[TimedMarker], int] | None = None
+        self.inside: set[int] = set()  # optimizers that stepped in the open window
+        self.done: tuple[int, Stack, list[TimedMarker], int, list[int], bool] | None = None
 
     # -- what is noted in a window
 
@@ -100,15 +111,21 @@ class SiteWindows:
             self.num_ended = 0
             self._forget()
         self.num_ended = number = self.num_ended + 1
-        if self.marks is not None and any(number == last + 1 for _, last in WINDOWS):
-            self.done = self.began, self.stack, self.marks, number
-            self.marks = None
-        if any(number == first for first, _ in WINDOWS):
+        if self.marks is not None:
+            self.inside.add(journal.last_optimizer)
+            is_late = number > WINDOWS[-1][1] + 1
+            if number == self.late_end or any(number == last + 1 for _, last in WINDOWS):
+                self.walked |= self.inside if len(self.inside) == 1 else set()
+                told = sorted(self.inside)
+                self.done = self.began, self.stack, self.marks, number, told, is_late
+                self.marks = None
+        if any(number == first for first, _ in WINDOWS) or self._is_due_late(journal, number):
             self._begin()
         if self.marks is not None:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
-        self.is_over = number > WINDOWS[-1][1]
+        is_done = number > WINDOWS[-1][1] and self.marks is None
+        self.is_over = is_done and (number > WATCHED_UPDATES or self.num_late >= MAX_LATE)
         if self.profile is not None:
             last = number + WINDOW_STEPS * min(journal.recorder.num_optimizers, MAX_ROUND)
             # A profiler would get in the way of counting operators.
@@ -116,14 +133,31 @@ class SiteWindows:
             self.profile.end_update(journal, journal.last_optimizer, may_begin=is_clear)
             self.is_over &= self.profile.is_over
 
+    def _is_due_late(self, journal: Journal, number: int) -> bool:
+        """Return whether a window begins because of a loop that no window has seen."""
+        before, num = self.run
+        optimizer = journal.last_optimizer
+        self.run = optimizer, num + 1 if optimizer == before else 1
+        if self.run[1] != LATE_AT or optimizer in self.walked or self.num_late >= MAX_LATE:
+            return False
+        if self.marks is not None or number <= WINDOWS[-1][1] + 1:
+            return False
+        last = number + LATE_STEPS
+        if not (journal.plan is None or journal.plan.is_clear(number, last)):
+            self.run = optimizer, 0  # operators are counted now
+            return False
+        self.num_late += 1
+        self.late_end = last
+        return True
+
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
-        return not (self.awaits_profile or is_walked(first, last))
+        return not (self.awaits_profile or first <= self.late_end or is_walked(first, last))
 
     def is_still(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked, and no profiler records now."""
         is_recording = self.profile is not None and self.profile.is_recording
-        return not (is_recording or is_walked(first, last))
+        return not (is_recording or first <= self.late_end or is_walked(first, last))
 
     @property
     def awaits_profile(self) -> bool:
@@ -132,7 +166,7 @@ class SiteWindows:
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
-        self.marks, self.shift = [], 0
+        self.marks, self.shift, self.inside = [], 0, set()
         self.began = self.clock()
 
     # -- what came of it
@@ -142,7 +176,8 @@ class SiteWindows:
         lines, self.lines = self.lines, []
         if self.done is not None:
             done, self.done = self.done, None
-            lines += self._fold(*done)
+            began, stack, marks, number, optimizers, is_late = done
+            lines += self._fold(began, stack, marks, number, optimizers, is_late=is_late)
         if self.profile is not None and (line := self.profile.pop_line()) is not None:
             lines.append(line)
         return lines
@@ -153,12 +188,23 @@ class SiteWindows:
             self.profile.finish()
         lines = self.pop_lines()
         if self.marks:
-            lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
+            is_late = self.num_ended <= self.late_end
+            told = sorted(self.inside)
+            lines += self._fold(
+                self.began, self.stack, self.marks, self.num_ended, told, is_late=is_late
+            )
             self._forget()
         return lines
 
     def _fold(
-        self, began: int, stack: Stack, marks: list[TimedMarker], num_updates: int
+        self,
+        began: int,
+        stack: Stack,
+        marks: list[TimedMarker],
+        num_updates: int,
+        optimizers: list[int],
+        *,
+        is_late: bool,
     ) -> list[str]:
         book = SiteBook(self.frames)
         book.fold(began, stack, marks)
@@ -169,6 +215,8 @@ class SiteWindows:
             "k": kinds.SITES,
             "n": num_updates,
             "updates": book.num_updates,
+            "optimizers": optimizers,
+            "is_late": is_late,
             "sites": book.sites(),
         }
         return [dumps(line) + "\n"]

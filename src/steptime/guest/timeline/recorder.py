@@ -96,6 +96,7 @@ class Recorder:
         self.pauses = Pauses()
         self.watchers: list[WriteWatcher] = []
         self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
+        self.meet: Callable[[int, Any], None] | None = None  # with each, and its number
         self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
         self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
         self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
@@ -204,6 +205,8 @@ class Recorder:
         if known is None or known[1]() is not optimizer:
             if not self.num_optimizers and self.meet_first is not None:
                 self.meet_first(optimizer)
+            if self.meet is not None:
+                self.meet(self.num_optimizers, optimizer)
             known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
             self.num_optimizers += 1
         return known[0]

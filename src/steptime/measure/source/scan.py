@@ -74,6 +74,7 @@ class Source:
     padding: tuple[SourceMark, ...] = ()
     loops: tuple[LoopMark, ...] = ()
     held: Mapping[HeldPlace, SourceMark] = field(default_factory=dict)
+    reads: tuple[SourceMark, ...] = ()
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -97,6 +98,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.data_reads import find_reads
     from steptime.measure.source.held_lines import find_held_lines
     from steptime.measure.source.kept_results import find_kept
     from steptime.measure.source.own_code import OwnCode, loop_rows
@@ -135,6 +137,13 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         [holder, attribute, file, line, _text(lines[file], line) or ""]
         for holder, attribute, file, line in find_held_lines(trees, sorted(named_by.held))
     ]
+    files_of_sets = [file for file in named_by.data_files if not _is_installed(file)]
+    mine = {file: module[0] for file in files_of_sets if (module := _read_module(file))}
+    names = named_by.data_sets | set(named_by.words)
+    marks["reads"] = [
+        [name, file, line, _text(_lines(_read(file) or b""), line) or ""]
+        for name, file, line in find_reads({**trees, **mine}, names)
+    ]
     document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
@@ -153,6 +162,7 @@ def read_source(run_folder: Path) -> Source:
     switches = _rows(document, "switches", (str, str, int))
     padding = _rows(document, "padding", (str, str, int))
     held = _rows(document, "held", (str, str, str, int, str))
+    reads = _rows(document, "reads", (str, str, int, str))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
@@ -161,6 +171,7 @@ def read_source(run_folder: Path) -> Source:
         padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
         loops=read_loop_rows(document.get("loops")),
         held={(h, a): SourceMark(code="held", file=f, line=n, text=t) for h, a, f, n, t in held},
+        reads=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in reads),
     )
 
 

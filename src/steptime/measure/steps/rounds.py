@@ -20,6 +20,11 @@ A loop by hand before optimizers in the same thread comes from a lesson, and is 
 """
 
 
+MIN_LOOP = 4
+"""An optimizer that steps as often before another one does has a loop of its own. A critic steps
+several times for each step of a generator, which then steps once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One step: the places of its rows, without `end`, and the optimizer of each of its updates."""
@@ -149,8 +154,18 @@ class _RowTable:
         return num_claimed if len(by_hand) - num_claimed >= MIN_BY_HAND else len(by_hand)
 
 
+def _are_loops(turns: Sequence[_Turn]) -> bool:
+    """Return whether each optimizer steps several times before another one, always."""
+    runs = [(one, len(list(group))) for one, group in groupby(turn.optimizer for turn in turns)]
+    whole = runs[:-1]  # the last one may have been cut short
+    is_plain = len({one for one, _ in whole}) > 1 and all(one != BY_HAND for one, _ in runs)
+    return is_plain and all(num >= MIN_LOOP for _, num in whole)
+
+
 def _join(turns: Sequence[_Turn]) -> list[Round]:
-    """Return rounds of turns, by the optimizers' order."""
+    """Return rounds of turns, by the optimizers' order; loops in turns have no rounds."""
+    if _are_loops(turns):
+        return [Round(begin=t.begin, end=t.end, optimizers=(t.optimizer,)) for t in turns]
     last_at = {turn.optimizer: place for place, turn in enumerate(turns)}
     rounds: list[list[_Turn]] = []
     earlier: set[int] = set()  # optimizers of the rounds before the open one

@@ -19,6 +19,7 @@ from steptime.core.stats import (
     median_interval,
     warmup_length,
 )
+from steptime.measure.steps.loops_apart import loops_apart
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
 from steptime.measure.steps.step_table import Numbers, StepTable
 from steptime.measure.values.measurement import SteadyWindow
@@ -26,7 +27,8 @@ from steptime.measure.values.measurement import SteadyWindow
 WINDOW_RULE = (
     "the first step, steps that compile, steps that a probe of ours made longer and steps in which "
     "the run stood still do not count, nor do steps beside other programs that took cores which "
-    "the run wanted, provided that 20 other steps and a fifth of all remain; "
+    "the run wanted, provided that 20 other steps and a fifth of all remain, nor steps of other "
+    "loops of the process than the longest; "
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
 )
@@ -39,7 +41,8 @@ class StepTimes:
 
     `disturbed` holds the indices that never count. `restarts` holds those of them that, if early,
     exclude everything before them: the first step, and steps that compile. `beside_neighbor` holds
-    those that are left out because of other programs alone.
+    those that are left out because of other programs alone, `other_loops` those of other loops of
+    the same process than the one that took most of the time.
     """
 
     times_s: Numbers
@@ -47,6 +50,7 @@ class StepTimes:
     restarts: frozenset[int]
     disturbed: frozenset[int]
     beside_neighbor: frozenset[int] = frozenset()
+    other_loops: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +115,16 @@ def series_of(rank: RankSteps) -> StepTimes:
             restarts.update(range(block.first_index, block.first_index + block.num_steps))
         probed.update(block.first_index + place for place in block.disturbed)
     blocks = rank.blocks
+    loops = loops_apart(rank)
+    other_loops = frozenset(index for loop in loops[1:] for index in loop.steps)
+    if loops:
+        probed.add(loops[0].steps[0])  # what lies between two loops is in the step that follows
     return StepTimes(
         times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),
         cpu_times_s=array("d", chain(steps.cpu_times_s, *(block.cpu_times_s for block in blocks))),
         restarts=frozenset(restarts),
-        disturbed=frozenset(restarts | probed),
+        disturbed=frozenset(restarts | probed) | other_loops,
+        other_loops=other_loops,
     )
 
 
@@ -127,6 +136,7 @@ def combine(ranks: Sequence[StepTimes]) -> StepTimes:
         restarts=frozenset().union(*(rank.restarts for rank in ranks)),
         disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
         beside_neighbor=frozenset().union(*(rank.beside_neighbor for rank in ranks)),
+        other_loops=frozenset().union(*(rank.other_loops for rank in ranks)),
     )
 
 
@@ -166,13 +176,16 @@ def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
     times_s, cpu_times_s = (
         list(compress(times[first:], kept)) for times in (series.times_s, series.cpu_times_s)
     )
-    num_early = sum(index < first for index in series.beside_neighbor)
+    # A step of another loop may have been beside a neighbor, too: it is told once.
+    beside = series.beside_neighbor - series.other_loops
+    num_early = sum(index < first for index in beside | series.other_loops)
     return SteadyWindow(
         first_step=first,
         num_steps=len(times_s),
         num_warmup_steps=min(first, len(series.times_s)) - num_early,
-        num_beside_neighbor=len(series.beside_neighbor),
-        mean_of_all_s=_mean_of_all(series) if series.beside_neighbor else None,
+        num_beside_neighbor=len(beside),
+        num_other_loops=len(series.other_loops),
+        mean_of_all_s=_mean_of_all(series) if beside else None,
         rule=WINDOW_RULE,
         step_time_s=median_interval(times_s) if times_s else None,
         step_cpu_s=median_interval(cpu_times_s) if times_s else None,
@@ -188,7 +201,7 @@ def _mean_of_all(series: StepTimes) -> float:
 
 def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
     """Return the steady window of one rank, with the steps in it."""
-    period = step_period(rank)
+    period = 1 if series.other_loops else step_period(rank)
     steady = steady_window(series, period=period)
     first = steady.first_step
     kept = [index >= first and index not in series.disturbed for index in rank.steps.index]

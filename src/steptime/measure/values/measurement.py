@@ -35,6 +35,7 @@ from steptime.measure.values.observations import (
 from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
+from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.wall_time import WallTime
@@ -164,6 +165,7 @@ class SteadyWindow:
             then that the run wanted.
         mean_of_all_s: mean wall time of a step with those beside a busy neighbor, for comparisons
             with what is summed over the whole run [s]; None where no step was left out.
+        num_other_loops: steps left out because they belong to other loops of the process.
     """
 
     first_step: int
@@ -175,6 +177,7 @@ class SteadyWindow:
     mean_s: float | None = None
     num_beside_neighbor: int = 0
     mean_of_all_s: float | None = None
+    num_other_loops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +393,8 @@ class Measurement:
         price_per_h: what an hour of the machine costs, in the user's currency; None without
             `--price`.
         wall_time: the whole time of the run by what it was spent on; None where no step was seen.
+        loops: the loops of the process that made most steps, in the order of first steps, where it
+            has several; `steady` and `phases` are then of the one that took most time.
     """
 
     schema: int
@@ -440,3 +445,4 @@ class Measurement:
     price_per_h: float | None = None
     wall_time: WallTime | None = None
     attention: tuple[AttentionCall, ...] | None = None
+    loops: tuple[TrainingLoop, ...] = ()

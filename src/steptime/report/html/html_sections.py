@@ -40,7 +40,7 @@ from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, unwrapped_page
 from steptime.report.text.run_text import outliving_lines, recipe_lines, worker_lines
 from steptime.report.text.tables import unseen_phases
-from steptime.report.words import run_words
+from steptime.report.words import run_words, step_words
 from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.edit_words import describe_edit
 from steptime.report.words.gain_words import describe_gain, describe_trial
@@ -152,7 +152,7 @@ def _interval(interval: Interval) -> str:
 def _counted(m: Measurement) -> str:
     if m.steady is None:
         return "on each rank" if m.num_ranks > 1 else ""
-    return run_words.describe_counted(m.steady, m.num_steps)
+    return step_words.describe_counted(m.steady, m.num_steps)
 
 
 def phases_part(m: Measurement) -> Html | None:

@@ -35,7 +35,7 @@ from steptime.report.text.training_lines import training_lines
 from steptime.report.text.wall_lines import wall_lines
 from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
-from steptime.report.words import run_words
+from steptime.report.words import run_words, step_words
 from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.answer_words import describe_asked
 from steptime.report.words.outliving_words import describe_outliving
@@ -256,17 +256,27 @@ def _steps(m: Measurement, page: Page) -> list[Text]:
     if m.num_steps == 0:
         return page.block("steps", "none was seen", style="bold")
     details = "; ".join(_step_details(m))
-    line = Text.assemble(
-        (format_count(m.num_steps), "bold"),
-        f" on each of {m.num_ranks} ranks" if m.num_ranks > 1 else "",
-        f" ({details})" if details else "",
-    )
-    return page.block("steps", line)
+    number, on_ranks = step_words.describe_ranks(m)
+    line = Text.assemble((number, "bold"), on_ranks, f" ({details})" if details else "")
+    return [*page.block("steps", line), *_loops(m, page)]
+
+
+def _loops(m: Measurement, page: Page) -> list[Text]:
+    """Say what each of several loops in one process does; the report is about one of them."""
+    lines: list[Text] = []
+    for loop in m.loops[:_MAX_LOOPS]:
+        told = " (this report)" if loop.is_shown else ""
+        text = f"{loop.number}{told}: {step_words.describe_loop(loop)}"
+        lines += page.block("" if lines else "loops", printable(text))
+    return lines + _left_out("loops", len(m.loops) - _MAX_LOOPS, page)
+
+
+_MAX_LOOPS = 6
 
 
 def _step_details(m: Measurement) -> Iterable[str]:
     if m.steady is not None:
-        yield run_words.describe_counted(m.steady, m.num_steps)
+        yield step_words.describe_counted(m.steady, m.num_steps)
     if m.num_optimizer_updates != m.num_steps:
         yield f"{m.num_optimizer_updates:,} optimizer updates"
     if m.num_backwards != m.num_optimizer_updates:

@@ -16,7 +16,6 @@ from steptime.core.units import format_count, format_seconds, format_speedup, fo
 from steptime.diagnose.ailments.ailment import Removal
 from steptime.diagnose.ailments.all_ailments import ailment_named, ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
-from steptime.measure.values.measurement import SteadyWindow
 from steptime.measure.values.observations import ScriptError
 from steptime.report.words.fact_words import describe_facts, fill, listed
 
@@ -263,17 +262,6 @@ def describe_opening(kind: str | None, opens_with: str | None) -> str | None:
     return None if kind is None else describe_title(kind)
 
 
-def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
-    """Say how many of all steps count, and how many are left out for which reason."""
-    left_out = [f"{steady.num_warmup_steps:,} of warmup"]
-    if steady.num_beside_neighbor:
-        left_out.append(f"{steady.num_beside_neighbor:,} beside a busy neighbor")
-    told = steady.num_steps + steady.num_warmup_steps + steady.num_beside_neighbor
-    if num_steps > told:
-        left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
-    return f"{steady.num_steps:,} counted, {_joined(left_out)} left out"
-
-
 def describe_phase(name: str) -> str:
     """Return the name of a phase."""
     return PHASES.get(name, name)
@@ -401,10 +389,10 @@ def _describe_removal(removal: Removal, finding: Finding) -> str | None:
     held = {e.name for e in finding.evidence}
     parts = [fill_in(words, finding) for name, words in removal.parts.items() if name in held]
     told = [part for part in parts if part]
-    return f"{removal.condition} {_joined(told)}," if told else None
+    return f"{removal.condition} {joined(told)}," if told else None
 
 
-def _joined(parts: Sequence[str]) -> str:
+def joined(parts: Sequence[str]) -> str:
     """Return `a`, `a and b` or `a, b and c`; there is at least one part."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,62 @@
+"""Words on the steps of a run: how many, on which ranks, in which loops, and which count."""
+
+from __future__ import annotations
+
+from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.measure.values.measurement import Measurement, SteadyWindow
+from steptime.measure.values.training_loop import TrainingLoop
+from steptime.report.words.run_words import describe_phase, joined
+
+_MAX_PHASES = 3
+_WORTH_A_WORD = 0.05
+
+
+def describe_ranks(m: Measurement) -> tuple[str, str]:
+    """Return the number of steps, and on which ranks; ranks that differ are told with all steps.
+
+    Processes that know of no other rank, as those of Hogwild, are called processes.
+    """
+    if m.num_ranks < 2:
+        return format_count(m.num_steps), ""
+    many = "ranks" if any(one.world_size > 1 for one in m.ranks) else "processes"
+    numbers = [one.num_steps for one in m.ranks]
+    if min(numbers) == max(numbers):
+        return format_count(m.num_steps), f" on each of {m.num_ranks} {many}"
+    number = f"{format_count(min(numbers))} to {format_count(max(numbers))}"
+    longest = f"of the {format_count(m.num_steps)}"
+    return number, f" on {m.num_ranks} {many}, {format_count(sum(numbers))} in all; {longest}"
+
+
+def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
+    """Say how many of all steps count, and how many are left out for which reason."""
+    left_out = [f"{steady.num_warmup_steps:,} of warmup"]
+    if steady.num_beside_neighbor:
+        left_out.append(f"{steady.num_beside_neighbor:,} beside a busy neighbor")
+    if steady.num_other_loops:
+        left_out.append(f"{steady.num_other_loops:,} of other loops")
+    told = steady.num_steps + steady.num_warmup_steps + steady.num_beside_neighbor
+    told += steady.num_other_loops
+    if num_steps > told:
+        left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
+    return f"{steady.num_steps:,} counted, {joined(left_out)} left out"
+
+
+def describe_loop(loop: TrainingLoop) -> str:
+    """Say what one of several loops does: its steps, its optimizer and line, its longest phases."""
+    text = f"{format_count(loop.num_steps)} steps"
+    if loop.step_time_s is not None:
+        text += f" of {format_seconds(loop.step_time_s.estimate)}"
+    text += f", {format_seconds(loop.total_s)} in all"
+    if loop.optimizers:
+        text += f", {' and '.join(loop.optimizers)}"
+    if loop.where is not None:
+        text += f" at {loop.where}"
+    if loop.called_at is not None:
+        text += f", called at {loop.called_at}"
+    ordered = sorted(loop.phases.items(), key=lambda item: -item[1])
+    large = [
+        f"{describe_phase(name)} {format_percent(share)}"
+        for name, share in ordered[:_MAX_PHASES]
+        if share >= _WORTH_A_WORD
+    ]
+    return f"{text}: {', '.join(large)}" if large else text
