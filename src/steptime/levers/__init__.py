@@ -45,6 +45,8 @@ NAMES: tuple[str, ...] = (
     "offload_activations",
     "no_foreach",
     "low_memory_states",
+    "rate_factor",
+    "gradient_transform",
     "micro_batches",
     "return_freed_memory",
     "ddp_options",
