@@ -47,6 +47,7 @@ NAMES: tuple[str, ...] = (
     "low_memory_states",
     "rate_factor",
     "gradient_transform",
+    "other_optimizer",
     "micro_batches",
     "return_freed_memory",
     "ddp_options",

@@ -38,13 +38,13 @@ class GradientPart:
 
 def collect(parameters: Iterable[Any]) -> list[GradientPart]:
     """Return the gradients as parts; sparse ones are coalesced first."""
-    parts = []
+    parts, plain = [], import_module("torch").Tensor
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None or gradient.is_complex() or parameter.numel() == 0:
             continue
-        weights, groups, splits_rows = parameter.detach(), (), False
-        if hasattr(gradient, "placements"):
+        weights, groups, splits_rows = parameter, (), False
+        if type(gradient) is not plain and hasattr(gradient, "placements"):
             groups, splits_rows = _sharding(gradient)
             gradient, weights = gradient.to_local(), weights.to_local()
         is_sparse = gradient.is_sparse

@@ -26,16 +26,9 @@ from .gradient_parts import (
     sums,
 )
 
-SMALL = 1 << 16
-"""Elements up to which equally long gradients on a CPU are normalized together: they then fit into
-the cache, and what counts is the number of calls."""
-
 ZERO_ROUNDOFFS = 4.0
 """A deviation of at most so many roundoffs of the mean is rounding: the tensor counts as constant.
 """
-
-LARGE_MEAN = 2.0
-"""Deviations: a larger mean is subtracted twice, because rounding leaves that part of it."""
 
 CLIP_EPS = 1e-6
 """Added to the norm, as in torch.nn.utils.clip_grad_norm_."""
@@ -88,52 +81,50 @@ class ZNorm:
 
     def __call__(self, parts: Sequence[GradientPart]) -> None:
         """Standardize each tensor."""
-        rest = []
-        rows: dict[tuple[Any, int], list[Any]] = {}
-        for part in parts:
-            if part.is_sparse or part.numel < 2 or part.ndim < self.min_dims:
-                continue
-            line = None if part.groups else as_line(part.values)
-            if line is None:
-                rest.append(part)
-            else:
-                rows.setdefault((line.dtype, line.numel()), []).append(line)
-        for (_, length), lines in rows.items():
-            standardize_lines(lines, length)
-        for batch in in_batches(rest):
-            standardize(batch)
+        chosen = [
+            part
+            for part in parts
+            if not part.is_sparse and part.numel > 1 and part.ndim >= self.min_dims
+        ]
+        for batch in in_batches(chosen):
+            standardize(standardize_at_once(batch))
 
 
-def as_line(values: Any) -> Any:
-    """Return a small gradient on a CPU as a view in one dimension; None where it is another."""
-    if values.device.type != "cpu" or values.numel() > SMALL:
-        return None
-    if values.is_contiguous():
-        return values.view(-1)
-    if values.dim() == 4 and values.permute(0, 2, 3, 1).is_contiguous():
-        return values.permute(0, 2, 3, 1).view(-1)
-    return None
+def standardize_at_once(parts: Sequence[GradientPart]) -> list[GradientPart]:
+    """Standardize gradients on a CPU that need no care; return the others as they are.
 
-
-def standardize_lines(lines: Sequence[Any], length: int) -> None:
-    """Standardize equally long gradients in one call: torch's layer norm does it row by row."""
+    The deviation comes from the sum and the sum of squares, which is exact enough where the mean
+    is no larger than the deviation. Numbers are read at once, which would stall a device.
+    """
     torch = import_module("torch")
-
-    stacked = torch.stack(list(lines))
-    made, mean, inverse = torch.native_layer_norm(stacked, (length,), None, None, 0.0)
-    smallest = ZERO_ROUNDOFFS * torch.finfo(stacked.dtype).eps * mean.abs()
-    is_right = inverse.isfinite() & (inverse * smallest < 1) & mean.isfinite()
-    if bool((inverse * mean.abs() > LARGE_MEAN).any()):  # what rounding left of a large mean
-        made = torch.native_layer_norm(made, (length,), None, None, 0.0)[0]
-    if not bool(is_right.all()):
-        made = torch.where(is_right, made, stacked)
-    torch._foreach_copy_(list(lines), list(made.unbind()))
+    here = [part for part in parts if not part.groups and part.values.device.type == "cpu"]
+    if not here:
+        return list(parts)
+    values = [part.values for part in here]
+    norms = torch.stack(torch._foreach_norm(values)).tolist()
+    totals = torch.stack([one.sum() for one in values]).tolist()
+    done, factors, shifts = [], [], []
+    for part, norm, whole in zip(here, norms, totals, strict=True):
+        mean = whole / part.numel
+        variance = norm / part.numel * norm - mean * mean
+        if mean * mean <= variance < math.inf and variance > 0:
+            factors.append(1 / math.sqrt(variance))
+            shifts.append(-mean * factors[-1])
+            done.append(part)
+    # Scale and shift in one pass; `_foreach_mul_` and `_foreach_add_` would take two.
+    for part, factor, shift in zip(
+        done, factors, torch.tensor(shifts, dtype=values[0].dtype).unbind(), strict=True
+    ):
+        torch.add(shift, part.values, alpha=factor, out=part.values)
+    known = set(map(id, done))
+    return [part for part in parts if id(part) not in known]
 
 
 def standardize(parts: Sequence[GradientPart]) -> None:
     """Standardize gradients of any form; a second pass is free of the rounding of the first."""
+    if not parts:
+        return
     torch = import_module("torch")
-
     values = [part.values for part in parts]
     mean = sums(parts, values)
     mean = mean / counts(parts, mean)
