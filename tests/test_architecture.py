@@ -77,7 +77,7 @@ ARROWS = {
     # A library of its own, for whoever trains.
     "data": {*BASE, "data.values", "verify.values"},
     "graph": {"core", "errors"},
-    "methods": {"core", "errors"},
+    "methods": {"core", "errors", "levers"},  # the guest loads transforms by file
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
     "report": {*BASE, *VALUES, *ROWS},

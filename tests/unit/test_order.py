@@ -44,6 +44,22 @@ def test_a_lever_that_changes_the_training_is_never_offered():
     assert refused[0].reason == "changes_training"
 
 
+def test_one_that_is_allowed_needs_proof_over_seeds_and_is_no_offer_either():
+    lever = make_lever("half_batch", preserves=Preserves.NOTHING)
+    offers, refused = offer((lever,), ScriptedBench().observe(), excluded=(), allows_changes=True)
+
+    assert offers == ()
+    assert refused[0].reason == "needs_proof_over_seeds"
+
+
+def test_a_study_of_such_levers_alone_claims_nothing():
+    lever = make_lever("half_batch", preserves=Preserves.NOTHING)
+    found = search(ScriptedBench(), SearchOptions(levers=(lever,), allows_changes=True))
+
+    assert (found.outcome.value, found.reason) == ("nothing_helps", "needs_proof_over_seeds")
+    assert found.recipe == ()
+
+
 def test_settings_that_change_the_training_here_are_left_out():
     lever = replace(
         make_lever("workers", settings=({"n": 0}, {"n": 2})),

@@ -224,6 +224,17 @@ def parse_size(text: str, *, flag: str) -> int:
     return size
 
 
+def add_allow(search: argparse._ArgumentGroup) -> None:
+    """Add `--allow training-changes`: no lever that changes the training is named without it."""
+    search.add_argument(
+        "--allow",
+        metavar="WHAT",
+        choices=("training-changes",),
+        help="training-changes: also name levers that change the training, each with the line "
+        "that proves it over seeds",
+    )
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """Return the names in `a,b`."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

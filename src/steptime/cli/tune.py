@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from steptime.cli.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.options import (
     BESIDE,
+    add_allow,
     add_json,
     add_store,
     add_training,
@@ -96,6 +97,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         "--levers", metavar="A,B", help="try only these; `steptime levers` lists them"
     )
     search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
+    add_allow(search)
     search.add_argument(
         "--python",
         metavar="FILE",
@@ -173,6 +175,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
         run_steps=options.run_steps,
         budget_s=budget_s,
         allow_unsafe=options.unsafe_trials,
+        allows_changes=options.allow is not None,
         share_network=options.share_network,
         is_fresh=options.fresh,
         output=Path(options.output),

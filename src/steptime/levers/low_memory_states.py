@@ -75,7 +75,7 @@ def apply(settings: Settings, session: Session) -> Undo | None:
     return None
 
 
-def make_factored(optim: Any, name: str) -> type:
+def make_factored(optim: Any, name: str, *, rate_factor: float = 1.0) -> type:
     """Return Adafactor under a name of torch's, made with the arguments of that class."""
     decay = 0.01 if name == "AdamW" else 0.0
 
@@ -90,7 +90,8 @@ def make_factored(optim: Any, name: str) -> type:
         **others: Any,
     ) -> None:
         taken = {key: others[key] for key in ("foreach", "maximize") if others.get(key) is not None}
-        optim.Adafactor.__init__(self, params, lr=lr, weight_decay=weight_decay, **taken)
+        rate = rate_factor * lr
+        optim.Adafactor.__init__(self, params, lr=rate, weight_decay=weight_decay, **taken)
 
     return named_as_torchs(name, optim.Adafactor, __init__)
 
@@ -115,9 +116,10 @@ def make_quantized(name: str, kind: str) -> type:
     return named_as_torchs(name, theirs, __init__)
 
 
-def named_as_torchs(name: str, theirs: type, init: Any) -> type:
+def named_as_torchs(name: str, theirs: type, init: Any, **others: Any) -> type:
     """Return a class that pickle finds where torch has its own."""
-    return type(name, (theirs,), {"__init__": init, "__module__": f"torch.optim.{name.lower()}"})
+    own = {"__init__": init, "__module__": f"torch.optim.{name.lower()}", **others}
+    return type(name, (theirs,), own)
 
 
 def edit(settings: Settings) -> str:

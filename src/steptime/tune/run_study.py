@@ -21,6 +21,7 @@ from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.isolate.writes import tried_connections
 from steptime.launch.user_command import user_environment
+from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
@@ -121,7 +122,7 @@ class _Run:
         finally:
             if self._bench is not None:
                 self._bench.close()
-        study = self._study(is_interrupted=is_interrupted, has_ended=True)
+        study = self._with_candidates(self._study(is_interrupted=is_interrupted, has_ended=True))
         try:
             # First: a study with an outcome is not resumed, so whoever kills us in between would
             # leave one that found something and has no recipe.
@@ -160,6 +161,7 @@ class _Run:
             later_s=tuple(after - before for before, after in pairwise(folder.budgets_s)),
             excluded=options.excluded,
             experience=find_experience(folder),
+            allows_changes=options.allows_changes,
         )
         self._found = search(bench, wanted, tell=self._keep)
 
@@ -219,6 +221,19 @@ class _Run:
         return start
 
     # -- the end
+
+    def _with_candidates(self, study: Study) -> Study:
+        """Leave a recipe for each lever that needs proof over seeds: the judge runs it."""
+        baseline = self._bench.baseline if self._bench is not None else None
+        if baseline is None or not self._options.allows_changes:
+            return study
+        made = write_candidates(
+            study,
+            {one.name: one.space(baseline.facts) for one in self._options.levers},
+            folder=self._folder.folder,
+            cwd=self._cwd,
+        )
+        return replace(study, not_tried=made)
 
     def _study(self, *, is_interrupted: bool, has_ended: bool) -> Study:
         found, containment = self._found, self._containment

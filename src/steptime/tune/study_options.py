@@ -20,6 +20,7 @@ class StudyOptions:
         excluded: names of levers that the user left out.
         run_steps: the number of steps of the real run; None where the user did not say it.
         budget_s: how long the whole study may take, what an earlier call of it took included.
+        allows_changes: levers that change the training are named, with the line that proves each.
         allow_unsafe: trials may run where nothing keeps them from writing.
         share_network: trials may use the machine's network.
         is_fresh: begin a new study, even where an unfinished one could be resumed.
@@ -36,6 +37,7 @@ class StudyOptions:
     run_steps: int | None = None
     budget_s: float = 600.0
     allow_unsafe: bool = False
+    allows_changes: bool = False
     share_network: bool = False
     is_fresh: bool = False
     output: Path | None = None

@@ -27,6 +27,7 @@ from steptime.report.text.training_lines import shell_words
 from steptime.report.text.trial_table import MAX_ROWS, trial_rows
 from steptime.report.words import study_words as words
 from steptime.report.words.advice import MAX_COMMAND
+from steptime.report.words.proof_words import proof_lines
 from steptime.report.words.unproven_words import describe_minutes, describe_unproven
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import Outcome
@@ -72,6 +73,7 @@ def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> 
         *_checks(study, page),
         *_refused(study, page),
         *_not_tried(study, page),
+        *_unjudged(study, page),
         *_writes(study, page),
     ]
     return [
@@ -261,6 +263,15 @@ def _not_tried(study: Study, page: Page) -> list[Text]:
     lines: list[Text] = []
     for index, text in enumerate(words.describe_not_tried(study.not_tried)):
         lines += page.block("" if index else "not tried", printable(text))
+    return lines
+
+
+def _unjudged(study: Study, page: Page) -> list[Text]:
+    """Give the line that judges each lever that changes the training."""
+    lines: list[Text] = []
+    for name, command in proof_lines(study):
+        lines += page.block("" if lines else "to prove", printable(name))
+        lines.append(Text(" " * LABEL_WIDTH + printable(command)))
     return lines
 
 

@@ -31,6 +31,7 @@ OUTCOME_REASONS: Mapping[str, str] = {
     "too_few_repeats": "something seemed faster, but there was no time to confirm it",
     "repeats_disagree": "something seemed faster, but its fresh repeats disagree",
     "nothing_applies": "none of the levers applies here",
+    "needs_proof_over_seeds": "what applies here changes the training, which takes runs over seeds",
     "nothing_helps": "the command as written is the fastest that could be proven",
     "ruled_out": "no lever that was tried gives more than {rules_out}",
 }

@@ -146,7 +146,8 @@ NOT_TRIED: Mapping[str, str] = {
     "no_time": "there was no time left",
     "failed_before": "it failed in an earlier study of this script, and was not needed",
     "no_settings": "it has no setting for this machine",
-    "changes_training": "it would change the training",
+    "changes_training": "it would change the training (--allow training-changes)",
+    "needs_proof_over_seeds": "it changes the training, and needs proof over seeds",
     "headroom_below_noise": (
         "it could give at most {headroom}, and the noise floor is {noise_floor}"
     ),

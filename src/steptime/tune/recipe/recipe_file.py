@@ -46,6 +46,10 @@ _HEAD = """\
 # Made by `steptime {verb}`: what was proven to {what}, for what, on what.
 # Train with it: steptime run --recipe {name} -- COMMAND
 """
+_CANDIDATE = """\
+# Made by `steptime tune`: a lever that changes the training. Nothing has proven it yet.
+# Judge it over seeds: steptime verify training, with `steptime run --recipe {name} -- COMMAND`
+"""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _AGAIN = "Make a new one: steptime tune -- COMMAND"
 _SETTING_TYPES = (str, bool, int, float)
@@ -175,7 +179,8 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
         *site_tables(recipe.sites),
     ]
     verb, what = ("tune", "be faster") if proof.limit_bytes is None else ("fit", "fit")
-    head = _HEAD.format(name=name, verb=verb, what=what)
+    is_proven = proof.quality is not Outcome.INCONCLUSIVE
+    head = (_HEAD if is_proven else _CANDIDATE).format(name=name, verb=verb, what=what)
     parts = [head, *(_table(title, rows) for title, rows in tables)]
     return "\n".join(parts)
 
@@ -378,7 +383,7 @@ def _read_proof(reader: _Reader) -> Proof:
     limit = reader.find("evidence", "limit_bytes", int)
     return Proof(
         study_id=reader.need("evidence", "study_id", str),
-        speedup=_read_interval(reader, "", is_needed=limit is None),
+        speedup=_read_interval(reader, "", is_needed=limit is None and quality != "INCONCLUSIVE"),
         noise_floor=reader.find("evidence", "noise_floor", float),
         quality=Outcome[quality],
         level=reader.find("evidence", "level", str),

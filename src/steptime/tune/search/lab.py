@@ -56,6 +56,7 @@ class SearchOptions:
 
     `later_s` is what later calls of the same study granted beyond `budget_s`, one after another.
     `experience` is what earlier studies of the same script found; it orders what is tried.
+    `allows_changes`: the user wants to know of levers that change the training.
     """
 
     levers: tuple[Lever, ...]
@@ -64,6 +65,7 @@ class SearchOptions:
     later_s: tuple[float, ...] = ()
     excluded: tuple[str, ...] = ()
     experience: Experience = field(default_factory=Experience)
+    allows_changes: bool = False
 
 
 class Lab:

@@ -14,7 +14,7 @@ from steptime.core.evidence import Evidence
 from steptime.levers.base import Facts, Lever, Moment, Preserves
 from steptime.measure.values.measurement import Measurement
 from steptime.tune.search.bench import Baseline
-from steptime.tune.values.study_values import Applied, NotTried
+from steptime.tune.values.study_values import NEEDS_PROOF, Applied, NotTried
 
 MAX_HEADROOM_FRACTION = 0.99
 """At most a hundredfold speedup is promised: fractions are measured, and some time remains."""
@@ -49,9 +49,15 @@ def offer(
     baseline: Baseline,
     *,
     excluded: Sequence[str],
+    allows_changes: bool = False,
 ) -> tuple[tuple[Offer, ...], tuple[NotTried, ...]]:
-    """The levers that may be tried here, best first, and why the others may not."""
+    """The levers that may be tried here, best first, and why the others may not.
+
+    No trial speaks for a lever that changes the training, allowed or not: that takes whole runs
+    over seeds.
+    """
     offers = []
+    changing = NEEDS_PROOF if allows_changes else "changes_training"
     refused = [NotTried(name=name, reason="excluded") for name in excluded]
     for lever in levers:
         if lever.name in excluded:
@@ -62,7 +68,7 @@ def offer(
             continue
         settings = _allowed(lever, baseline.facts)
         if not settings:
-            refused.append(NotTried(name=lever.name, reason="changes_training"))
+            refused.append(NotTried(name=lever.name, reason=changing))
             continue
         offers.append(
             Offer(

@@ -26,7 +26,7 @@ from steptime.tune.search.search_ending import end
 from steptime.tune.search.search_notes import Found, SearchSummary, names_of, number
 from steptime.tune.search.single_changes import take_what_helps
 from steptime.tune.search.turns import has_time_for_turns, try_in_turns
-from steptime.tune.values.study_values import State, StudyOutcome
+from steptime.tune.values.study_values import NEEDS_PROOF, State, StudyOutcome
 
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 
@@ -65,12 +65,19 @@ def search(
     baseline = lab.observe()
     if not baseline.ending.is_well:
         return lab.found(None, reason=baseline.ending.word)
-    offers, refused = offer(options.levers, baseline, excluded=options.excluded)
+    offers, refused = offer(
+        options.levers,
+        baseline,
+        excluded=options.excluded,
+        allows_changes=options.allows_changes,
+    )
     lab.notes.leave_out(refused)
     lab.offered = offers
     if not offers:
-        lab.notes.choose("ends", reason="nothing_applies")
-        return lab.found(StudyOutcome.NOTHING_HELPS, reason="nothing_applies")
+        waits = any(one.reason == NEEDS_PROOF for one in refused)
+        reason = NEEDS_PROOF if waits else "nothing_applies"
+        lab.notes.choose("ends", reason=reason)
+        return lab.found(StudyOutcome.NOTHING_HELPS, reason=reason)
     lab.is_live = any(one.is_live for one in offers) and calibrate(lab)
     keep_for_proof(lab)
     offers, waiting = _ordered(lab, _worth_trying(lab, offers))

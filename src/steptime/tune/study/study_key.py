@@ -64,6 +64,8 @@ def make_key(
     }
     if options.training is not None:
         parts["training"] = options.training
+    if options.allows_changes:
+        parts["allows_changes"] = True
     if options.other_python is not None:
         parts["other_python"] = asdict(options.other_python)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

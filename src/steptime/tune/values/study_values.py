@@ -162,6 +162,10 @@ class Choice:
     facts: Mapping[str, Fact] | None = None
 
 
+NEEDS_PROOF = "needs_proof_over_seeds"
+"""Why a lever is not kept that changes the training, where such changes are allowed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTried:
     """A lever that was not tried.
@@ -171,12 +175,14 @@ class NotTried:
         reason: why, a machine word.
         text: the lever's own sentence, where it has one.
         evidence: the numbers that it rests on.
+        candidate: the recipe with it, which nothing has proven; of one that needs such a proof.
     """
 
     name: str
     reason: str
     text: str | None = None
     evidence: tuple[Evidence, ...] = ()
+    candidate: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
