@@ -1,0 +1,480 @@
+"""Fused neighbor sampling: from seeds to a numbered subgraph, without COO and without sorting.
+
+In: a `Csc` for each relation, fan-outs, seeds. Out: a `SampledGraph` in PyG's order of nodes, or
+`Block`s in DGL's. What is picked is a function of (seed, epoch, batch, layer, relation, node) alone,
+so any number of threads gives the same. One sampler makes one batch at a time; `clone` gives
+another that shares the graph. Batches, features and threads are `loader.py`'s.
+
+Source: Mostafa et al., FastSample (2023), https://arxiv.org/abs/2311.17847; here each thread makes
+a batch of its own, in place of many threads sharing one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from steptime.errors import GraphError, MissingExtraError
+from steptime.graph.csc import Csc, as_array, check_ids, check_range
+
+try:
+    from steptime.graph import sampling_kernels as kernels
+except (ImportError, RuntimeError) as error:
+    raise MissingExtraError(
+        f"Sampling needs numba, which cannot be imported: {error}",
+        hint="pip install 'steptime[graph]'",
+    ) from error
+
+Array = Any
+"""An array of numpy; the docstrings say of what."""
+
+Relation = tuple[str, str, str]
+"""Type of the sources, name, type of the targets."""
+
+NODE = "node"
+EDGE: Relation = (NODE, "to", NODE)
+"""The one node type and relation of a graph that has no types."""
+
+NO_TREES = np.empty(0, np.int64)
+EMPTY = np.empty(0, np.int64)
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampledGraph:
+    """What was sampled; a graph without types has the type `NODE` and the relation `EDGE` alone.
+
+    Attributes:
+        nodes: by type: the sampled nodes, the seeds first, then hop by hop.
+        trees: by type: the seed whose tree each node is in; empty where trees share nodes.
+        rows: by relation: the local number of each edge's source.
+        columns: by relation: the local number of its target.
+        edges: by relation: its number before the graph was sorted.
+        num_nodes: by type: new nodes of each hop, the seeds first.
+        num_edges: by relation: edges of each hop.
+    """
+
+    nodes: Mapping[str, Array]
+    trees: Mapping[str, Array]
+    rows: Mapping[Relation, Array]
+    columns: Mapping[Relation, Array]
+    edges: Mapping[Relation, Array]
+    num_nodes: Mapping[str, list[int]]
+    num_edges: Mapping[Relation, list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """One layer between sources and targets, in CSC form; the targets are the first sources.
+
+    Attributes:
+        indptr: (num_targets + 1,) int64.
+        indices: (num_edges,) int64, the local number of each edge's source.
+        edges: (num_edges,) its number before the graph was sorted.
+        sources: (num_sources,) the nodes of the graph that the local numbers mean.
+    """
+
+    indptr: Array
+    indices: Array
+    edges: Array
+    sources: Array
+
+    @property
+    def num_targets(self) -> int:
+        """Nodes that this layer computes."""
+        return int(self.indptr.size - 1)
+
+
+@dataclass(slots=True)
+class _Frontier:
+    """The nodes of one type that one batch has reached, and where each hop began."""
+
+    nodes: Array
+    trees: Array
+    limits: Array | None
+    count: int
+    has_trees: bool
+    """Each seed has a tree of its own."""
+    hops: list[int] = field(default_factory=lambda: [0])
+
+    def reserve(self, more: int) -> None:
+        if self.count + more > self.nodes.size:
+            self.nodes = _grown(self.nodes, self.count, more)
+        if self.count + more > self.trees.size and self.has_trees:
+            self.trees = _grown(self.trees, self.count, more)
+
+
+class FusedSampler:
+    """Samples the neighbors of seeds, hop by hop.
+
+    Beside the graph it holds 4 bytes for each node, and what one batch takes. A graph with weights
+    is sampled by weight. A graph with times gives each seed a tree of its own, with only edges no
+    later than that seed's time.
+
+    Args:
+        graphs: one graph, or one for each relation.
+        fanouts: edges picked for each node, hop by hop, -1 for all; or that for each relation.
+        replace: pick with replacement.
+        disjoint: give each seed a tree of its own, as times do.
+        take_latest: pick the latest edges in place of any no later than the seed.
+        seed: of all random numbers.
+
+    Raises:
+        GraphError: a fan-out is 0 or too large, hops differ in number, or a relation has none.
+    """
+
+    def __init__(
+        self,
+        graphs: Csc | Mapping[Relation, Csc],
+        fanouts: Sequence[int] | Mapping[Relation, Sequence[int]],
+        *,
+        replace: bool = False,
+        disjoint: bool = False,
+        take_latest: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.graphs = {EDGE: graphs} if isinstance(graphs, Csc) else dict(graphs)
+        self.fanouts = checked_fanouts(self.graphs, fanouts)
+        self.replace, self.seed = replace, seed
+        self.is_disjoint = disjoint or any(g.times is not None for g in self.graphs.values())
+        self.take_latest = take_latest
+        self.num_nodes = checked_sizes(self.graphs)
+        self._numbers: dict[str, Array] = {}
+        self._rooms: dict[str, Array] = {}
+        self._is_busy = threading.Lock()
+
+    def clone(self) -> FusedSampler:
+        """Return a sampler of the same graph and settings, for another thread."""
+        return FusedSampler(
+            self.graphs,
+            self.fanouts,
+            replace=self.replace,
+            disjoint=self.is_disjoint,
+            take_latest=self.take_latest,
+            seed=self.seed,
+        )
+
+    @property
+    def num_hops(self) -> int:
+        """How far from the seeds it goes."""
+        return len(next(iter(self.fanouts.values())))
+
+    @property
+    def num_bytes(self) -> int:
+        """What it holds between two batches, beside the graph [B]."""
+        return sum(numbers.nbytes for numbers in self._numbers.values())
+
+    def sample(
+        self,
+        seeds: Any,
+        *,
+        epoch: int = 0,
+        batch: int = 0,
+        times: Any = None,
+    ) -> SampledGraph:
+        """Return the neighborhood of some seeds; each node's edges are picked once.
+
+        Args:
+            seeds: (num_seeds,) nodes, or that for each node type.
+            epoch: part of the key of the random numbers.
+            batch: part of the key, too.
+            times: (num_seeds,) the latest edge that each seed may see, or that for each type.
+
+        Raises:
+            GraphError: a seed is out of range, a time is missing, or another thread is in here.
+        """
+        if not self._is_busy.acquire(blocking=False):
+            raise GraphError(
+                "This sampler is making a batch in another thread; give each thread its own by "
+                "`clone`."
+            )
+        frontiers: dict[str, _Frontier] = {}
+        try:
+            frontiers = self._start(seeds, times)
+            return self._sample(frontiers, _key(self.seed, epoch, batch))
+        finally:
+            self._forget(frontiers)
+            self._is_busy.release()
+
+    def sample_blocks(self, seeds: Any, *, epoch: int = 0, batch: int = 0) -> list[Block]:
+        """Return one block for each hop, the farthest first; each hop picks for all nodes so far.
+
+        Raises:
+            GraphError: as for `sample`, or the graph has types, or trees do not share nodes.
+        """
+        if list(self.graphs) != [EDGE] or self.is_disjoint:
+            raise GraphError("Blocks are made of a graph without types and times: use `sample`.")
+        if not self._is_busy.acquire(blocking=False):
+            raise GraphError("This sampler is making a batch in another thread; use a `clone`.")
+        frontiers: dict[str, _Frontier] = {}
+        try:
+            frontiers = self._start(seeds, None)
+            return self._blocks(frontiers[NODE], _key(self.seed, epoch, batch))
+        finally:
+            self._forget(frontiers)
+            self._is_busy.release()
+
+    def _start(self, seeds: Any, times: Any) -> dict[str, _Frontier]:
+        """Return the seeds of each type, checked, numbered and, where needed, with times."""
+        by_type = seeds if isinstance(seeds, Mapping) else {NODE: seeds}
+        limits = times if isinstance(times, Mapping) or times is None else {NODE: times}
+        unknown = set(by_type) - set(self.num_nodes)
+        if unknown or not by_type:
+            raise GraphError(
+                f"There are seeds of type {sorted(unknown)}; the graph has {sorted(self.num_nodes)}."
+            )
+        frontiers, first = {}, 0
+        for kind, num in self.num_nodes.items():
+            nodes = as_array(by_type.get(kind, EMPTY), "seeds")
+            check_ids(nodes, "seeds")
+            check_range(nodes, num, "seeds")
+            trees = np.arange(first, first + nodes.size) if self.is_disjoint else NO_TREES
+            room = self._room(kind, nodes.size)
+            room[: nodes.size] = nodes
+            limit = as_array((limits or {}).get(kind), "times")
+            frontiers[kind] = _Frontier(room, trees, limit, nodes.size, self.is_disjoint)
+            first += nodes.size if self.is_disjoint else 0
+        if any(graph.times is not None for graph in self.graphs.values()):
+            self._check_times(frontiers)
+        if not self.is_disjoint:
+            for kind, frontier in frontiers.items():
+                self._number_seeds(kind, frontier)
+        return frontiers
+
+    def _check_times(self, frontiers: Mapping[str, _Frontier]) -> None:
+        for kind, frontier in frontiers.items():
+            num = 0 if frontier.limits is None else frontier.limits.size
+            if num != frontier.count:
+                raise GraphError(
+                    f"The graph has times, {frontier.count} seeds of type {kind!r}, and {num} "
+                    "times of theirs; give one for each seed."
+                )
+
+    def _number_seeds(self, kind: str, frontier: _Frontier) -> None:
+        numbers = self._numbers.get(kind)
+        if numbers is None:
+            numbers = self._numbers[kind] = np.full(self.num_nodes[kind], -1, np.int32)
+        seeds = frontier.nodes[: frontier.count]
+        numbers[seeds[::-1]] = np.arange(frontier.count - 1, -1, -1, dtype=np.int32)
+
+    def _room(self, name: str, size: int) -> Array:
+        """Return memory for numbers that no batch keeps: new memory costs more than its use."""
+        room = self._rooms.get(name, EMPTY)
+        if room.size < size:
+            room = self._rooms[name] = np.empty(size + size // 4, np.int64)
+        return room
+
+    def _forget(self, frontiers: Mapping[str, _Frontier]) -> None:
+        for kind, frontier in frontiers.items():
+            self._rooms[kind] = frontier.nodes
+            if kind in self._numbers:
+                kernels.forget(self._numbers[kind], frontier.nodes, frontier.count)
+
+    def _sample(self, frontiers: dict[str, _Frontier], key: int) -> SampledGraph:
+        limits = _limits_of_trees(frontiers)
+        parts: dict[Relation, list[tuple[Array, Array, Array]]] = {r: [] for r in self.graphs}
+        for hop in range(self.num_hops):
+            ends = {kind: frontier.count for kind, frontier in frontiers.items()}
+            for place, (relation, graph) in enumerate(self.graphs.items()):
+                reached, end = frontiers[relation[2]], ends[relation[2]]
+                layer_key = _key(key, hop, place)
+                fanout = self.fanouts[relation][hop]
+                begin = reached.hops[-1]
+                indptr, picks = self._pick(graph, reached, (begin, end), limits, fanout, layer_key)
+                trees = reached.trees[begin:end]
+                rows = self._number(relation[0], frontiers[relation[0]], graph, indptr, picks, trees)
+                columns = kernels.columns_of(indptr, begin)
+                parts[relation].append((rows, columns, _edges(graph, picks)))
+            for kind, frontier in frontiers.items():
+                frontier.hops.append(ends[kind])
+        return _gathered(frontiers, parts, is_disjoint=self.is_disjoint)
+
+    def _blocks(self, frontier: _Frontier, key: int) -> list[Block]:
+        graph, made = self.graphs[EDGE], []
+        for hop, fanout in enumerate(self.fanouts[EDGE]):
+            layer_key = _key(key, hop, 0)
+            span = (0, frontier.count)
+            indptr, picks = self._pick(graph, frontier, span, None, fanout, layer_key)
+            rows = self._number(NODE, frontier, graph, indptr, picks, NO_TREES)
+            made.append((indptr, rows, _edges(graph, picks), frontier.count))
+        nodes = frontier.nodes[: frontier.count].copy()
+        return [
+            Block(indptr=indptr, indices=rows, edges=edges, sources=nodes[:count])
+            for indptr, rows, edges, count in reversed(made)
+        ]
+
+    def _pick(
+        self,
+        graph: Csc,
+        reached: _Frontier,
+        span: tuple[int, int],
+        limits: Array | None,
+        fanout: int,
+        key: int,
+    ) -> tuple[Array, Array]:
+        """Return how many edges each node of a span gets, as prefix sums, and their positions."""
+        nodes, trees = reached.nodes[span[0] : span[1]], reached.trees[span[0] : span[1]]
+        starts = self._room("/starts", nodes.size)[: nodes.size]
+        ends = self._room("/ends", nodes.size)[: nodes.size]
+        if graph.times is None:
+            kernels.node_ranges(graph.indptr, nodes, starts, ends)
+        else:
+            assert limits is not None
+            latest = limits[trees]
+            kernels.ranges_until(graph.indptr, graph.times, nodes, latest, starts, ends)
+            if self.take_latest and fanout >= 0:
+                np.maximum(starts, ends - fanout, out=starts)
+        indptr, words = np.empty(nodes.size + 1, np.int64), np.uint64(key)
+        repeats = self.replace and fanout >= 0
+        total = kernels.count_picks(starts, ends, fanout, repeats, indptr)
+        picks = self._room("/picks", total)
+        given = (words, nodes, trees, starts, ends)
+        if graph.weights is not None:
+            pick = kernels.pick_weighted_repeated if repeats else kernels.pick_weighted
+            pick(*given, graph.weights, fanout, indptr, picks)
+        else:
+            pick = kernels.pick_repeated if repeats else kernels.pick_uniform
+            pick(*given, indptr, picks)
+        return indptr, picks[: indptr[-1]]
+
+    def _number(
+        self,
+        kind: str,
+        frontier: _Frontier,
+        graph: Csc,
+        indptr: Array,
+        picks: Array,
+        reached: Array,
+    ) -> Array:
+        """Return the local numbers of the sources that were picked, the new ones appended."""
+        frontier.reserve(picks.size)
+        rows = np.empty(picks.size, np.int64)
+        nodes, count = frontier.nodes, frontier.count
+        if not self.is_disjoint:
+            numbers = self._numbers[kind]
+            frontier.count = kernels.number_by_map(
+                graph.indices, picks, numbers, nodes, count, rows
+            )
+            return rows
+        trees = frontier.trees
+        frontier.count = kernels.number_by_table(
+            graph.indices, picks, indptr, reached, nodes, trees, count, rows
+        )
+        return rows
+
+
+def checked_fanouts(
+    graphs: Mapping[Relation, Csc], fanouts: Sequence[int] | Mapping[Relation, Sequence[int]]
+) -> dict[Relation, list[int]]:
+    """Return the fan-outs of each relation.
+
+    Raises:
+        GraphError: one is 0 or too large, hops differ in number, or a relation has none.
+    """
+    by_relation = fanouts if isinstance(fanouts, Mapping) else dict.fromkeys(graphs, fanouts)
+    if set(by_relation) != set(graphs):
+        raise GraphError(
+            f"Fan-outs are given for {sorted(by_relation)}, and the relations are "
+            f"{sorted(graphs)}: give them for each relation."
+        )
+    lists = {relation: [int(f) for f in by_relation[relation]] for relation in graphs}
+    lengths = {len(hops) for hops in lists.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise GraphError(
+            f"Fan-outs have {sorted(lengths)} hops; each relation needs as many, at least one."
+        )
+    for relation, hops in lists.items():
+        largest = int(np.iinfo(graphs[relation].indices.dtype).max)
+        for fanout in hops:
+            if fanout == 0 or fanout < -1 or fanout > largest:
+                raise GraphError(
+                    f"A fan-out is {fanout}; it must lie in 1 to {largest}, as the ids are "
+                    f"{graphs[relation].indices.dtype}, or be -1 for all neighbors."
+                )
+    return lists
+
+
+def checked_sizes(graphs: Mapping[Relation, Csc]) -> dict[str, int]:
+    """Return the number of nodes of each type.
+
+    Raises:
+        GraphError: two relations disagree about it, or there is none.
+    """
+    if not graphs:
+        raise GraphError("The graph is empty: it has no relations; give at least one.")
+    sizes: dict[str, int] = {}
+    for relation, graph in graphs.items():
+        ends = ((relation[0], graph.num_sources), (relation[2], graph.num_targets))
+        for kind, num in ends:
+            if sizes.setdefault(kind, num) != num:
+                raise GraphError(
+                    f"Relation {relation} has {num} nodes of type {kind!r}, and another has "
+                    f"{sizes[kind]}; pass the same number for both."
+                )
+    return sizes
+
+
+def _key(*counters: int) -> int:
+    """Return 64 well-mixed bits of some counters."""
+    key = 0
+    for counter in counters:
+        key = _mixed((key ^ (counter & _MASK)) + 0x9E3779B97F4A7C15)
+    return key
+
+
+def _mixed(state: int) -> int:
+    """Return what `kernels.mix` does, in Python."""
+    state &= _MASK
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK
+    return state ^ (state >> 31)
+
+
+def _grown(values: Array, count: int, more: int) -> Array:
+    grown = np.empty(count + more, values.dtype)
+    grown[:count] = values[:count]
+    return grown
+
+
+def _limits_of_trees(frontiers: Mapping[str, _Frontier]) -> Array | None:
+    """Return the time of each tree's seed, trees being numbered type after type."""
+    given = [frontier.limits for frontier in frontiers.values() if frontier.count]
+    if not given or any(limits is None for limits in given):
+        return None
+    return np.concatenate(given)
+
+
+def _edges(graph: Csc, picks: Array) -> Array:
+    if graph.edge_ids is None:
+        return picks.copy()
+    edges = np.empty(picks.size, np.int64)
+    kernels.take(graph.edge_ids, picks, edges)
+    return edges
+
+
+def _gathered(
+    frontiers: Mapping[str, _Frontier],
+    parts: Mapping[Relation, list[tuple[Array, Array, Array]]],
+    *,
+    is_disjoint: bool,
+) -> SampledGraph:
+    joined = {
+        relation: [np.concatenate(arrays) for arrays in zip(*hops, strict=True)]
+        for relation, hops in parts.items()
+    }
+    return SampledGraph(
+        nodes={kind: f.nodes[: f.count].copy() for kind, f in frontiers.items()},
+        trees={k: f.trees[: f.count] for k, f in frontiers.items()} if is_disjoint else {},
+        rows={relation: arrays[0] for relation, arrays in joined.items()},
+        columns={relation: arrays[1] for relation, arrays in joined.items()},
+        edges={relation: arrays[2] for relation, arrays in joined.items()},
+        num_nodes={
+            kind: np.diff([0, *f.hops[1:], f.count]).tolist() for kind, f in frontiers.items()
+        },
+        num_edges={relation: [hop[0].size for hop in hops] for relation, hops in parts.items()},
+    )
