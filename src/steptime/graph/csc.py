@@ -160,7 +160,8 @@ def csc_of_edges(
         by_target(end, indptr, order)
     else:
         order = np.lexsort((when, end))
-        indptr = np.concatenate(([0], np.cumsum(np.bincount(end, minlength=num_targets))))
+        indptr = np.zeros(num_targets + 1, np.int64)
+        np.cumsum(np.bincount(end, minlength=num_targets), out=indptr[1:])
     small = max(num_sources, num_targets) < 2**31
     return Csc(
         indptr=indptr,
@@ -172,7 +173,7 @@ def csc_of_edges(
     )
 
 
-def as_array(values: Any, name: str) -> Array | None:
+def as_array(values: Any, name: str) -> Any:
     """Return values as an array, sharing memory where it can; a tensor must lie on the CPU.
 
     Raises:

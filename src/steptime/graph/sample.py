@@ -1,7 +1,7 @@
 """Fused neighbor sampling: from seeds to a numbered subgraph, without COO and without sorting.
 
 In: a `Csc` for each relation, fan-outs, seeds. Out: a `SampledGraph` in PyG's order of nodes, or
-`Block`s in DGL's. What is picked is a function of (seed, epoch, batch, layer, relation, node) alone,
+blocks in DGL's. What is picked is a function of seed, epoch, batch, layer, relation and node alone,
 so any number of threads gives the same. One sampler makes one batch at a time; `clone` gives
 another that shares the graph. Batches, features and threads are `loader.py`'s.
 
@@ -20,6 +20,15 @@ import numpy as np
 
 from steptime.errors import GraphError, MissingExtraError
 from steptime.graph.csc import Csc, as_array, check_ids, check_range
+from steptime.graph.sampled import (
+    EDGE,
+    NODE,
+    Relation,
+    SampledBlock,
+    SampledGraph,
+    checked_fanouts,
+    checked_sizes,
+)
 
 try:
     from steptime.graph import sampling_kernels as kernels
@@ -32,62 +41,10 @@ except (ImportError, RuntimeError) as error:
 Array = Any
 """An array of numpy; the docstrings say of what."""
 
-Relation = tuple[str, str, str]
-"""Type of the sources, name, type of the targets."""
-
-NODE = "node"
-EDGE: Relation = (NODE, "to", NODE)
-"""The one node type and relation of a graph that has no types."""
-
 NO_TREES = np.empty(0, np.int64)
 EMPTY = np.empty(0, np.int64)
 
 _MASK = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SampledGraph:
-    """What was sampled; a graph without types has the type `NODE` and the relation `EDGE` alone.
-
-    Attributes:
-        nodes: by type: the sampled nodes, the seeds first, then hop by hop.
-        trees: by type: the seed whose tree each node is in; empty where trees share nodes.
-        rows: by relation: the local number of each edge's source.
-        columns: by relation: the local number of its target.
-        edges: by relation: its number before the graph was sorted.
-        num_nodes: by type: new nodes of each hop, the seeds first.
-        num_edges: by relation: edges of each hop.
-    """
-
-    nodes: Mapping[str, Array]
-    trees: Mapping[str, Array]
-    rows: Mapping[Relation, Array]
-    columns: Mapping[Relation, Array]
-    edges: Mapping[Relation, Array]
-    num_nodes: Mapping[str, list[int]]
-    num_edges: Mapping[Relation, list[int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
-    """One layer between sources and targets, in CSC form; the targets are the first sources.
-
-    Attributes:
-        indptr: (num_targets + 1,) int64.
-        indices: (num_edges,) int64, the local number of each edge's source.
-        edges: (num_edges,) its number before the graph was sorted.
-        sources: (num_sources,) the nodes of the graph that the local numbers mean.
-    """
-
-    indptr: Array
-    indices: Array
-    edges: Array
-    sources: Array
-
-    @property
-    def num_targets(self) -> int:
-        """Nodes that this layer computes."""
-        return int(self.indptr.size - 1)
 
 
 @dataclass(slots=True)
@@ -139,11 +96,11 @@ class FusedSampler:
         seed: int = 0,
     ) -> None:
         self.graphs = {EDGE: graphs} if isinstance(graphs, Csc) else dict(graphs)
-        self.fanouts = checked_fanouts(self.graphs, fanouts)
         self.replace, self.seed = replace, seed
         self.is_disjoint = disjoint or any(g.times is not None for g in self.graphs.values())
         self.take_latest = take_latest
         self.num_nodes = checked_sizes(self.graphs)
+        self.fanouts = checked_fanouts(self.graphs, fanouts)
         self._numbers: dict[str, Array] = {}
         self._rooms: dict[str, Array] = {}
         self._is_busy = threading.Lock()
@@ -196,12 +153,12 @@ class FusedSampler:
         frontiers: dict[str, _Frontier] = {}
         try:
             frontiers = self._start(seeds, times)
-            return self._sample(frontiers, _key(self.seed, epoch, batch))
+            return self._sample(frontiers, key_of(self.seed, epoch, batch))
         finally:
             self._forget(frontiers)
             self._is_busy.release()
 
-    def sample_blocks(self, seeds: Any, *, epoch: int = 0, batch: int = 0) -> list[Block]:
+    def sample_blocks(self, seeds: Any, *, epoch: int = 0, batch: int = 0) -> list[SampledBlock]:
         """Return one block for each hop, the farthest first; each hop picks for all nodes so far.
 
         Raises:
@@ -214,7 +171,7 @@ class FusedSampler:
         frontiers: dict[str, _Frontier] = {}
         try:
             frontiers = self._start(seeds, None)
-            return self._blocks(frontiers[NODE], _key(self.seed, epoch, batch))
+            return self._blocks(frontiers[NODE], key_of(self.seed, epoch, batch))
         finally:
             self._forget(frontiers)
             self._is_busy.release()
@@ -226,7 +183,8 @@ class FusedSampler:
         unknown = set(by_type) - set(self.num_nodes)
         if unknown or not by_type:
             raise GraphError(
-                f"There are seeds of type {sorted(unknown)}; the graph has {sorted(self.num_nodes)}."
+                f"There are seeds of type {sorted(unknown)}, and the graph has the types "
+                f"{sorted(self.num_nodes)}."
             )
         frontiers, first = {}, 0
         for kind, num in self.num_nodes.items():
@@ -282,29 +240,31 @@ class FusedSampler:
             ends = {kind: frontier.count for kind, frontier in frontiers.items()}
             for place, (relation, graph) in enumerate(self.graphs.items()):
                 reached, end = frontiers[relation[2]], ends[relation[2]]
-                layer_key = _key(key, hop, place)
+                layer_key = key_of(key, hop, place)
                 fanout = self.fanouts[relation][hop]
                 begin = reached.hops[-1]
                 indptr, picks = self._pick(graph, reached, (begin, end), limits, fanout, layer_key)
                 trees = reached.trees[begin:end]
-                rows = self._number(relation[0], frontiers[relation[0]], graph, indptr, picks, trees)
+                rows = self._number(
+                    relation[0], frontiers[relation[0]], graph, indptr, picks, trees
+                )
                 columns = kernels.columns_of(indptr, begin)
                 parts[relation].append((rows, columns, _edges(graph, picks)))
             for kind, frontier in frontiers.items():
                 frontier.hops.append(ends[kind])
         return _gathered(frontiers, parts, is_disjoint=self.is_disjoint)
 
-    def _blocks(self, frontier: _Frontier, key: int) -> list[Block]:
+    def _blocks(self, frontier: _Frontier, key: int) -> list[SampledBlock]:
         graph, made = self.graphs[EDGE], []
         for hop, fanout in enumerate(self.fanouts[EDGE]):
-            layer_key = _key(key, hop, 0)
+            layer_key = key_of(key, hop, 0)
             span = (0, frontier.count)
             indptr, picks = self._pick(graph, frontier, span, None, fanout, layer_key)
             rows = self._number(NODE, frontier, graph, indptr, picks, NO_TREES)
             made.append((indptr, rows, _edges(graph, picks), frontier.count))
         nodes = frontier.nodes[: frontier.count].copy()
         return [
-            Block(indptr=indptr, indices=rows, edges=edges, sources=nodes[:count])
+            SampledBlock(indptr=indptr, indices=rows, edges=edges, sources=nodes[:count])
             for indptr, rows, edges, count in reversed(made)
         ]
 
@@ -336,7 +296,7 @@ class FusedSampler:
         given = (words, nodes, trees, starts, ends)
         if graph.weights is not None:
             pick = kernels.pick_weighted_repeated if repeats else kernels.pick_weighted
-            pick(*given, graph.weights, fanout, indptr, picks)
+            pick(*given, graph.weights, indptr, picks)
         else:
             pick = kernels.pick_repeated if repeats else kernels.pick_uniform
             pick(*given, indptr, picks)
@@ -368,58 +328,7 @@ class FusedSampler:
         return rows
 
 
-def checked_fanouts(
-    graphs: Mapping[Relation, Csc], fanouts: Sequence[int] | Mapping[Relation, Sequence[int]]
-) -> dict[Relation, list[int]]:
-    """Return the fan-outs of each relation.
-
-    Raises:
-        GraphError: one is 0 or too large, hops differ in number, or a relation has none.
-    """
-    by_relation = fanouts if isinstance(fanouts, Mapping) else dict.fromkeys(graphs, fanouts)
-    if set(by_relation) != set(graphs):
-        raise GraphError(
-            f"Fan-outs are given for {sorted(by_relation)}, and the relations are "
-            f"{sorted(graphs)}: give them for each relation."
-        )
-    lists = {relation: [int(f) for f in by_relation[relation]] for relation in graphs}
-    lengths = {len(hops) for hops in lists.values()}
-    if len(lengths) != 1 or 0 in lengths:
-        raise GraphError(
-            f"Fan-outs have {sorted(lengths)} hops; each relation needs as many, at least one."
-        )
-    for relation, hops in lists.items():
-        largest = int(np.iinfo(graphs[relation].indices.dtype).max)
-        for fanout in hops:
-            if fanout == 0 or fanout < -1 or fanout > largest:
-                raise GraphError(
-                    f"A fan-out is {fanout}; it must lie in 1 to {largest}, as the ids are "
-                    f"{graphs[relation].indices.dtype}, or be -1 for all neighbors."
-                )
-    return lists
-
-
-def checked_sizes(graphs: Mapping[Relation, Csc]) -> dict[str, int]:
-    """Return the number of nodes of each type.
-
-    Raises:
-        GraphError: two relations disagree about it, or there is none.
-    """
-    if not graphs:
-        raise GraphError("The graph is empty: it has no relations; give at least one.")
-    sizes: dict[str, int] = {}
-    for relation, graph in graphs.items():
-        ends = ((relation[0], graph.num_sources), (relation[2], graph.num_targets))
-        for kind, num in ends:
-            if sizes.setdefault(kind, num) != num:
-                raise GraphError(
-                    f"Relation {relation} has {num} nodes of type {kind!r}, and another has "
-                    f"{sizes[kind]}; pass the same number for both."
-                )
-    return sizes
-
-
-def _key(*counters: int) -> int:
+def key_of(*counters: int) -> int:
     """Return 64 well-mixed bits of some counters."""
     key = 0
     for counter in counters:
@@ -443,10 +352,9 @@ def _grown(values: Array, count: int, more: int) -> Array:
 
 def _limits_of_trees(frontiers: Mapping[str, _Frontier]) -> Array | None:
     """Return the time of each tree's seed, trees being numbered type after type."""
-    given = [frontier.limits for frontier in frontiers.values() if frontier.count]
-    if not given or any(limits is None for limits in given):
-        return None
-    return np.concatenate(given)
+    seeded = [frontier.limits for frontier in frontiers.values() if frontier.count]
+    given = [limits for limits in seeded if limits is not None]
+    return np.concatenate(given) if given and len(given) == len(seeded) else None
 
 
 def _edges(graph: Csc, picks: Array) -> Array:

@@ -9,7 +9,7 @@ Source of the fused form, without COO and without sorting: https://arxiv.org/abs
 """
 
 # numba has no types.
-# mypy: disable-error-code="misc,no-untyped-call"
+# mypy: disable-error-code="misc,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def ranges_until(
 
 
 @compiled
-def count_picks(starts: Array, ends: Array, fanout: int, replace: bool, indptr: Array) -> int:
+def count_picks(starts: Array, ends: Array, fanout: int, repeats: Any, indptr: Array) -> Any:
     """Write the prefix sums of how many edges each node gets; return all of them."""
     total = np.int64(0)
     indptr[0] = 0
     for i in range(starts.size):
         degree = ends[i] - starts[i]
-        if fanout < 0 or (degree < fanout and not replace):
+        if fanout < 0 or (degree < fanout and not repeats):
             total += degree
         elif degree > 0:
             total += fanout
@@ -226,7 +226,7 @@ def keep_least(picks: Array, keys: Array, begin: Any, num: Any, key: Any, positi
 @compiled
 def pick_weighted(
     key: Any, nodes: Array, trees: Array, starts: Array, ends: Array, weights: Array,
-    fanout: int, indptr: Array, picks: Array,
+    indptr: Array, picks: Array,
 ) -> None:  # fmt: skip
     """Write positions picked one after the other by weight, without replacement.
 
@@ -236,22 +236,24 @@ def pick_weighted(
     Source: Efraimidis and Spirakis (2006), https://doi.org/10.1016/j.ipl.2005.11.003: the least
     of exponential variables whose rates are the weights.
     """
-    keys = np.empty(max(fanout, 1), np.float64)
-    total = np.int64(0)
+    keys = np.empty(max(1, np.max(np.diff(indptr)) if nodes.size else 1), np.float64)
+    total, begin = np.int64(0), indptr[0]
     for i in range(nodes.size):
         num, start = 0, stream(key, nodes[i], trees[i] if trees.size else 0)
+        most, begin = indptr[i + 1] - begin, indptr[i + 1]
+        takes_all = most == ends[i] - starts[i]
         for k in range(ends[i] - starts[i]):
             weight = weights[starts[i] + k]
             if weight <= 0:
                 continue
-            if fanout < 0:
+            if takes_all:
                 picks[total + num] = starts[i] + k
                 num += 1
                 continue
             drawn = -np.log(1.0 - uniform(start, k)) / weight
-            if num < fanout or drawn < keys[num - 1]:
-                keep_least(picks, keys[:fanout], total, num, drawn, starts[i] + k)
-                num = min(num + 1, fanout)
+            if num < most or drawn < keys[num - 1]:
+                keep_least(picks, keys[:most], total, num, drawn, starts[i] + k)
+                num = min(num + 1, most)
         indptr[i] = total
         total += num
     indptr[nodes.size] = total
@@ -260,19 +262,19 @@ def pick_weighted(
 @compiled
 def pick_weighted_repeated(
     key: Any, nodes: Array, trees: Array, starts: Array, ends: Array, weights: Array,
-    fanout: int, indptr: Array, picks: Array,
+    indptr: Array, picks: Array,
 ) -> None:  # fmt: skip
     """Write positions picked by weight with replacement, in the order of the edges."""
-    total = np.int64(0)
+    total, begin = np.int64(0), indptr[0]
     for i in range(nodes.size):
         start = stream(key, nodes[i], trees[i] if trees.size else 0)
-        whole = 0.0
-        last = np.int64(-1)
+        most, begin = indptr[i + 1] - begin, indptr[i + 1]
+        whole, last = 0.0, np.int64(-1)
         for position in range(starts[i], ends[i]):
             whole += weights[position]
             if weights[position] > 0:
                 last = position
-        num = fanout if whole > 0 else 0
+        num = most if whole > 0 else 0
         drawn = np.empty(num, np.float64)
         for k in range(num):
             drawn[k] = uniform(start, k) * whole
