@@ -43,6 +43,7 @@ Array = Any
 
 NO_TREES = np.empty(0, np.int64)
 EMPTY = np.empty(0, np.int64)
+NO_IDS = np.empty(0, np.int32)
 
 _MASK = (1 << 64) - 1
 
@@ -239,17 +240,19 @@ class FusedSampler:
         for hop in range(self.num_hops):
             ends = {kind: frontier.count for kind, frontier in frontiers.items()}
             for place, (relation, graph) in enumerate(self.graphs.items()):
-                reached, end = frontiers[relation[2]], ends[relation[2]]
+                reached = frontiers[relation[2]]
                 layer_key = key_of(key, hop, place)
                 fanout = self.fanouts[relation][hop]
                 begin = reached.hops[-1]
-                indptr, picks = self._pick(graph, reached, (begin, end), limits, fanout, layer_key)
-                trees = reached.trees[begin:end]
-                rows = self._number(
-                    relation[0], frontiers[relation[0]], graph, indptr, picks, trees
-                )
-                columns = kernels.columns_of(indptr, begin)
-                parts[relation].append((rows, columns, _edges(graph, picks)))
+                span = (begin, ends[relation[2]])
+                if relation == EDGE and self._is_plain(graph):
+                    indptr, rows, edges = self._plain_hop(graph, reached, span, fanout, layer_key)
+                else:
+                    indptr, picks = self._pick(graph, reached, span, limits, fanout, layer_key)
+                    trees, sources = reached.trees[slice(*span)], frontiers[relation[0]]
+                    rows = self._number(relation[0], sources, graph, indptr, picks, trees)
+                    edges = _edges(graph, picks)
+                parts[relation].append((rows, kernels.columns_of(indptr, begin), edges))
             for kind, frontier in frontiers.items():
                 frontier.hops.append(ends[kind])
         return _gathered(frontiers, parts, is_disjoint=self.is_disjoint)
@@ -259,6 +262,11 @@ class FusedSampler:
         for hop, fanout in enumerate(self.fanouts[EDGE]):
             layer_key = key_of(key, hop, 0)
             span = (0, frontier.count)
+            if self._is_plain(graph):
+                made.append(
+                    (*self._plain_hop(graph, frontier, span, fanout, layer_key), frontier.count)
+                )
+                continue
             indptr, picks = self._pick(graph, frontier, span, None, fanout, layer_key)
             rows = self._number(NODE, frontier, graph, indptr, picks, NO_TREES)
             made.append((indptr, rows, _edges(graph, picks), frontier.count))
@@ -267,6 +275,35 @@ class FusedSampler:
             SampledBlock(indptr=indptr, indices=rows, edges=edges, sources=nodes[:count])
             for indptr, rows, edges, count in reversed(made)
         ]
+
+    def _is_plain(self, graph: Csc) -> bool:
+        return graph.weights is None and not self.is_disjoint
+
+    def _plain_hop(
+        self, graph: Csc, reached: _Frontier, span: tuple[int, int], fanout: int, key: int
+    ) -> tuple[Array, Array, Array]:
+        """Return what `_pick`, `_number` and `_edges` do, from one compiled call."""
+        num = span[1] - span[0]
+        nodes = reached.nodes[span[0] : span[1]]
+        most = num * fanout
+        if fanout < 0 or (fanout > kernels.SHORT and not self.replace):
+            degrees = int((graph.indptr[nodes + 1] - graph.indptr[nodes]).sum())
+            most = degrees if fanout < 0 else min(degrees, most)
+        rooms = tuple(self._room(f"/{n}", s) for n, s in (("starts", num), ("ends", num)))
+        picks = self._room("/picks", most)
+        reached.reserve(most)
+        arrays = (graph.indptr, graph.indices, NO_IDS if graph.edge_ids is None else graph.edge_ids)
+        indptr, rows, edges, reached.count = kernels.plain_hop(
+            np.uint64(key),
+            arrays,
+            fanout,
+            self.replace and fanout >= 0,
+            self._numbers[NODE],
+            reached.nodes,
+            (*span, reached.count),
+            (*rooms, picks),
+        )
+        return indptr, rows, edges
 
     def _pick(
         self,

@@ -379,6 +379,48 @@ def number_by_table(
 
 
 @compiled
+def plain_hop(
+    key: Any, graph: Any, fanout: int, repeats: Any, numbers: Array, nodes: Array, span: Any,
+    room: Any,
+) -> Any:  # fmt: skip
+    """Do one hop without weights, times and trees in one call, so that threads meet seldom.
+
+    Args:
+        key: of the random numbers.
+        graph: its `indptr`, `indices` and `edge_ids`.
+        fanout: edges for each node.
+        repeats: picks are with replacement.
+        numbers: the map from nodes to local numbers.
+        nodes: the nodes so far, with room for those to come.
+        span: where the hop's nodes begin and end in them.
+        room: memory for starts, ends and picks.
+
+    Returns:
+        The prefix sums of picks, the local numbers of sources, the edges, and the count of nodes.
+    """
+    indptr, indices, edge_ids = graph
+    starts, ends, picks = room
+    here = nodes[span[0] : span[1]]
+    starts, ends = starts[: here.size], ends[: here.size]
+    node_ranges(indptr, here, starts, ends)
+    sums = np.empty(here.size + 1, np.int64)
+    total = count_picks(starts, ends, fanout, repeats, sums)
+    picks = picks[:total]
+    trees = np.empty(0, np.int64)
+    if repeats:
+        pick_repeated(key, here, trees, starts, ends, sums, picks)
+    else:
+        pick_uniform(key, here, trees, starts, ends, sums, picks)
+    rows, edges = np.empty(total, np.int64), np.empty(total, np.int64)
+    count = number_by_map(indices, picks, numbers, nodes, span[2], rows)
+    if edge_ids.size:
+        take(edge_ids, picks, edges)
+    else:
+        edges[:] = picks
+    return sums, rows, edges, count
+
+
+@compiled
 def columns_of(indptr: Array, first: int) -> Array:
     """Return the local number of each edge's target, the first node having number `first`."""
     columns = np.empty(indptr[-1], np.int64)

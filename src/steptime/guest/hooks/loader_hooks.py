@@ -138,8 +138,13 @@ def loosely_bound_fetch(fetcher: Any) -> Any:
 
 
 def makes_samples(fetcher: Any) -> bool:
-    """Return whether collating makes the samples, as PyG samples neighbors: then it is fetching."""
-    return isinstance(getattr(fetcher, "dataset", None), range)
+    """Return whether collating is part of fetching: no samples are put together to a batch.
+
+    PyG samples neighbors there, of a data set of bare indices; and without automatic batching the
+    data set itself gives whole batches.
+    """
+    is_bare = isinstance(getattr(fetcher, "dataset", None), range)
+    return is_bare or not getattr(fetcher, "auto_collation", True)
 
 
 def time_in_process(context: Context, fetcher: Any) -> None:
