@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,8 +36,8 @@ from steptime.graph.loader import NeighborLoader
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "results" / "graph_loader.json"
-NUM_NODES, NUM_EDGES, WIDTH, NUM_BATCHES = 1 << 21, 100_000_000, 64, 40
-SCRIPTS = (("reddit_like.py", (40_000, 4_000_000)), ("sage_unsup_like.py", (5_000, 20_000)))
+NUM_NODES, NUM_EDGES, WIDTH, NUM_BATCHES = 1 << 21, 100_000_000, 64, 20
+SCRIPTS = (("reddit_like.py", (40_000, 4_000_000)), ("sage_unsup_like.py", (2_000, 5_000)))
 
 
 def main() -> None:
@@ -45,12 +46,18 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    load = os.getloadavg()[0]
-    rows = time_scripts() if options.part == "scripts" else time_mapped(options.folder)
+    load, rows = os.getloadavg()[0], list[Any]()
+    for row in time_scripts() if options.part == "scripts" else time_mapped(options.folder):
+        rows.append(row)
+        save(options.part, load, rows)
+
+
+def save(part: str, load: float, rows: list[Any]) -> None:
+    """Write what there is so far."""
     document = json.loads(OUT.read_text()) if OUT.exists() else {}
-    document[options.part] = {
+    document[part] = {
         "date": time.strftime("%Y-%m-%d"),
-        "command": f"python benchmarks/graph_loader.py {options.part}",
+        "command": f"python benchmarks/graph_loader.py {part}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before",
         "torch": torch.__version__,
         "rows": rows,
@@ -58,7 +65,7 @@ def main() -> None:
     OUT.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def time_mapped(folder: Path) -> list[Any]:
+def time_mapped(folder: Path) -> Iterator[Any]:
     build_s = build(folder) if not (folder / "graph").exists() else None
     began = time.perf_counter()
     graph = open_csc(folder / "graph")
@@ -90,7 +97,7 @@ def time_mapped(folder: Path) -> list[Any]:
         "own_memory_bytes": memory.rss - memory.shared,
     }
     print(row)
-    return [row]
+    yield row
 
 
 def build(folder: Path) -> float:
@@ -107,8 +114,7 @@ def build(folder: Path) -> float:
     return round(took, 1)
 
 
-def time_scripts() -> list[Any]:
-    rows = []
+def time_scripts() -> Iterator[Any]:
     for name, sizes in SCRIPTS:
         words = [str(size) for size in sizes]
         text = (HERE / "graph_scripts" / name).read_text()
@@ -116,15 +122,14 @@ def time_scripts() -> list[Any]:
         row = {"script": name, "num_nodes": sizes[0], "num_edges": sizes[1]}
         row["as_it_stands"] = run(text, [*words, "1", "0"])[-1]
         for threads in ("0", "1"):
-            lines = run(changed, [*words, "3", threads])
+            lines = run(changed, [*words, "2", threads])
             found = [re.search(r"([\d.]+) s ([\d.]+) CPU-s (.*)", line) for line in lines]
             epochs = [match for match in found if match]
             row[f"epoch_s_{threads}_threads"] = float(epochs[-1][1])
             row[f"epoch_cpu_s_{threads}_threads"] = float(epochs[-1][2])
             row[f"end_{threads}_threads"] = epochs[-1][3]
         print(row, flush=True)
-        rows.append(row)
-    return rows
+        yield row
 
 
 def run(text: str, words: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -58,9 +58,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     dgl = _graphs.load_dgl(options.dgl)
-    load = os.getloadavg()[0]
+    load, rows = os.getloadavg()[0], list[Any]()
     parts = {"kernel": time_kernels, "chart": time_chart, "epoch": time_epochs}
-    rows = parts[options.part](dgl, options.rounds)
+    for row in parts[options.part](dgl, options.rounds):
+        rows.append(row)
+        save(options, dgl, load, rows)
+
+
+def save(options: argparse.Namespace, dgl: Any, load: float, rows: list[Any]) -> None:
+    """Write what there is so far: a machine that others use may take it away."""
     document = json.loads(OUT.read_text()) if OUT.exists() else {}
     document[options.part] = {
         "date": time.strftime("%Y-%m-%d"),
@@ -162,27 +168,21 @@ def ratio_of(name: str, theirs: list[float], ours: list[float]) -> dict[str, Any
     }
 
 
-def time_kernels(dgl: Any, rounds: int) -> list[Any]:
-    rows = []
+def time_kernels(dgl: Any, rounds: int) -> Iterator[Any]:
     for scale in (19, 20):
         contest = Contest(dgl, scale)
         assert_same_blocks(contest)
-        rows += [
-            contest.compare(fanouts, batch, num_threads, rounds)
-            for fanouts in KERNEL_FANOUTS
-            for batch in (256, 1024)
-            for num_threads in (1, 2)
-        ]
-    return rows
+        for num_threads in (1, 2):
+            for fanouts in KERNEL_FANOUTS:
+                for batch in (256, 1024):
+                    yield contest.compare(fanouts, batch, num_threads, rounds)
 
 
-def time_chart(dgl: Any, rounds: int) -> list[Any]:
+def time_chart(dgl: Any, rounds: int) -> Iterator[Any]:
     contest = Contest(dgl, 19)
-    return [
-        contest.compare(fanouts, batch, 1, rounds)
-        for fanouts in CHART_FANOUTS
-        for batch in CHART_BATCHES
-    ]
+    for fanouts in CHART_FANOUTS:
+        for batch in CHART_BATCHES:
+            yield contest.compare(fanouts, batch, 1, rounds)
 
 
 def assert_same_blocks(contest: Contest) -> None:
@@ -216,10 +216,10 @@ class Sage(torch.nn.Module):
         return x
 
 
-def time_epochs(dgl: Any, rounds: int) -> list[Any]:
+def time_epochs(dgl: Any, rounds: int) -> Iterator[Any]:
     contest = Contest(dgl, 19)
-    shapes = (([10, 25], 64), ([15, 10, 5], 64), ([10, 25], 128), ([15, 10, 5], 128))
-    return [time_epoch(contest, fanouts, width, rounds) for fanouts, width in shapes]
+    for fanouts, width in (([10, 25], 64), ([15, 10, 5], 64), ([15, 10, 5], 128)):
+        yield time_epoch(contest, fanouts, width, rounds)
 
 
 def time_epoch(contest: Contest, fanouts: list[int], width: int, rounds: int) -> Any:
