@@ -8,7 +8,7 @@ from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import SAGEConv
 
 if len(sys.argv) > 2 and sys.argv[2] == "fused":
-    from steptime.graph.loader import NeighborLoader  # noqa: F811
+    from steptime.graph.loader import NeighborLoader
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -22,7 +22,7 @@ loader = NeighborLoader(data, num_neighbors=[20, 10], batch_size=256, shuffle=Tr
 model = SAGEConv(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-for step, batch in zip(range(int(sys.argv[1])), loader):
+for _step, batch in zip(range(int(sys.argv[1])), loader, strict=False):
     out = model(batch.x[:300], batch.edge_index[:, :20].clamp(max=299))[:20]
     loss = torch.nn.functional.cross_entropy(out, batch.y[:20])
     optimizer.zero_grad()
