@@ -51,7 +51,7 @@ def test_without_pyg_lib_the_script_runs_with_a_recipe_and_its_sampling_is_fetch
     line = next(
         number
         for number, text in enumerate((SPECIMENS / SCRIPT).read_text().splitlines(), 1)
-        if text.startswith("for step")
+        if text.startswith("for batch")
     )
     assert f"fetch {SCRIPT}:{line}" in " ".join(done.stderr.decode().split())
 

@@ -1,6 +1,7 @@
 """A GNN in PyG whose neighbor sampling, in the training process, takes most of a step."""
 
 import sys
+from itertools import islice
 
 import torch
 from torch_geometric.data import Data
@@ -22,7 +23,7 @@ loader = NeighborLoader(data, num_neighbors=[20, 10], batch_size=256, shuffle=Tr
 model = SAGEConv(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-for _step, batch in zip(range(int(sys.argv[1])), loader, strict=False):
+for batch in islice(loader, int(sys.argv[1])):
     out = model(batch.x[:300], batch.edge_index[:, :20].clamp(max=299))[:20]
     loss = torch.nn.functional.cross_entropy(out, batch.y[:20])
     optimizer.zero_grad()
