@@ -13,6 +13,7 @@ SteptimeError              exit code 1
 ├── MissingExtraError      2    what was asked for needs packages that are not installed
 ├── ContainmentError       1    a child cannot be kept from doing harm here
 ├── DataError              1    data cannot be read, or is not what it was
+├── GraphError             2    a graph, or what is asked of it, is not what it must be
 ├── NotAnsweredError       1    no process of a run that goes on answered a question
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
@@ -116,6 +117,13 @@ class DataError(SteptimeError):
     """Data cannot be read, or is damaged; the message names the file and the row."""
 
     code = "data"
+
+
+class GraphError(SteptimeError, ValueError):
+    """A graph, or what is asked of its sampler, is not what it must be."""
+
+    exit_code = 2
+    code = "graph"
 
 
 class NotAnsweredError(SteptimeError):

@@ -36,6 +36,7 @@ NAMES: tuple[str, ...] = (
     "decoded_cache",
     "jpeg_decoder",
     "prepared_data",
+    "fused_sampling",
     "trim_padding",
     "length_grouping",
     "module_precision",

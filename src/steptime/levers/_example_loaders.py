@@ -27,6 +27,10 @@ FILES = LoaderFacts(
     num_batched_transforms=2,
     prepared="/data/photos.prepared",
 )
+NEIGHBORS = LoaderFacts(
+    dataset="range", batch_size=1024, num_samples=150_000, neighbor_sampling="fusable"
+)
+PLAIN = dataclasses.replace(LOADER, neighbor_sampling="")
 DIGITS = dataclasses.replace(ROWS, dataset="MNIST", is_tensor_dataset=False, is_in_memory=True)
 
 TEXTS = LoaderFacts(

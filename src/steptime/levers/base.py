@@ -122,6 +122,8 @@ class LoaderFacts:
     padding: PaddingFacts | None = None
     prepared: str | None = None
     """The prepared copy that lies beside the folder of the data set; empty where there is none."""
+    neighbor_sampling: str | None = None
+    """How it samples neighbors of a graph, in the words of `_neighbor_sampling`; empty: not so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +209,8 @@ class Facts:
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
     `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
-    script's Python has that package, and `has_torchao` the same. `worker_rates` are of a trial in
-    which the loader's workers were changed while it trained.
+    script's Python has that package, and `has_torchao`, `has_numba`, `has_steptime` the same.
+    `worker_rates` are of a trial in which the loader's workers were changed while it trained.
     """
 
     torch_version: str
@@ -261,6 +263,8 @@ class Facts:
     syncs_per_step: float | None = None
     has_simplejpeg: bool | None = None
     has_torchao: bool | None = None
+    has_numba: bool | None = None
+    has_steptime: bool | None = None
     worker_rates: tuple[WorkerRate, ...] | None = None
     held_bytes: Mapping[str, int] | None = None
     peak_bytes: Mapping[str, int] | None = None

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from steptime.levers._example_loaders import DIGITS, FILES, LOADER, ROWS, TEXTS
+from steptime.levers._example_loaders import (
+    DIGITS,
+    FILES,
+    LOADER,
+    NEIGHBORS,
+    PLAIN,
+    ROWS,
+    TEXTS,
+)
 from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import BlockFacts, BlockOperator, Facts, LoaderFacts, OptimizerFacts
 
@@ -129,6 +137,13 @@ WORLDS: tuple[Facts, ...] = (
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
     dataclasses.replace(CPU, loaders=(DIGITS,)),
+    dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=True, has_steptime=True),
+    dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=False),
+    dataclasses.replace(CPU, loaders=(PLAIN,)),
+    *(
+        dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
+        for how in ("induced", "remote", "other")
+    ),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True
     ),

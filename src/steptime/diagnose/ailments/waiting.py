@@ -229,7 +229,7 @@ FETCH = _input_row(
     remedy=_LOAD_IN_WORKERS,
     levers=(
         *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
-        *("batched_transform", "dataset_cache"),
+        *("batched_transform", "dataset_cache", "fused_sampling"),
     ),
     when_contended=_IN_PROCESS,
 )
@@ -258,7 +258,10 @@ WORKER_FETCH = _input_row(
     explanation="The loader's workers are too slow at reading and decoding samples.",
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
-    levers=("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "batched_transform"),
+    levers=(
+        *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "batched_transform"),
+        "fused_sampling",
+    ),
     when_contended=_IN_WORKERS,
 )
 WORKER_COLLATE = _input_row(

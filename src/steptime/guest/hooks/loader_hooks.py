@@ -137,6 +137,16 @@ def loosely_bound_fetch(fetcher: Any) -> Any:
     return types.MethodType(type(fetcher).fetch, weakref.proxy(fetcher))
 
 
+def makes_samples(fetcher: Any) -> bool:
+    """Return whether collating is part of fetching: no samples are put together to a batch.
+
+    PyG samples neighbors there, of a data set of bare indices; and without automatic batching the
+    data set itself gives whole batches.
+    """
+    is_bare = isinstance(getattr(fetcher, "dataset", None), range)
+    return is_bare or not getattr(fetcher, "auto_collation", True)
+
+
 def time_in_process(context: Context, fetcher: Any) -> None:
     """Time fetch and collate of a loader without workers."""
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
@@ -161,7 +171,8 @@ def time_in_process(context: Context, fetcher: Any) -> None:
         return wrapper
 
     fetcher.fetch = timed(fetch, FETCH)
-    fetcher.collate_fn = timed(collate, COLLATE)
+    if not makes_samples(fetcher):
+        fetcher.collate_fn = timed(collate, COLLATE)
 
 
 class WorkerFile:
@@ -273,4 +284,5 @@ def time_worker(context: Context, fetcher: Any) -> None:
             sums.collate_ns += clock() - began
 
     fetcher.fetch = timed_fetch
-    fetcher.collate_fn = timed_collate
+    if not makes_samples(fetcher):
+        fetcher.collate_fn = timed_collate

@@ -38,6 +38,9 @@ CPU_INFO = "/proc/cpuinfo"
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
+PACKAGES = ("simplejpeg", "torchao", "numba", "steptime")
+"""Packages that levers need in the script's Python."""
+
 MAX_WATCHED = 4
 """Calls of models around which torch's random state is compared."""
 
@@ -223,7 +226,7 @@ class FactsBook:
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
             lambda: {"has_accelerator": has_accelerator(torch)},
-            lambda: {f"has_{name}": has_package(name) for name in ("simplejpeg", "torchao")},
+            lambda: {f"has_{name}": has_package(name) for name in PACKAGES},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),

@@ -42,6 +42,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "pin_memory": bool(loader.pin_memory),
         "is_iterable": isinstance(dataset, data.IterableDataset),
         "has_own_sampler": not is_known_sampler(data, loader),
+        "neighbor_sampling": tools("_neighbor_sampling").sampling_of(loader),
     }
     if facts["is_iterable"]:
         return facts

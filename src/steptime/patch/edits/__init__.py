@@ -68,6 +68,7 @@ NO_EDITS: Mapping[str, str] = {
     "decoded_cache": _IN_THE_DATA,
     "deferred_reads": "Where a number is printed or compared, it must still be read.",
     "fused_rnn": "The cell's class becomes another one, and saved states get other names.",
+    "fused_sampling": "The loader is imported from another module, which your Python must have.",
     "jpeg_decoder": _IN_THE_DATA,
     "offload_activations": _IN_THE_MODEL,
     "optimizer_in_backward": _IN_THE_LOOP,

@@ -1,7 +1,8 @@
 """Which levers of the input fit what a run showed of its data set.
 
 In: a lever's name and a Measurement. Out: whether the lever may act here; the lever's own facts
-decide in the trial. Of a run that shows nothing of its data set, levers of images are not named.
+decide in the trial. Of a run that shows nothing of its data set, levers of images and of graphs
+are not named.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
 
-_OF_IMAGES = ("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data")
+_OF_SOME_DATA = (
+    *("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data"),
+    "fused_sampling",
+)
 """Levers that are named only where a run showed what they act on."""
 
 _IMAGES_IN_MEMORY = ("torchvision.datasets.mnist", "torchvision.datasets.cifar")
@@ -26,7 +30,7 @@ def fits_input(lever: str, measurement: Measurement) -> bool:
     uses = [use for rank in measurement.ranks for use in rank.loaders if use.module is not None]
     if fits is None:
         return True
-    return fits(uses, measurement) if uses else lever not in _OF_IMAGES
+    return fits(uses, measurement) if uses else lever not in _OF_SOME_DATA
 
 
 def is_superseded(lever: str, in_use: Collection[str]) -> bool:
@@ -67,6 +71,7 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "jpeg_decoder": _opens_images,
     "prepared_data": _opens_images,
     "batched_transform": _transforms,
+    "fused_sampling": lambda uses, _: any(use.dataset == "range" for use in uses),
     "no_pin_memory": lambda uses, _: any(use.pin_memory for use in uses),
 }
 
