@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import statistics
@@ -76,3 +77,15 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+class Results:
+    """The cells of a benchmark; each is on disk once it is there."""
+
+    def __init__(self, out: Path, settings: dict[str, Any]) -> None:
+        self.out, self.cells = out, []
+        self.head = {"settings": settings, "machine": machine()}
+
+    def add(self, cell: dict[str, Any]) -> None:
+        self.cells.append(cell | {"load_average": os.getloadavg()[0]})
+        self.out.write_text(json.dumps(self.head | {"cells": self.cells}, indent=1) + "\n")

@@ -17,7 +17,6 @@ benchmarks/results/graph_maxk_<part>.json.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 import warnings
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _maxk_graphs import Clock, both_ways, machine, rmat
+from _maxk_graphs import Clock, Results, both_ways, rmat
 from torch import nn
 
 from steptime.graph import maxk_paths
@@ -96,8 +95,7 @@ def say_cell(label: str, k: int, cell: dict[str, Any]) -> None:
     print("; ".join(words), flush=True)
 
 
-def run_kernels(options: argparse.Namespace) -> list[dict[str, Any]]:
-    cells = []
+def run_kernels(options: argparse.Namespace, results: Results) -> None:
     for name, size in GRAPHS.items():
         graph, weight = prepare(*size)
         degree = len(graph.indices) / graph.num_rows
@@ -107,21 +105,18 @@ def run_kernels(options: argparse.Namespace) -> list[dict[str, Any]]:
                 cell = kernel_cell(graph, weight, k, options.rounds, None)
                 about = {"graph": name, "degree": degree, "threads": threads, "k": k}
                 say_cell(f"{name} (degree {degree:.0f}), {threads} threads,", k, cell)
-                cells.append(about | cell)
-    return cells
+                results.add(about | cell)
 
 
-def run_paths(options: argparse.Namespace) -> list[dict[str, Any]]:
+def run_paths(options: argparse.Namespace, results: Results) -> None:
     """Each build of the kernels on a smaller graph: why it is C++ and not numba."""
     graph, weight = prepare(14, 50)
     torch.set_num_threads(1)
-    cells = []
     for path in ("avx512", "avx2", "portable", "numba"):
         for k in (16, 32, 64):
             cell = kernel_cell(graph, weight, k, options.rounds, path)
             say_cell(f"{path:9s}", k, cell)
-            cells.append({"path": path, "k": k} | cell)
-    return cells
+            results.add({"path": path, "k": k} | cell)
 
 
 # --- an epoch ---------------------------------------------------------------------------------
@@ -194,8 +189,7 @@ def epoch_cell(graph: Adjacency, weight: Any, rounds: int) -> dict[str, Any]:
     return found
 
 
-def run_epochs(options: argparse.Namespace) -> list[dict[str, Any]]:
-    cells = []
+def run_epochs(options: argparse.Namespace, results: Results) -> None:
     for name, scale, factor, both in (
         ("scale 14, edge factor 200, both ways", 14, 200, True),
         ("scale 16, edge factor 50", 16, 50, False),
@@ -214,7 +208,7 @@ def run_epochs(options: argparse.Namespace) -> list[dict[str, Any]]:
         for threads in options.threads:
             torch.set_num_threads(threads)
             cell = epoch_cell(graph, weight, options.rounds)
-            cells.append({"graph": name, "degree": degree, "threads": threads} | cell)
+            results.add({"graph": name, "degree": degree, "threads": threads} | cell)
             words = [
                 f"{key} {cell[key]['median']:.2f}x "
                 f"[{cell[key]['least']:.2f}, {cell[key]['most']:.2f}], "
@@ -227,7 +221,6 @@ def run_epochs(options: argparse.Namespace) -> list[dict[str, Any]]:
                 + "; ".join(words),
                 flush=True,
             )
-    return cells
 
 
 def main() -> None:
@@ -239,15 +232,8 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse")
     run = {"kernels": run_kernels, "epoch": run_epochs, "paths": run_paths}[options.part]
-    before = machine()
-    cells = run(options)
-    results = {
-        "settings": vars(options) | {"width": WIDTH, "dtype": "float32"},
-        "machine": before | {"load_average_after": machine()["load_average"]},
-        "cells": cells,
-    }
-    out = HERE / "results" / f"graph_maxk_{options.part}.json"
-    out.write_text(json.dumps(results, indent=1) + "\n")
+    settings = vars(options) | {"width": WIDTH, "dtype": "float32"}
+    run(options, Results(HERE / "results" / f"graph_maxk_{options.part}.json", settings))
 
 
 if __name__ == "__main__":
