@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from steptime.methods.qnewton.block_system import BlockSystem
+from steptime.methods.qnewton.condition_number import iterations_of_cg
 
 # No more iterations than this, whatever the condition number: a direct solver is cheaper then.
 MOST_ITERATIONS = 2000
@@ -112,10 +113,13 @@ def solve_woodbury(system: BlockSystem, bound: float) -> Solution:
 def num_iterations(system: BlockSystem, bound: float) -> float:
     """Iterations after which conjugate gradients have the bound, at most N.
 
-    The error in the matrix's own norm falls by (sqrt(kappa) - 1) / (sqrt(kappa) + 1) each; a
-    residual is up to sqrt(kappa) larger, which clustered spectra do not show.
+    Where Lanczos ran it has seen them. Else the error in the matrix's own norm falls by
+    (sqrt(kappa) - 1) / (sqrt(kappa) + 1) each, for spectra that are not clustered.
     """
     needed = 0.5 * math.sqrt(system.kappa) * math.log(2 / bound)
+    if system.tridiagonal is not None:
+        seen = iterations_of_cg(system.tridiagonal, bound)
+        needed = seen if math.isfinite(seen) else needed
     return max(1.0, min(needed, system.num_unknowns, MOST_ITERATIONS))
 
 
@@ -209,7 +213,7 @@ def direct_error(system: BlockSystem, bound: float) -> float:
 def woodbury_error(system: BlockSystem, bound: float) -> float:
     """A difference of large terms: rounding grows with the condition number."""
     del bound
-    return 10 * system.kappa * rounding(system)
+    return system.kappa * rounding(system)
 
 
 def cg_error(system: BlockSystem, bound: float) -> float:

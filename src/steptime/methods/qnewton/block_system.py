@@ -27,6 +27,7 @@ class BlockSystem:
         kronecker: K-FAC's factors of inputs and of output gradients, or None.
         shape: of the parameter.
         kappa: estimated condition number of C + damping I, at least 1.
+        tridiagonal: Lanczos's matrix of C + damping I from the gradient (or one like it), or None.
         sparsity: most entries other than zero in a row.
     """
 
@@ -40,6 +41,7 @@ class BlockSystem:
     kronecker: tuple[torch.Tensor, torch.Tensor] | None = None
     shape: tuple[int, ...] = ()
     kappa: float = 1.0
+    tridiagonal: torch.Tensor | None = None
     sparsity: int = 0
 
     @property

@@ -75,6 +75,36 @@ def lanczos(product: Product, start: torch.Tensor, num_products: int) -> torch.T
     return small
 
 
+def iterations_of_cg(small: torch.Tensor, bound: float) -> float:
+    """Iterations of conjugate gradients to a relative residual, from Lanczos on the right side.
+
+    Both methods span one space, so the residual after k of them is the product of side over pivot
+    of the tridiagonal matrix; past the last product it goes on at the rate of the second half.
+
+    Args:
+        small: (products, products), as `lanczos` gave it from the right side; positive definite.
+        bound: relative residual, in (0, 1).
+
+    Source: Saad, Iterative Methods for Sparse Linear Systems, section 6.7.
+    """
+    diagonal = small.diagonal().tolist()
+    sides = small.diagonal(1).tolist()
+    ratios, ratio, pivot = [1.0], 1.0, 0.0
+    for i, side in enumerate(sides):
+        pivot = diagonal[i] - (sides[i - 1] ** 2 / pivot if i else 0.0)
+        if not pivot > 0:
+            return math.inf
+        ratio *= side / pivot
+        ratios.append(ratio)
+        if ratio <= bound:
+            return float(len(ratios) - 1)
+    count, half = len(ratios) - 1, (len(ratios) - 1) // 2
+    if count < 2:
+        return float(len(diagonal))
+    rate = math.log(ratios[half] / ratios[-1]) / (count - half)
+    return count + math.log(ratios[-1] / bound) / rate if rate > 0 else math.inf
+
+
 def estimate_condition(
     product: Product,
     like: torch.Tensor,
@@ -100,6 +130,23 @@ def estimate_condition(
     chance = torch.Generator().manual_seed(seed)
     start = torch.randn(len(like), generator=chance, dtype=torch.float64).to(like)
     small = lanczos(product, start, num_products)
+    is_whole = len(small) < num_products or num_products >= len(like)
+    return condition_from(small, floor=floor, is_whole=is_whole)
+
+
+def condition_from(
+    small: torch.Tensor, *, floor: float | None = None, is_whole: bool = False
+) -> ConditionEstimate:
+    """Estimate a condition number from Lanczos's tridiagonal matrix.
+
+    Args:
+        small: (products, products).
+        floor: a number that no eigenvalue is below.
+        is_whole: whether the space was used up, so that nothing is carried on.
+
+    Raises:
+        ValueError: a value is not finite.
+    """
     if not bool(small.isfinite().all()):
         raise ValueError("the curvature has NaN or infinite values, so it has no condition number")
     taken = len(small)
@@ -108,7 +155,7 @@ def estimate_condition(
     lowest = floor or 0.0
     lower = largest / max(smallest, lowest) if max(smallest, lowest) > 0 else math.inf
     kappa = lower
-    if taken == num_products < len(like) and math.isfinite(lower):
+    if not is_whole and taken > 1 and math.isfinite(lower):
         half = torch.linalg.eigvalsh(small[: taken // 2, : taken // 2])
         ratio = float(half[-1]) / max(float(half[0]), lowest)
         kappa = lower * max(1.0, lower / ratio)

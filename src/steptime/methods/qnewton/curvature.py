@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from steptime.methods.qnewton.block_system import BlockSystem
-from steptime.methods.qnewton.condition_number import estimate_condition, lanczos
+from steptime.methods.qnewton.condition_number import condition_from, lanczos
 from steptime.methods.qnewton.objective import Objective, kronecker_factors
 from steptime.methods.qnewton.symmetric_pruning import Symmetry, prune_symmetric
 
@@ -239,10 +239,12 @@ def damped(system: BlockSystem, curvature: Curvature, multiple: float) -> BlockS
         damping += -lowest + 0.1 * scale
     if curvature.keep == 1:
         return dataclasses.replace(system, damping=damping)
-    whole = system.matrix()
+    whole = system.matrix()  # undamped still
     for _ in range(MOST_RAISES):
+        # At half the damping, so that no eigenvalue is below the other half: barely positive
+        # definite would be a condition number without bound.
         pruned = prune_symmetric(
-            whole, keep=curvature.keep, symmetry=curvature.symmetry, damping=damping
+            whole, keep=curvature.keep, symmetry=curvature.symmetry, damping=damping / 2
         )
         if pruned.is_positive_definite:
             return dataclasses.replace(
@@ -258,16 +260,35 @@ def damped(system: BlockSystem, curvature: Curvature, multiple: float) -> BlockS
 
 
 def with_condition(system: BlockSystem, curvature: Curvature) -> BlockSystem:
-    """Estimate the condition number of a damped system, and time its product on the way."""
+    """Run Lanczos on a damped system from its gradient, and time its product on the way.
+
+    What comes back is good for other dampings too: they only shift the tridiagonal matrix.
+    """
+    if not float(system.gradient.norm()) > 0:
+        return system
     began = time.perf_counter()
-    found = estimate_condition(
-        system.product,
-        system.gradient,
-        num_products=curvature.num_products,
-        floor=system.damping if system.factor is not None else None,
-    )
+    small = lanczos(system.product, system.gradient, curvature.num_products)
     took = time.perf_counter() - began
-    kappa = found.kappa if math.isfinite(found.kappa) else 1 / torch.finfo(torch.float32).eps
-    return dataclasses.replace(
-        system, kappa=kappa, operator_s=took / found.num_products if system.operator else 0.0
+    refuse_not_finite(system.name, small)
+    small.diagonal().sub_(system.damping)
+    return condition_known(
+        dataclasses.replace(system, operator_s=took / len(small) if system.operator else 0.0), small
     )
+
+
+def condition_known(system: BlockSystem, small: torch.Tensor) -> BlockSystem:
+    """Give a damped system what Lanczos on its undamped curvature, (products, products), says."""
+    small = small.double().clone()
+    small.diagonal().add_(system.damping)
+    is_semidefinite = system.factor is not None
+    floor = system.damping if is_semidefinite else None
+    if system.dense is not None:
+        floor = system.damping / 2  # as `damped` saw to it
+    is_whole = len(small) >= system.num_unknowns
+    found = condition_from(small, floor=floor, is_whole=is_whole)
+    kappa = found.kappa
+    if is_semidefinite and system.rank < system.num_unknowns:
+        kappa = found.largest / system.damping  # what the rows do not reach has the damping alone
+    if not math.isfinite(kappa):
+        kappa = 1 / torch.finfo(torch.float32).eps
+    return dataclasses.replace(system, kappa=max(1.0, kappa), tridiagonal=small)

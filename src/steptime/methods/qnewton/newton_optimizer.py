@@ -12,6 +12,7 @@ import torch
 from steptime.methods.qnewton.block_system import BlockSystem
 from steptime.methods.qnewton.curvature import (
     Curvature,
+    condition_known,
     curvature_along,
     damped,
     systems_of,
@@ -183,9 +184,15 @@ class QNewton(torch.optim.Optimizer):  # type: ignore[misc]
         since = group["step"] - state.get("estimated_at", -self.curvature.refresh_steps)
         if since >= self.curvature.refresh_steps:
             ready = with_condition(ready, self.curvature)
+            if ready.tridiagonal is None:  # no gradient: nothing was looked at
+                return ready
             state["estimated_at"] = group["step"]
-            state["kappa"], state["operator_s"] = ready.kappa, ready.operator_s
-        return dataclasses.replace(ready, kappa=state["kappa"], operator_s=state["operator_s"])
+            small = ready.tridiagonal.clone()
+            small.diagonal().sub_(ready.damping)
+            state["tridiagonal"], state["operator_s"] = small, ready.operator_s
+            return ready
+        ready = dataclasses.replace(ready, operator_s=state["operator_s"])
+        return condition_known(ready, state["tridiagonal"])
 
     def _lr_of(self, name: str) -> float:
         parameter = self.objective.parameters[name]
