@@ -7,8 +7,8 @@ step and block all solvers solve the same system in turns, each timed by CPU tim
 making the matrix included (LU and Cholesky above 500 unknowns twice a block, and not at each
 step: their time does not depend on values); the scheduler, which learns from its own solutions
 alone, chooses beside them. Two times stand for the scheduler: its own solutions as they were timed
-when it made them (`own`), and the table's time of the solver that it chose (`chosen`), which shares its noise with
-the oracle. A fixed solver that misses the error bound of 1 % is not a rival. Results go to
+when it made them (`own`), and the table's time of the solver that it chose (`chosen`),
+which shares its noise with the oracle. A fixed solver that misses the error bound of 1 % is not a rival. Results go to
 benchmarks/results/qnewton_scheduler.json.
 """
 
