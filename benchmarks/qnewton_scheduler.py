@@ -8,8 +8,8 @@ making the matrix included (LU and Cholesky above 500 unknowns twice a block, an
 step: their time does not depend on values); the scheduler, which learns from its own solutions
 alone, chooses beside them. Two times stand for the scheduler: its own solutions as they were timed
 when it made them (`own`), and the table's time of the solver that it chose (`chosen`),
-which shares its noise with the oracle. A fixed solver that misses the error bound of 1 % is not a rival. Results go to
-benchmarks/results/qnewton_scheduler.json.
+which shares its noise with the oracle. A fixed solver that misses the error bound of 1 % is not a rival. Results
+go to benchmarks/results/qnewton_scheduler.json.
 """
 
 from __future__ import annotations
