@@ -6,10 +6,10 @@ An MLP 64-60-40-20-10 on digits at 8x8: weights of 200 to 3,840 entries, biases 
 step and block all solvers solve the same system in turns, each timed by CPU time on one thread,
 making the matrix included (LU and Cholesky above 500 unknowns twice a block, and not at each
 step: their time does not depend on values); the scheduler, which learns from its own solutions
-alone, chooses beside them. Two times stand for the scheduler: its own solutions as they were timed
-when it made them (`own`), and the table's time of the solver that it chose (`chosen`),
-which shares its noise with the oracle. A fixed solver that misses the error bound of 1 % is not a rival. Results
-go to benchmarks/results/qnewton_scheduler.json.
+alone, chooses beside them. Two times stand for the scheduler: its own
+solutions as they were timed when it made them (`own`), and the table's time of the solver that it
+chose (`chosen`), which shares its noise with the oracle. A fixed solver that misses the error bound
+of 1 % is not a rival. Results go to benchmarks/results/qnewton_scheduler.json.
 """
 
 from __future__ import annotations
