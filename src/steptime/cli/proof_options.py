@@ -12,27 +12,15 @@ if TYPE_CHECKING:
     from steptime.app.prove_training import ProofOptions
 
 
-def add_proof(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a proof over seeds."""
-    proof = parser.add_argument_group("proof over seeds")
-    proof.add_argument(
-        "--prove",
-        action="store_true",
-        help="train with the recipe and as written over seeds, and judge which ends better",
-    )
-    proof.add_argument("--margin", metavar="M", help="the loss that does not matter: 0.01, 1%%, "
-                       "or 1%%-of-training")  # fmt: skip
-    proof.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="where the script says it: a pattern, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG",
-    )
-    proof.add_argument("--better", choices=("down", "up"), default="down", help=argparse.SUPPRESS)
-    proof.add_argument(
-        "--seeds", metavar="N", type=int, default=5, help="runs of each (default: 5)"
-    )
-    proof.add_argument("--seed-flag", metavar="FLAG", help="option of the script for the seed")
-    proof.add_argument("--run-limit", metavar="TIME", default="24h", help=argparse.SUPPRESS)
+def add_proof(search: argparse._ArgumentGroup) -> None:
+    """Add the options of a proof over seeds; the rarer ones stand in the how-to alone."""
+    search.add_argument("--prove", action="store_true", help="judge the recipe over seeds, too")
+    search.add_argument("--margin", metavar="M", help="of --prove: 0.01, 1%%, 1%%-of-training")
+    search.add_argument("--metric", metavar="NAME", help="of --prove: a pattern, tb:TAG, ...")
+    for flag, default in (("--seed-flag", None), ("--better", "down"), ("--run-limit", "24h")):
+        choices = ("down", "up") if flag == "--better" else None
+        search.add_argument(flag, default=default, choices=choices, help=argparse.SUPPRESS)
+    search.add_argument("--seeds", type=int, default=5, help=argparse.SUPPRESS)
 
 
 def proof_of(options: argparse.Namespace) -> ProofOptions | None:

@@ -40,7 +40,6 @@ examples:
   steptime tune --budget 1h --exclude compile -- torchrun train.py
   steptime tune --budget 20m -- python train.py   # continues one of 10m
   steptime tune --training 2 -- bash train.sh
-  steptime tune --prove --metric 'val ([0-9.]+)' --margin 1% -- python train.py
   steptime tune --share-network -- python train_from_a_bucket.py
   steptime tune --python ../other/bin/python -- python train.py
   steptime run --recipe tuned.toml -- python train.py
@@ -62,7 +61,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run trials even if nothing here keeps them from harm",
     )
-    add_proof(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
@@ -123,6 +121,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="do not continue an earlier study of this command",
     )
+    add_proof(search)
     add_training(search, what="tune", default="needed where a command starts several")
 
 
