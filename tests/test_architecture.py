@@ -132,6 +132,7 @@ PURE = (
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "patch", "tune", "verify")),
     *("compare/", "desync/", "diagnose/", "plan/", "report/", "seek/", "tune/search/"),
+    "verify/convergence/",
     *(
         f"tune/fit/{name}"
         for name in ("choose", "fit_search", "held_parts", "measures", "observed_peak")
@@ -678,7 +679,7 @@ def test_lines_are_named_by_the_words_of_the_record():
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
         *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
-        *("app/run_metric.py", "app/verify_training.py"),
+        *("app/prove_training.py", "app/run_metric.py", "app/verify_training.py"),
         "desync/recorded_calls.py",
         "guest/bench/forked_copy.py",
         "levers/_prepared.py",

@@ -269,6 +269,8 @@ def test_pairs_are_used_where_they_were_declared():
     assert unpaired.outcome is Outcome.INCONCLUSIVE
     assert paired.outcome is Outcome.PASS
     assert paired.seed_correlation > 0.99
+    assert paired.num_runs_needed < 6 < unpaired.num_runs_needed
+    assert paired.same is None
     with pytest.raises(RunsError, match="same seeds"):
         judge_training(runs[:-1], ask(0.1, are_paired=True))
 

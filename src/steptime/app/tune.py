@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
@@ -34,6 +35,10 @@ from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.other_python import OtherPython, check_other_python
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
+from steptime.verify.values import Outcome
+
+if TYPE_CHECKING:
+    from steptime.app.prove_training import ProofOptions
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -176,8 +181,20 @@ def _number_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) ->
     return None if own is None or own.is_alone else own.number
 
 
-def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
+def tune_command(
+    asked: StudyOptions,
+    *,
+    progress: Progress,
+    proof: ProofOptions | None = None,
+    tell: Tell = lambda _: None,
+) -> TunedCommand:
     """Run the study, and write its recipe where the options say.
+
+    Args:
+        asked: what to tune.
+        progress: gets a value for each thing that happens.
+        proof: the recipe is judged over seeds, too, and not handed over where it loses.
+        tell: gets a sentence for each run of the proof.
 
     Raises:
         SteptimeError: the study cannot be run.
@@ -187,14 +204,36 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     if asked.training is None:
         _check_is_alone(asked)
     study = run_study(asked, progress=progress)
+    if proof is not None and study.outcome is StudyOutcome.FASTER and study.recipe:
+        study = _proven(study, proof, store=asked.store, tell=tell)
     tuned = _with_recipe(study, asked.output)
     return replace(tuned, page=_write_page(tuned, store=asked.store))
+
+
+def _proven(study: Study, proof: ProofOptions, *, store: Path, tell: Tell) -> Study:
+    """Judge the recipe over seeds.
+
+    Raises:
+        StoreError: the study's folder is gone.
+    """
+    from steptime.app.prove_training import prove_study
+    from steptime.app.study_page import folder_of
+
+    folder = folder_of(study, store=store)
+    if folder is None:
+        raise StoreError(
+            f"the folder of study {study.study_id} is gone, so its recipe cannot be proven.",
+            hint="Run `steptime tune --prove` again.",
+        )
+    return prove_study(study, folder, proof, store=store, tell=tell)
 
 
 def _with_recipe(study: Study, output: Path | None) -> TunedCommand:
     """Write the recipe where the user wants it, if one was proven."""
     if study.outcome is not StudyOutcome.FASTER or not study.recipe or output is None:
         return TunedCommand(study=study)
+    if study.seeds is not None and study.seeds.outcome is Outcome.FAIL:
+        return TunedCommand(study=study)  # it stays in the study's folder, with what it costs
     recipe = make_recipe(
         study,
         script=describe_script(study.command, folder=Path.cwd()),

@@ -21,6 +21,7 @@ from steptime.cli.options import (
     take_command,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
+from steptime.cli.proof_options import add_proof, proof_of
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="do not continue an earlier study of this command",
     )
+    add_proof(search)
     add_training(search, what="tune", default="needed where a command starts several")
 
 
@@ -144,13 +146,14 @@ def execute(options: argparse.Namespace) -> int:
         return fit_and_report(options, command, verb="tune", aims_low=low)
     if options.limit is not None:
         raise UsageError("--limit needs --objective fits.", hint="Or: steptime fit --limit SIZE")
+    proof = proof_of(options)
     asked = _study_options(options, command)
     from steptime.app.tune import tune_command
     from steptime.cli.progress import ProgressPrinter
 
     printer = ProgressPrinter(sys.stderr)
     try:
-        tuned = tune_command(asked, progress=printer)
+        tuned = tune_command(asked, progress=printer, proof=proof, tell=tell)
     finally:
         printer.close()
     return _report(options, tuned, budget_s=asked.budget_s)
@@ -241,6 +244,8 @@ def exit_code_of(study: Study, *, require_speedup: float | None) -> int:
         return 124 if first in (None, TrialEnd.FINISHED, TrialEnd.TIMED_OUT) else 3
     if study.outcome is StudyOutcome.TOO_NOISY:
         return 4
+    if study.seeds is not None and study.seeds.outcome.value != "PASS":
+        return 5 if study.seeds.outcome.value == "FAIL" else 4
     proven = study.speedup.low if study.speedup and study.recipe else 1.0
     is_met = require_speedup is None or proven >= require_speedup
     return 0 if is_met else 5

@@ -21,7 +21,6 @@ from steptime.errors import UsageError
 if TYPE_CHECKING:
     from steptime.app.verify_training import SeedRuns
     from steptime.verify.values.seed_runs import (
-        Margin,
         TrainingQuestion,
         TrainingRun,
         TrainingVerdict,
@@ -48,7 +47,6 @@ examples:
 """
 
 _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
-PERCENT, OF_TRAINING = "%", "%-of-training"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -153,6 +151,7 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:
+    from steptime.app.margin_text import parse_margin
     from steptime.verify.values.seed_runs import TrainingQuestion
 
     return TrainingQuestion(
@@ -165,31 +164,10 @@ def _question(options: argparse.Namespace) -> TrainingQuestion:
     )
 
 
-def parse_margin(text: str) -> Margin:
-    """Return the margin that was written as `0.01`, `1%` or `1%-of-training`.
-
-    Raises:
-        UsageError: it is none of these, or not above 0.
-    """
-    from steptime.verify.values.seed_runs import Margin, Unit
-
-    units = ((OF_TRAINING, Unit.TRAINING), (PERCENT, Unit.PERCENT), ("", Unit.METRIC))
-    end, unit = next(pair for pair in units if text.endswith(pair[0]))
-    try:
-        amount = float(text[: len(text) - len(end)])
-    except ValueError:
-        amount = 0.0
-    if not 0 < amount < float("inf"):
-        raise UsageError(
-            f"--margin must be a number above 0, as 0.01, 1% or 1%-of-training; got `{text}`."
-        )
-    return Margin(amount=amount, unit=unit)
-
-
 def _runs(options: argparse.Namespace) -> tuple[TrainingRun, ...]:
     """Return recorded runs, or make them."""
     commands = (options.reference, options.candidate)
-    if options.cut is not None and not options.margin.endswith(OF_TRAINING):
+    if options.cut is not None and not options.margin.endswith("%-of-training"):
         raise UsageError("--cut needs a margin in percent of training, as 5%-of-training.")
     if options.table is not None:
         if any(commands):

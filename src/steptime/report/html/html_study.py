@@ -20,6 +20,7 @@ from steptime.report.html.html_hardware import hardware_part
 from steptime.report.html.html_losses import losses_part
 from steptime.report.html.html_tags import Html, breakable, joined_html, preformatted, table, tag
 from steptime.report.html.html_thrown_away import thrown_away_part
+from steptime.report.html.html_verify import seeds_part
 from steptime.report.text.study_story import describe_choice
 from steptime.report.text.study_text import StudyRequest, next_act
 from steptime.report.words import study_words as words
@@ -90,6 +91,7 @@ def _body(facts: StudyPageFacts) -> list[Html]:
         section("What each lever gave", gains_part(study)),
         section("What was tried", trials_part(study)),
         section("Whether it trains as well", *_losses(facts), _checks(study)),
+        section("Over seeds", seeds_part(study.seeds)),
         section("Tried and thrown away", thrown_away_part(study)),
         section("Not tried", _not_tried(study)),
         section(

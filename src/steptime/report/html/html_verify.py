@@ -65,6 +65,21 @@ def render_verify_page(
     return frame(title, [part for part in parts if part is not None])
 
 
+def seeds_part(found: TrainingVerdict | None) -> Html | None:
+    """Return what trainings over seeds said of a recipe, for the page of a study."""
+    if found is None:
+        return None
+    parts = [
+        tag("p", tag("strong", words.describe_verdict(found))),
+        _paragraph(f"The margin: {words.describe_margin(found)}."),
+        _curves(found),
+        _gains(found),
+        _table(found),
+        _paragraph(words.describe_price(found)),
+    ]
+    return tag("div", *(part for part in parts if part is not None))
+
+
 def _paragraph(text: str | None) -> Html | None:
     return None if text is None else tag("p", text)
 

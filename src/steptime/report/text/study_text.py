@@ -26,6 +26,7 @@ from steptime.report.text.page import (
 from steptime.report.text.training_lines import shell_words
 from steptime.report.text.trial_table import MAX_ROWS, trial_rows
 from steptime.report.words import study_words as words
+from steptime.report.words import verify_words
 from steptime.report.words.advice import MAX_COMMAND
 from steptime.report.words.proof_words import proof_lines
 from steptime.report.words.unproven_words import describe_minutes, describe_unproven
@@ -83,6 +84,7 @@ def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> 
         *_unproven(study, page),
         *_pace(study, page),
         *_quality(study, page),
+        *_seeds(study, page),
         *_recipe(study, page),
         *(gap if table else []),
         *table,
@@ -160,6 +162,15 @@ def _quality(study: Study, page: Page) -> list[Text]:
     style = "green" if study.quality.outcome is Outcome.PASS else "red"
     line.stylize(style, begin, begin + len(answer))
     return page.block("quality", line)
+
+
+def _seeds(study: Study, page: Page) -> list[Text]:
+    """Say what trainings over seeds said of the recipe, and what its speed costs."""
+    if study.seeds is None:
+        return []
+    lines = page.block("over seeds", Text(verify_words.describe_verdict(study.seeds)))
+    told = (verify_words.describe_runs(study.seeds), verify_words.describe_price(study.seeds))
+    return [*lines, *(line for text in told if text for line in page.block("", text))]
 
 
 def _checks(study: Study, page: Page) -> list[Text]:

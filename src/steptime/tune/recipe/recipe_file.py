@@ -78,6 +78,9 @@ def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Re
         device=study.device,
         torch_version=study.torch_version,
         loop_speedup=study.loop_speedup,
+        seeds=None if study.seeds is None else study.seeds.outcome,
+        seeds_n=None if study.seeds is None else study.seeds.num_runs,
+        seeds_margin=None if study.seeds is None else study.seeds.margin,
     )
     return recipe_with(study, proof, script=script, machine=machine)
 
@@ -174,6 +177,9 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "tuned_step_s": proof.tuned_step_s,
                 "device": proof.device,
                 "torch_version": proof.torch_version,
+                "seeds": None if proof.seeds is None else proof.seeds.value,
+                "seeds_n": proof.seeds_n,
+                "seeds_margin": proof.seeds_margin,
             },
         ),
         *site_tables(recipe.sites),
@@ -380,6 +386,9 @@ def _read_proof(reader: _Reader) -> Proof:
     quality = reader.need("evidence", "quality", str)
     if quality not in Outcome.__members__:
         raise reader.wrong(f"`quality` in [evidence] must be PASS or another outcome: {quality!r}")
+    seeds = reader.find("evidence", "seeds", str)
+    if seeds is not None and seeds not in Outcome.__members__:
+        raise reader.wrong(f"`seeds` in [evidence] must be PASS or another outcome: {seeds!r}")
     limit = reader.find("evidence", "limit_bytes", int)
     return Proof(
         study_id=reader.need("evidence", "study_id", str),
@@ -394,6 +403,9 @@ def _read_proof(reader: _Reader) -> Proof:
         loop_speedup=_read_interval(reader, "loop_"),
         limit_bytes=limit,
         peak_bytes=reader.find("evidence", "peak_bytes", int),
+        seeds=None if seeds is None else Outcome[seeds],
+        seeds_n=reader.find("evidence", "seeds_n", int),
+        seeds_margin=reader.find("evidence", "seeds_margin", float),
     )
 
 

@@ -37,6 +37,8 @@ class Proof:
         limit_bytes: the memory limit under which it ran, in a recipe that makes a training fit.
         peak_bytes: what it needed there [bytes].
         level: the highest that was reached, L0 to L3.
+        seeds: what trainings over seeds said, if they were made; `seeds_n` of them a side, with
+            `seeds_margin` in the metric's unit.
         device, torch_version: what it was measured on, as the training itself said.
     """
 
@@ -52,6 +54,9 @@ class Proof:
     loop_speedup: Interval | None = None
     limit_bytes: int | None = None
     peak_bytes: int | None = None
+    seeds: Outcome | None = None
+    seeds_n: int | None = None
+    seeds_margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

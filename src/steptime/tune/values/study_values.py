@@ -16,6 +16,7 @@ from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
 from steptime.tune.values.site_values import EditSites
 from steptime.verify.values import Verdict
+from steptime.verify.values.seed_runs import TrainingVerdict
 
 
 class TrialEnd(str, Enum):
@@ -241,6 +242,7 @@ class Study:
         budget_s: all the time that calls of this study granted [s].
         training: the training of the command that was tuned, if one was named.
         sites: where in the source stands what levers change.
+        seeds: what trainings over seeds said of the recipe, if that was asked for.
         schema: version of the record.
     """
 
@@ -276,4 +278,5 @@ class Study:
     training: TrainingScope | None = None
     loop_speedup: Interval | None = None
     sites: EditSites | None = None
+    seeds: TrainingVerdict | None = None
     schema: int = SCHEMA

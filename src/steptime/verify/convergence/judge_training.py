@@ -194,6 +194,7 @@ class _Judgement:
             look_level=self.look_level,
             differences=tuple(differences),
             is_better_down=self.question.is_better_down,
+            are_paired=self.question.are_paired,
             num_diverged={
                 REFERENCE: _num_diverged(self.reference),
                 CANDIDATE: _num_diverged(self.candidate),
@@ -282,7 +283,7 @@ class _Judgement:
     def _same(self, final: Summary) -> SummaryDifference | None:
         """Compare the reference with itself: every other run against the rest."""
         halves = final.reference[::2], final.reference[1::2]
-        if len(halves[1]) < 2 or final.margin is None:
+        if len(halves[1]) < 2 or final.margin is None or self.question.are_paired:
             return None
         split = Summary(name="same", reference=halves[0], candidate=halves[1], margin=final.margin)
         return self._judged(split, gain_of(*halves), final.margin, None)
@@ -345,7 +346,12 @@ class _Judgement:
         return same.ends(self.look_level)[0] > -final.margin
 
     def _spread(self, final: Summary) -> tuple[float, int] | None:
-        """Return the SD of the final metric over seeds, and how many runs showed it."""
+        """Return the SD of the final metric over seeds, and how many runs showed it.
+
+        Of pairs it is that of their differences.
+        """
+        if self.question.are_paired and self.num_runs > 1:
+            return self._gain(final).error * math.sqrt(self.num_runs), self.num_runs
         arms = [one for one in (final.reference, final.candidate) if len(one) > 1]
         if not arms:
             return None
@@ -358,7 +364,11 @@ class _Judgement:
             return None
         if spread[0] == 0:
             return LEAST_RUNS
-        found = runs_needed(margin / sd_for_planning(*spread), level=self.look_level)
+        found = runs_needed(
+            margin / sd_for_planning(*spread),
+            level=self.look_level,
+            are_paired=self.question.are_paired,
+        )
         return None if found is None else max(LEAST_RUNS, found)
 
 

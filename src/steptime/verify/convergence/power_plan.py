@@ -21,8 +21,11 @@ BUDGETS = (3, 5, 8, 10, 20)
 
 
 def power_of_verdict(found: TrainingVerdict) -> PowerPlan | None:
-    """Return what usual numbers of runs decide with the spread that a judgement saw."""
-    if not found.differences:
+    """Return what usual numbers of runs decide with the spread that a judgement saw.
+
+    None where the runs are pairs, whose differences have another spread.
+    """
+    if not found.differences or found.are_paired:
         return None
     final = found.differences[0]
     sd = math.sqrt((final.reference_sd**2 + final.candidate_sd**2) / 2)

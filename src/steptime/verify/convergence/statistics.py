@@ -132,6 +132,21 @@ def power_not_worse(num_runs: int, margin_in_sds: float, *, level: float = LEVEL
     )
 
 
+def power_of_pairs(num_pairs: int, margin_in_sds: float, *, level: float = LEVEL) -> float:
+    """Return how often `not worse` is found with so many pairs and no true difference.
+
+    Args:
+        num_pairs: 2 or more.
+        margin_in_sds: the margin over the standard deviation of the pairs' differences.
+        level: probability with which a candidate at the margin passes.
+    """
+    from scipy.stats import nct, t
+
+    freedom = num_pairs - 1
+    bound = t.ppf(1 - level, freedom)
+    return float(nct.sf(bound, freedom, margin_in_sds * math.sqrt(num_pairs)))
+
+
 def power_still(num_runs: int, margin_in_sds: float, *, level: float = LEVEL) -> float:
     """Return how often `still` (neither worse nor better by the margin) is found, likewise.
 
@@ -156,10 +171,18 @@ def power_still(num_runs: int, margin_in_sds: float, *, level: float = LEVEL) ->
 
 
 def runs_needed(
-    margin_in_sds: float, *, power: float = 0.9, level: float = LEVEL, is_still: bool = False
+    margin_in_sds: float,
+    *,
+    power: float = 0.9,
+    level: float = LEVEL,
+    is_still: bool = False,
+    are_paired: bool = False,
 ) -> int | None:
-    """Return the runs of each arm that decide a margin with a power; None beyond 10,000."""
-    measure = power_still if is_still else power_not_worse
+    """Return the runs of each arm that decide a margin with a power; None beyond 10,000.
+
+    With `are_paired`, the margin is over the standard deviation of the pairs' differences.
+    """
+    measure = power_still if is_still else power_of_pairs if are_paired else power_not_worse
     low, high = 1, 2
     while measure(high, margin_in_sds, level=level) < power:
         if high >= MOST_RUNS:

@@ -260,6 +260,7 @@ class TrainingVerdict:
         look_level: the same where the runs are judged once.
         differences: the three summaries; empty where nothing was compared.
         is_better_down: smaller values of the metric are better.
+        are_paired: runs with the same seed were compared with each other.
         num_diverged: runs that diverged, by arm.
         seed_correlation: of the final metrics of runs with the same seed; None below three pairs.
         training_fraction: the margin as a share of the reference's training; None where its loss
@@ -286,6 +287,7 @@ class TrainingVerdict:
     look_level: float
     differences: tuple[SummaryDifference, ...] = ()
     is_better_down: bool = True
+    are_paired: bool = False
     num_diverged: Mapping[str, int] | None = None
     seed_correlation: float | None = None
     training_fraction: float | None = None

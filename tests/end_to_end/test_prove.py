@@ -1,0 +1,86 @@
+"""`tune --prove`: a recipe judged over seeds, by trainings as written and with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from end_to_end.harness import needs_linux
+from steptime.app.prove_training import ProofOptions, prove_study
+from steptime.app.tune import _with_recipe
+from steptime.cli.main import main
+from steptime.cli.tune import exit_code_of
+from steptime.core.codec import from_json, to_json
+from steptime.core.machine_identity import MachineIdentity
+from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.tune.recipe.recipe_file import make_recipe, read_recipe, write_recipe
+from steptime.tune.values.recipe_values import Script
+from steptime.tune.values.study_values import Study
+from steptime.verify.values.seed_runs import Margin, TrainingQuestion
+from study_cases import faster, on
+
+pytest.importorskip("scipy")
+
+# With the recipe's variable, it ends worse by what the first argument says.
+SCRIPT = """
+import os, random, sys
+worse = float(sys.argv[1]) * ("MALLOC_MMAP_THRESHOLD_" in os.environ)
+end = random.gauss(1.0, 0.001) + worse
+for step in range(1, 6):
+    print(f"loss {end + 0.2 * (1 - step / 5):.9f}")
+"""
+
+
+@needs_linux
+@pytest.mark.parametrize(("worse", "outcome", "code"), [(0.0, "PASS", 0), (0.4, "FAIL", 5)])
+def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    levers = (on("return_freed_memory"),)
+    found = replace(faster(), command=(sys.executable, "train.py", str(worse)), recipe=levers)
+    folder = tmp_path / ".steptime" / "studies" / found.study_id
+    folder.mkdir(parents=True)
+    (folder / "study.json").write_text(json.dumps(to_json(found)))
+    machine = MachineIdentity(cpu="x", num_cores=1, memory_bytes=1)
+    write_recipe(
+        folder / "recipe.toml",
+        make_recipe(found, script=Script(command=found.command), machine=machine),
+    )
+    question = TrainingQuestion(margin=Margin(amount=0.05))
+    proof = ProofOptions(metric="loss ([0-9.]+)", question=question, num_seeds=3)
+
+    proven = prove_study(found, folder, proof, store=tmp_path, tell=lambda _: None)
+
+    assert proven.seeds.outcome.value == outcome
+    assert proven.seeds.estimate == pytest.approx(-worse, abs=0.01)
+    stored = from_json(Study, json.loads((folder / "study.json").read_text()))
+    assert stored.seeds.outcome.value == outcome
+    kept = read_recipe(folder / "recipe.toml").proof
+    assert (kept.seeds.value, kept.seeds_n, kept.seeds_margin) == (outcome, 3, 0.05)
+    assert exit_code_of(proven, require_speedup=None) == code
+    handed = _with_recipe(proven, tmp_path / "tuned.toml")
+    assert (handed.recipe_file is None) == (outcome == "FAIL")  # what loses is not handed over
+    out = StringIO()
+    render_study(proven, console=Console(file=out, width=120), asked=StudyRequest())
+    assert f"over seeds {outcome}: the candidate" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prove", "--margin", "1%"], "--prove needs a margin and a metric"),
+        (["--margin", "1%"], "--margin needs --prove"),
+        (["--prove", "--margin", "x", "--metric", "l (.)"], "--margin must be a number above 0"),
+        (["--prove", "--margin", "1", "--metric", "loss"], "has no group"),
+        (["--prove", "--margin", "1", "--metric", "(.)", "--seeds", "1"], "--seeds must be 2"),
+    ],
+)
+def test_a_proof_says_what_it_lacks_before_the_study_begins(words, said, capsys):
+    assert main(["tune", *words, "--", "python", "train.py"]) == 2
+    assert said in capsys.readouterr().err
