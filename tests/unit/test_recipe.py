@@ -14,9 +14,9 @@ from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_differences import find_differences
 from steptime.tune.recipe.recipe_file import (
     check_output,
-    find_differences,
     make_recipe,
     parse_recipe,
     read_recipe,

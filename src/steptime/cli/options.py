@@ -230,8 +230,7 @@ def add_allow(search: argparse._ArgumentGroup) -> None:
         "--allow",
         metavar="WHAT",
         choices=("training-changes",),
-        help="training-changes: also name levers that change the training, each with the line "
-        "that proves it over seeds",
+        help="training-changes: also name levers that change training",
     )
 
 

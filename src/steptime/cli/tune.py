@@ -39,7 +39,6 @@ EXAMPLES = """\
 examples:
   steptime tune -- python train.py
   steptime tune --budget 1h --exclude compile -- torchrun train.py
-  steptime tune --budget 20m -- python train.py   # continues one of 10m
   steptime tune --training 2 -- bash train.sh
   steptime tune --share-network -- python train_from_a_bucket.py
   steptime tune --python ../other/bin/python -- python train.py
