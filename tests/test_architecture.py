@@ -488,6 +488,7 @@ SAME_FILE_NAMES = {
     "__init__.py": "each package has one",
     "values.py": "each wing's values stand beside it",
     "levers.py": "the contract of levers is named like their room; beside the command `levers`",
+    "maxk.py": "the library of the method, and the lever that puts it into a script",
     "search.py": "the command and its room's door, beside the search for levers of `tune`",
 }
 # Class names that stand twice, with the reason.

@@ -49,6 +49,7 @@ NAMES: tuple[str, ...] = (
     "rate_factor",
     "gradient_transform",
     "other_optimizer",
+    "maxk",
     "micro_batches",
     "return_freed_memory",
     "ddp_options",

@@ -191,9 +191,10 @@ class Facts:
     its version (`tune.trials.libraries`), and `python` to another interpreter if the user named
     one. Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
-    `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does. `stepped_cells`: the classes
-    of recurrent cells that a module steps in a loop, where torch can step them together;
+    `has_sequence_convolution`: in one dimension, over more than one position. `graph_widths`: of
+    the rows that convolutions of PyG read, which sum or average neighbors. `draws_in_calls`: calls
+    of models moved torch's random state, as dropout does. `stepped_cells`: the classes of
+    recurrent cells that a module steps in a loop, where torch can step them together;
     `kept_cells` says in words why others cannot be. `plain_attention` are the classes whose
     `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
     in words why other attention cannot be.
@@ -236,6 +237,7 @@ class Facts:
     is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
+    graph_widths: tuple[int, ...] | None = None
     draws_in_calls: bool | None = None
     stepped_cells: tuple[str, ...] | None = None
     kept_cells: tuple[str, ...] | None = None

@@ -140,6 +140,10 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=True, has_steptime=True),
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=False),
     dataclasses.replace(CPU, loaders=(PLAIN,)),
+    dataclasses.replace(CPU, graph_widths=(1433, 256), has_steptime=True),
+    dataclasses.replace(CPU, graph_widths=(256,), has_steptime=False),
+    dataclasses.replace(CPU, graph_widths=(32,)),
+    dataclasses.replace(CPU, graph_widths=()),
     *(
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
         for how in ("induced", "remote", "other")

@@ -72,6 +72,7 @@ NO_EDITS: Mapping[str, str] = {
     "jpeg_decoder": _IN_THE_DATA,
     "offload_activations": _IN_THE_MODEL,
     "optimizer_in_backward": _IN_THE_LOOP,
+    "maxk": _IN_THE_MODEL,
     "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
     "micro_batches": _IN_THE_LOOP,
     "module_precision": _IN_THE_MODEL,
