@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steptime.graph.partition import Partition, sum_of_bytes
+from steptime.graph.partition_kernels import copy_rows, in_words
 from steptime.graph.rank_watch import RankWatch
 
 if TYPE_CHECKING:
@@ -217,21 +218,23 @@ class PartitionedFeatures:
         places = self._places[nodes]
         out = torch.empty((len(nodes), self._rows.shape[1]), dtype=torch.uint8)
         rows = out.numpy()
-        num_own, num_cached = len(self._rows), len(self._cache)
+        num_own = len(self._rows)
         is_own = (places >= 0) & (places < num_own)
-        is_cached = places >= num_own
-        rows[is_own] = self._rows[places[is_own]]
-        rows[is_cached] = self._cache[places[is_cached] - num_own]
+        _copy(self._rows, places[is_own], rows, np.flatnonzero(is_own))
+        at = np.flatnonzero(places >= num_own)
+        num_cached = len(at)
+        _copy(self._cache, places[at] - num_own, rows, at)
         at = np.flatnonzero(places < 0)
-        self._count(own_rows=int(is_own.sum()), cached_rows=int(is_cached.sum()),
-                    remote_rows=len(at))  # fmt: skip
-        assert num_cached or not is_cached.any()
+        num_remote = len(at)
+        num_own_rows = len(nodes) - num_cached - num_remote
+        self._count(own_rows=num_own_rows, cached_rows=num_cached, remote_rows=num_remote)
         if self.partition.num_parts > 1:
             owners = self.partition.owner[nodes[at]]
             order = at[np.argsort(owners, kind="stable")]
             wanted = -places[order] - 1  # row numbers at their owners
             counts = np.bincount(owners, minlength=self.partition.num_parts)
-            rows[order] = self._exchange(wanted, counts)[0]
+            found, _ = self._exchange(wanted, counts)
+            _copy(found, np.arange(len(order)), rows, order)
         return out.view(self._type).reshape(len(nodes), *self._shape)
 
     def _exchange(
@@ -265,7 +268,9 @@ class PartitionedFeatures:
             late = np.split(self._round("more ids", rest, out, back), np.cumsum(back)[:-1])
             asked_rows = [np.concatenate(pair) for pair in zip(asked_rows, late, strict=True)]
         self._capacity = max(room, int(largest * _GROWTH))
-        given = self._rows[np.concatenate(asked_rows)]
+        picks = np.concatenate(asked_rows)
+        given = np.empty((len(picks), width), dtype=np.uint8)
+        _copy(self._rows, picks, given, np.arange(len(picks)))
         back = self._round("rows", given.ravel(), asked * width, counts * width)
         return back.reshape(-1, width), False
 
@@ -342,6 +347,13 @@ def _places(partition: Partition, own: Array, rank: int) -> Array:
         numbers = np.arange(len(nodes), dtype=places.dtype)
         places[nodes] = numbers if other == rank else -1 - numbers
     return places
+
+
+def _copy(source: Array, picks: Array, target: Array, places: Array) -> None:
+    wide, wider = in_words(source), in_words(target)
+    if wide.dtype != wider.dtype:
+        wide, wider = source, target
+    copy_rows(wide, picks, wider, places)
 
 
 def _as_bytes(rows: Any) -> tuple[Array, torch.dtype, tuple[int, ...]]:

@@ -196,9 +196,9 @@ def _greedy(starts: Array, neighbors: Array, num_parts: int, seed: int) -> Array
     num_nodes = len(starts) - 1
     order = np.random.default_rng(seed).permutation(num_nodes)
     owner = np.full(num_nodes, -1, dtype=np.int64)
-    sizes = np.zeros(num_parts, dtype=np.int64)
     capacity = max(num_nodes / num_parts * _LDG_SLACK, num_nodes // num_parts + 1.0)
     for _ in range(_LDG_PASSES):
+        sizes = np.zeros(num_parts, dtype=np.int64)
         stream_greedily(starts, neighbors, order, owner, sizes, capacity)
     return owner
 

@@ -65,13 +65,12 @@ def stream_greedily(
 ) -> None:
     """One pass of linear deterministic greedy: each node goes where its neighbors are, if roomy.
 
-    `owner` (num_nodes,) holds -1 for a node that has no part yet; `sizes` (num_parts,) its counts.
+    `owner` (num_nodes,) holds the parts of the pass before, -1 in the first one; `sizes`
+    (num_parts,) counts this pass alone, from zero, so that a part may change its members.
     """
     num_parts = len(sizes)
     seen = np.zeros(num_parts, dtype=np.int64)
     for node in order:
-        if owner[node] >= 0:
-            sizes[owner[node]] -= 1
         seen[:] = 0
         for at in range(starts[node], starts[node + 1]):
             part = owner[neighbors[at]]
@@ -97,3 +96,16 @@ def count_cut(indptr: Array, indices: Array, owner: Array) -> int:
         for at in range(indptr[node], indptr[node + 1]):
             cut += owner[indices[at]] != owner[node]
     return cut
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def copy_rows(source: Array, picks: Array, target: Array, places: Array) -> None:
+    """Copy row `picks[i]` of a table to row `places[i]` of another, for each i."""
+    for at in range(len(picks)):
+        target[places[at]] = source[picks[at]]
+
+
+def in_words(rows: Array) -> Array:
+    """The same rows of bytes in words of 8 where they are whole words: fewer steps a copy."""
+    is_whole = rows.shape[1] % 8 == 0 and rows.ctypes.data % 8 == 0 and rows.flags.c_contiguous
+    return rows.view(np.uint64) if is_whole else rows
