@@ -14,6 +14,8 @@ SteptimeError              exit code 1
 ├── ContainmentError       1    a child cannot be kept from doing harm here
 ├── DataError              1    data cannot be read, or is not what it was
 ├── GraphError             2    a graph, or what is asked of it, is not what it must be
+├── RankLostError          1    a rank of several is gone, or no longer takes part
+├── CapacityError          2    what was asked for is larger than the memory it is to lie in
 ├── NotAnsweredError       1    no process of a run that goes on answered a question
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
@@ -124,6 +126,25 @@ class GraphError(SteptimeError, ValueError):
 
     exit_code = 2
     code = "graph"
+
+
+class RankLostError(SteptimeError):
+    """A rank of several is gone, or did not take part in time; `ranks` are those known to be."""
+
+    code = "rank_lost"
+
+    def __init__(
+        self, message: str, *, ranks: tuple[int, ...] = (), hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = ranks
+
+
+class CapacityError(SteptimeError):
+    """What was asked for does not fit into the memory it is to lie in, told from sizes."""
+
+    exit_code = 2
+    code = "capacity"
 
 
 class NotAnsweredError(SteptimeError):
