@@ -191,6 +191,10 @@ class Fork:
         code, out, err = self.job.communicate(LIMIT_S)
         return Done(exit_code=code, stdout=out, stderr=err, document=_document(self.folder))
 
+    def close(self) -> None:
+        """Kill what is left."""
+        self.job.close()
+
 
 def fork_bare(folder: Path, *command: str | Path, **variables: str) -> Fork | Job:
     """The command as it is; a true process where a fork will not do (`forked.py` says when)."""

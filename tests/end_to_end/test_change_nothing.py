@@ -32,6 +32,8 @@ NOT_COMPARED = {
     "file_moves",
     "gpu_copies",
     "gpu_sync",
+    "graph_features",
+    "hogwild",
     "neighbor_starts",
     "out_of_memory",
     "spawned",
@@ -40,11 +42,11 @@ NOT_COMPARED = {
     "writes",
 }
 """As many steps as time allows; a GPU; a death; a main module of its own for the children; one
-that never ends; and one that trains nothing. test_desync.py compares `desync`, which starts its
-ranks itself."""
+that never ends; children that write into each other's weights; and those that train nothing.
+test_desync.py compares `desync`, which starts its ranks itself."""
 
-BY_HAND = {"by_hand", "own_backward"}
-"""No optimizer holds their weights: what they print tells of them."""
+BY_HAND = {"by_hand", "fitted", "own_backward"}
+"""No optimizer of torch's holds their weights: what they print tells of them."""
 
 ALONE, TOGETHER = [], []
 for _path in sorted([*SPECIMENS.glob("*.py"), *(SPECIMENS / "work").glob("*.py")]):
