@@ -34,6 +34,7 @@ NOT_COMPARED = {
     "gpu_sync",
     "graph_features",
     "hogwild",
+    "neighbor_sampling",
     "neighbor_starts",
     "out_of_memory",
     "spawned",
@@ -42,8 +43,8 @@ NOT_COMPARED = {
     "writes",
 }
 """As many steps as time allows; a GPU; a death; a main module of its own for the children; one
-that never ends; children that write into each other's weights; and those that train nothing.
-test_desync.py compares `desync`, which starts its ranks itself."""
+that never ends; one that needs pyg-lib; children that write into each other's weights; and those
+that train nothing. test_desync.py compares `desync`, which starts its ranks itself."""
 
 BY_HAND = {"by_hand", "fitted", "own_backward"}
 """No optimizer of torch's holds their weights: what they print tells of them."""
