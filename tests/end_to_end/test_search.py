@@ -219,11 +219,11 @@ def test_each_run_has_the_levers_of_the_recipe_on(folder: Path):
     recipe = make_recipe(study, script=script, machine=MachineIdentity())
     write_recipe(folder / "tuned.toml", recipe)
     (folder / "train.py").write_text(
-        "import torch\nprint('val', 'medium high highest'.split().index("
-        "torch.get_float32_matmul_precision()))\n"
+        "import random, torch\nlevel = torch.get_float32_matmul_precision()\n"
+        "print('val', 'medium high highest'.split().index(level) + random.random() / 10)\n"
     )
 
-    words = ("--param", "lr=0.1,0.2", "--metric", r"val (\d)", "--target", "0.5")
+    words = ("--param", "lr=0.1,0.2", "--metric", r"val ([\d.]+)", "--target", "0.5")
     _, document = search(*words, "--budget", "30s", "--recipe", "tuned.toml")
 
     assert document["data"]["candidates"][0]["num_reached"] >= 1
