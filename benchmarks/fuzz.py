@@ -352,7 +352,10 @@ def run_case(
 
 
 def load_everything() -> None:
-    """Import what the commands import, so that the forked children need not."""
+    """Import what the commands import, so that the forked children need not.
+
+    The libraries that trainings import are not among it.
+    """
     from importlib import import_module
     from pkgutil import walk_packages
 
@@ -361,7 +364,16 @@ def load_everything() -> None:
 
     import steptime
 
-    skipped = ("guest", "inject", "levers", "testing", "machine.child", "isolate")
+    skipped = (
+        "guest",
+        "inject",
+        "levers",
+        "testing",
+        "machine.child",
+        "isolate",
+        "graph",
+        "methods",
+    )
     for found in walk_packages(steptime.__path__, "steptime."):
         if not found.name.removeprefix("steptime.").startswith((*skipped, "__main__")):
             import_module(found.name)

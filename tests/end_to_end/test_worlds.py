@@ -106,7 +106,7 @@ def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:
 def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 1.0)
 
-    baseline = observe(tmp_path, "--hang-at", "60", "--sleep", "0.01")
+    baseline = observe(tmp_path, "--hang-at", "20")
 
     assert baseline.ending.end is TrialEnd.TIMED_OUT
     assert baseline.ending.reason == "hung"

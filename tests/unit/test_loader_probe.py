@@ -135,6 +135,7 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "decodes_jpeg": None,
         "num_batched_transforms": 0,
         "prepared": "",
+        "neighbor_sampling": "",
     }
 
 

@@ -78,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--require-speedup",
         metavar="X",
         type=float,
-        help="exit with code 5 unless the command was proven to be at least X times as fast",
+        help="exit with code 5 unless proven to be X times as fast",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -115,7 +115,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         "--run-steps",
         metavar="N",
         type=int,
-        help="how many steps your real training has: some levers cost time once",
+        help="how many steps your real training has",
     )
     search.add_argument(
         "--fresh",
