@@ -22,11 +22,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGES = (
     *("torch", "numpy", "tensorflow-cpu", "litdata", "mosaicml-streaming", "webdataset"),
-    *("spdl", "simplejpeg", "pillow", "pyarrow"),
+    *("spdl", "simplejpeg", "pillow", "pyarrow", "nvidia-dali-cuda120"),
 )
 NOT_MEASURED = {
     "ffcv": "there is no wheel; its source, which needs OpenCV's development files, was not built",
-    "dali": "its wheel is CUDA's (1 GB) and was not installed; its CPU decoder was not tried",
 }
 """T14: peers of which no figure is given."""
 

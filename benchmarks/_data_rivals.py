@@ -248,3 +248,30 @@ def spdl_threads_2(kind: str, folder: Path) -> Epoch:
             yield from pipeline
 
     return epoch
+
+
+@arm("b")
+def dali_threads_1(kind: str, folder: Path) -> Epoch:
+    """DALI's reader of a folder and its decoder, on the CPU (T14)."""
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    @pipeline_def(batch_size=BATCH, num_threads=1, device_id=None)  # type: ignore[untyped-decorator]
+    def pictures() -> Any:
+        files = str(folder / "files")
+        data, labels = fn.readers.file(file_root=files, random_shuffle=True, name="reader")
+        return fn.decoders.image(data, device="cpu"), labels
+
+    def epoch() -> Iterator[Any]:
+        for (found,) in loader:
+            yield found["data"], found["label"].flatten()
+
+    loader = DALIGenericIterator(
+        pictures(),
+        ["data", "label"],
+        reader_name="reader",
+        auto_reset=True,
+        last_batch_policy=LastBatchPolicy.PARTIAL,
+    )
+    return epoch

@@ -3,7 +3,8 @@
     python benchmarks/data_formats.py [--repeats 3] [--folder DIR] [--kinds ab]
 
 Needs an environment with all rivals: torch, tensorflow-cpu, litdata, mosaicml-streaming,
-webdataset, spdl, Pillow, simplejpeg, pyarrow. Small records (A) and JPEGs (B) are made, written in
+webdataset, spdl, Pillow, simplejpeg, pyarrow, and nvidia-dali-cuda120, which runs on a CPU where
+its libnvimgcodec is on LD_LIBRARY_PATH. Small records (A) and JPEGs (B) are made, written in
 each format by its own writer, and read in interleaved repeats; pages are in memory. The figure is
 CPU time a sample, which neighbors disturb least. Results go to
 benchmarks/results/data_formats.json.
@@ -27,6 +28,7 @@ from _data_sets import WRITERS
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "data_formats.json"
+DALI = "JPEG kept: DALI's folder reader and decoder on the CPU / ours with simplejpeg"
 
 
 def write_all(kind: str, folder: Path) -> dict[str, Any]:
@@ -100,7 +102,8 @@ def figures(found: dict[str, Any]) -> list[dict[str, Any]]:
     simple, theirs = cost("b", "steptime_jpeg_simplejpeg"), cost("b", "tfdata_record")
     decoders = "JPEG kept: ours with simplejpeg / tf.data's decoder"
     quick = None if simple is None or theirs is None else simple / theirs
-    return [*rows, row, at_most("T7", quick, 1.0, decoders)]
+    dali = figure("T14", ratio("b", "dali_threads_1", "steptime_jpeg_simplejpeg"), 1, DALI)
+    return [*rows, row, at_most("T7", quick, 1.0, decoders), dali]
 
 
 def at_most(name: str, ratio: float | None, bar: float, what: str) -> dict[str, Any]:
