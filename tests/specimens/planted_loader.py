@@ -137,7 +137,7 @@ def main(argv=None):
             loss.backward()
             optimizer.step()
             if args.plant == "consumer":
-                spin(4 * SLOW_S)
+                spin(15 * SLOW_S)
         with torch.no_grad():
             for batch in test:
                 model(batch.x)

@@ -54,7 +54,7 @@ def run_pass(folder, what, words, **wish):
 def bench(folder, *words, **wish):
     """What the passes say; while that is unclear, both loops are run again, as the command does."""
     lines = {what: run_pass(folder, what, words, **wish) for what in ("full", "consumer", "parts")}
-    for number in (2, 3, 4, 5):  # the command takes longer ones
+    for number in (2, 3):
         found = make_loader_bench(("python", "train.py"), PassLines(**lines), num_cores=2)
         if found.missing.get("bottleneck") != "unclear":
             break
