@@ -137,7 +137,7 @@ def main(argv=None):
             loss.backward()
             optimizer.step()
             if args.plant == "consumer":
-                spin(15 * SLOW_S)
+                time.sleep(15 * SLOW_S)  # as one waits for a device
         with torch.no_grad():
             for batch in test:
                 model(batch.x)
