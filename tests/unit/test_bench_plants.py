@@ -1,6 +1,7 @@
 """Each planted bottleneck is named: a training with one slow part, measured by the three passes."""
 
 import atexit
+import gc
 import importlib.util
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def run_pass(folder, what, words, **wish):
     wish = {"pass": what.partition("-")[0], "seconds": 0.01, **wish}
 
     def train() -> dict:
+        gc.freeze()  # to look through all that pytest holds would take as long as a step
         torch.set_num_threads(1)
         targets: dict = {}
         context = enter(torch, str(run), targets)
