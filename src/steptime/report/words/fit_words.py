@@ -93,6 +93,8 @@ def describe_beginning(what: str, state: State) -> str:
         return "running the command as written, to see what it needs"
     if what == "forecast":
         return "it ran out of the memory here: forecasting its peak on tensors without memory"
+    if what == "batch":
+        return "there is room: giving the training larger batches, in turns with its own"
     levers = describe_state(state) if state else "the command as written"
     if what == "quality":
         return f"comparing whole trainings with {levers}"
