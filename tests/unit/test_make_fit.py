@@ -728,6 +728,7 @@ def study_of(found: FitFound, limit_bytes: int = 6 * GIB) -> FitStudy:
         short_bytes=found.short_bytes,
         nearest=found.nearest,
         nearest_bytes=found.nearest_bytes,
+        ranks=found.ranks,
         larger_batches=found.larger_batches,
         batch_reason=found.batch_reason,
         batch_facts=found.batch_facts,

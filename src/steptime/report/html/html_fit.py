@@ -93,6 +93,9 @@ def _bars(study: FitStudy) -> Html | None:
         aria_label="The peak against the limit",
     )
     said = f"As written: {words.describe_peak(peak)}. The dashed line is the limit."
+    ranks = words.describe_ranks(study)
+    if ranks is not None:
+        said += f" {ranks[:1].upper()}{ranks[1:]}."
     if last is not None:
         said += f" Below: {format_bytes(last)} with the recipe, in a run under the limit."
     return tag("figure", tag("figcaption", said, _legend(peak)), drawing)

@@ -100,7 +100,9 @@ def _peak(study: FitStudy, page: Page) -> list[Text]:
     held = sorted(peak.by_category.items(), key=lambda one: -one[1])
     shown = [(name, size) for name, size in held if size >= _WORTH_NAMING * peak.estimate]
     text = ", ".join(f"{words.describe_category(n)} {format_bytes(s)}" for n, s in shown)
-    return lines + page.block("held by", text)
+    lines += page.block("held by", text)
+    ranks = words.describe_ranks(study)
+    return lines if ranks is None else lines + page.block("ranks", ranks)
 
 
 def _devices(study: FitStudy) -> list[Text]:

@@ -29,10 +29,11 @@ from steptime.tune.fit.observed_peak import compare, describe_peak
 from steptime.tune.fit.peak_forecast import (
     describe_forecast,
     forecast_parts,
+    peaks_of_ranks,
     with_forecast,
 )
 from steptime.tune.trials.forecast_child import CommandForecast
-from steptime.tune.values.fit_values import BatchTrial, FitMeasure, FitPeak, FitRun
+from steptime.tune.values.fit_values import BatchTrial, FitMeasure, FitPeak, FitRun, RankPeak
 from steptime.tune.values.study_values import Applied, NotTried, State, TrialEnd
 from steptime.verify.values import Outcome, Verdict
 
@@ -65,6 +66,7 @@ class FitFound:
     nearest: State = ()
     nearest_bytes: int | None = None
     fitted_step_s: float | None = None
+    ranks: tuple[RankPeak, ...] = ()
     larger_batches: tuple[BatchTrial, ...] = ()
     batch_reason: str | None = None
     batch_facts: Mapping[str, Fact] | None = None
@@ -126,6 +128,7 @@ class FitSearch:
         forecast = self._bench.forecast() if died else None
         if forecast is not None and forecast.memory.peak is not None:
             observed = replace(observed, baseline=with_forecast(observed.baseline, forecast))
+            found.ranks = peaks_of_ranks(forecast)
         if observed.baseline.facts.device != "cpu":
             on_device = self._look_at_device(observed)
             if on_device is None:

@@ -258,6 +258,7 @@ class _FitRunner:
             batch_factor=found.batch_factor,
             by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
             by_length=self._by_length(),
+            ranks=found.ranks,
             larger_batches=found.larger_batches,
             batch_reason=found.batch_reason,
             batch_facts=found.batch_facts,

@@ -45,6 +45,23 @@ class FitPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPeak:
+    """What the tensors of one rank need at once, as forecast; the process is besides.
+
+    Attributes:
+        rank: its number.
+        estimate: the peak [bytes].
+        low: the lower end [bytes].
+        high: the upper end [bytes].
+    """
+
+    rank: int
+    estimate: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPoint:
     """The peak with another micro-batch, by what grows with it; an estimate.
 
@@ -187,6 +204,8 @@ class FitStudy:
             known what grows with them.
         by_length: the peak as written with shorter and longer rows; empty where the inputs are no
             rows of tokens.
+        ranks: what each rank of a command that starts several needs, where the command was
+            forecast; `peak` is then of the one that needs most. Empty otherwise.
         larger_batches: what larger batches give, where the command fits and memory is free; they
             are another training. Empty where none was tried.
         batch_reason: machine word of why none was tried.
@@ -231,6 +250,7 @@ class FitStudy:
     batch_factor: float | None = None
     by_batch: tuple[BatchPoint, ...] = ()
     by_length: tuple[LengthPoint, ...] = ()
+    ranks: tuple[RankPeak, ...] = ()
     larger_batches: tuple[BatchTrial, ...] = ()
     batch_reason: str | None = None
     batch_facts: Mapping[str, Fact] | None = None
