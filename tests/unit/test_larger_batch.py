@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from steptime.core.codec import from_json, to_json  # noqa: E402
 from steptime.core.interval import Interval  # noqa: E402
 from steptime.levers import load, load_all  # noqa: E402
+from steptime.levers._repeated_rows import LEVER as REPEATING  # noqa: E402
 from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts  # noqa: E402
 from steptime.levers.larger_batch import join  # noqa: E402
 from steptime.report.html.html_fit import render_fit_page  # noqa: E402
@@ -23,6 +24,7 @@ from steptime.tune.fit.batch_rates import (  # noqa: E402
     does_rise,
     factors_with_room,
     same_global,
+    states_of,
 )
 from steptime.tune.fit.fit_search import FitSearch  # noqa: E402
 from steptime.tune.values.fit_values import FitStudy  # noqa: E402
@@ -104,6 +106,56 @@ def test_what_has_no_rows_of_one_length_is_refused(batches):
         join(torch, batches)
 
 
+# -- where the script makes its batches itself
+
+
+def test_rows_are_repeated_and_the_gradients_stay_those_of_the_batch(session):
+    seen = []
+
+    class Probe(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.head = torch.nn.Linear(3, 2)
+
+        def forward(self, x, target):
+            seen.append(len(x))
+            logits = self.head(x)
+            return {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, target)}
+
+    def gradient(key):
+        model = Probe()
+        output = model(torch.ones(4, 3), target=torch.tensor([0, 1, 1, 1]))
+        loss = output["loss"] if key == "loss" else output["logits"].square().sum()
+        loss.backward()
+        return len(output["logits"]), model.head.weight.grad
+
+    before = [gradient(key) for key in ("loss", "logits")]
+    undo = REPEATING.apply({"factor": 4}, session)
+    after = [gradient(key) for key in ("loss", "logits")]
+    undo()
+
+    assert seen == [4, 4, 16, 16]
+    for (rows, own), (found, again) in zip(before, after, strict=True):
+        assert (rows, found) == (4, 4)
+        torch.testing.assert_close(own, again)
+
+
+def test_a_call_whose_tensors_have_no_rows_in_common_is_refused(session):
+    REPEATING.apply({"factor": 2}, session)
+    with pytest.raises(ValueError, match="no rows in common"):
+        torch.nn.Bilinear(2, 2, 1)(torch.ones(4, 2), torch.ones(3, 2))
+
+
+def test_samples_that_are_repeated_count_though_the_script_did_not_make_them():
+    _, study = fitted(batch_ratio=math.log(0.8), loaders=())
+
+    assert study.larger_batches[0].how == "repeated"
+    assert study.larger_batches[0].rate_gain.estimate == pytest.approx(1.6)
+    assert study.larger_batches[1].rate_gain.estimate == pytest.approx(3.2)
+    assert any("were repeated" in one for one in describe_batches(study))
+
+
 # -- what a fit makes of it
 
 
@@ -132,9 +184,15 @@ def test_only_factors_with_room_are_tried_and_other_reasons_are_said():
     assert factors_with_room(1.9, facts, levers)[1] == ("no_room", None)
     assert factors_with_room(None, facts, levers)[1] == ("growth_not_known", None)
     assert factors_with_room(9.0, facts, levers, excluded=["larger_batch"])[1][0] == "excluded"
-    own = factors_with_room(9.0, replace(facts, loaders=()), levers)[1]
-    assert own is not None
-    assert own[0] == "does_not_apply"
+    own = replace(facts, loaders=())
+    assert factors_with_room(9.0, own, levers) == ((2, 4), None)
+    assert [one[0].name for one in states_of((2,), own)[1:]] == ["repeated_rows"]
+    assert [one[0].name for one in states_of((2,), facts)[1:]] == ["larger_batch"]
+    graphs = replace(facts, loaders=(replace(loaders[0], neighbor_sampling="pyg"),))
+    for other in (replace(own, world_size=2), graphs):
+        why = factors_with_room(9.0, other, levers)[1]
+        assert why is not None
+        assert why[0] == "does_not_apply"
 
 
 def test_the_processors_time_decides_only_where_one_thread_does_all():
@@ -165,10 +223,10 @@ def test_with_less_accumulation_the_update_is_not_shared_by_more_samples():
         assert same_global(gain(1, 1, 1), 2, other) is None
 
 
-def fitted(limit_bytes=40 * GIB, *, origin="given", **changes):
+def fitted(limit_bytes=40 * GIB, *, origin="given", loaders=None, **changes):
     """A study of a command that fits, and its bench."""
     bench = ScriptedFit(**changes)
-    bench.facts = replace(FACTS, optimizers=(OptimizerFacts(name="AdamW"),))
+    bench.facts = replace(FACTS, optimizers=(OptimizerFacts(name="AdamW"),), loaders=loaders)
     return bench, study_of(FitSearch(bench, load_all(), limit_bytes, origin=origin).go())
 
 

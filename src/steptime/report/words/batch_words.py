@@ -16,6 +16,11 @@ _REASONS = {
     "too_few_rounds": "there were too few rounds in turns",
 }
 
+_REPEATED = (
+    "The script makes its batches itself, so the rows of each call of the model were repeated: "
+    "what makes batches, and a loss outside of the model, is not in these figures."
+)
+
 _SILENT = frozenset({"no_room", "excluded"})
 """What the report says elsewhere, or the user knows."""
 
@@ -29,6 +34,8 @@ def describe_batches(study: FitStudy) -> list[str]:
         return [f"whether a larger batch would be faster is not known: {_why_none(study)}"]
     lines = [_finding(study.larger_batches)]
     lines += [describe_trial(one) for one in study.larger_batches]
+    if any(one.how == "repeated" for one in study.larger_batches):
+        lines.append(_REPEATED)
     best = _best(study.larger_batches)
     if best is not None:
         lines += _advice(best)

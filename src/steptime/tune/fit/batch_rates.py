@@ -6,10 +6,12 @@ Out: a `BatchTrial` for each factor, or the machine word of why there is none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
+from steptime.levers._repeated_rows import LEVER as REPEATING
 from steptime.levers.base import Facts, Lever
 from steptime.plan.learning_rate import advise_learning_rate
 from steptime.plan.values.batch_values import LearningRateAdvice
@@ -20,6 +22,9 @@ from steptime.tune.values.fit_values import BatchTrial
 from steptime.tune.values.study_values import Applied, State
 
 LEVER = "larger_batch"
+
+JOINED, REPEATED = "joined", "repeated"
+"""Batches of a loader as one, or, where the script makes its batches itself, their rows again."""
 
 FACTORS = (2, 4)
 """Of the batch as written."""
@@ -47,7 +52,7 @@ def factors_with_room(
     lever = next((one for one in levers if one.name == LEVER), None)
     if lever is None or LEVER in excluded:
         return (), ("excluded", None)
-    refused = lever.applies(facts)
+    refused = chosen(facts, lever).applies(facts)
     if refused is not None:
         return (), ("does_not_apply", {"text": refused})
     if room is None:
@@ -56,9 +61,20 @@ def factors_with_room(
     return found, None if found else ("no_room", None)
 
 
-def states_of(factors: Sequence[int]) -> tuple[State, ...]:
+def how_larger(facts: Facts) -> str:
+    """Return how a larger batch is made."""
+    return REPEATED if facts.loaders is not None and not facts.loaders else JOINED
+
+
+def chosen(facts: Facts, joining: Lever) -> Lever:
+    """Return the lever that makes a larger batch."""
+    return REPEATING if how_larger(facts) == REPEATED else joining
+
+
+def states_of(factors: Sequence[int], facts: Facts) -> tuple[State, ...]:
     """Return the states to compare: as written, then each factor."""
-    return ((), *((Applied(name=LEVER, settings={"factor": factor}),) for factor in factors))
+    name = REPEATING.name if how_larger(facts) == REPEATED else LEVER
+    return ((), *((Applied(name=name, settings={"factor": factor}),) for factor in factors))
 
 
 def trials_of(
@@ -78,12 +94,16 @@ def _trial(
     clock = clock_for(baseline.facts)
     ratios = arm.cpu_log_ratios if clock == CPU else arm.log_ratios
     found = interval(ratios) if arm.ending.is_well else None
-    gain = None if found is None else to_speedup(found)
+    how = how_larger(baseline.facts)
+    # The samples that are counted are those that the script made.
+    more = math.log(factor) if how == REPEATED else 0.0
+    gain = None if found is None else to_speedup(shifted(found, more))
     reason: str | None = None
     if gain is None:
         reason = "too_few_rounds" if arm.ending.is_well else arm.ending.word
     return BatchTrial(
         factor=factor,
+        how=how,
         rate_gain=gain,
         clock=clock,
         rises=None if gain is None else does_rise(gain),
@@ -92,6 +112,13 @@ def _trial(
         learning_rate=advice_for(baseline, factor),
         reason=reason,
         facts=None if arm.ending.is_well else arm.ending.facts,
+    )
+
+
+def shifted(found: Interval, by: float) -> Interval:
+    """Return an interval of logarithms with something added."""
+    return Interval(
+        estimate=found.estimate + by, low=found.low + by, high=found.high + by, n=found.n
     )
 
 

@@ -261,7 +261,7 @@ class FitSearch:
             found.batch_reason, found.batch_facts = why
             return
         limit = None if found.is_on_device else self._room + self._beside_bytes
-        result = self._bench.compare_batches(states_of(factors), limit)
+        result = self._bench.compare_batches(states_of(factors, baseline.facts), limit)
         found.larger_batches = trials_of(result, factors, baseline, parts)
         self._tell(found)
 

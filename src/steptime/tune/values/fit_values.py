@@ -150,7 +150,10 @@ class BatchTrial:
     It is another training, whose quality was not judged.
 
     Attributes:
-        factor: batches of the script's loader that were handed out as one.
+        factor: how many times as large the batch was.
+        how: `joined`: batches of the script's loader were handed out as one; `repeated`: the script
+            makes its batches itself, and the rows of each call of the model were repeated, without
+            what makes them and without a loss outside of the model.
         rate_gain: samples in a second with them over those as written; None where that was not
             measured.
         rises: whether the rate is higher by 5 % or more; None where it cannot be told.
@@ -168,6 +171,7 @@ class BatchTrial:
     rate_gain: Interval | None
     rises: bool | None
     same_global_gain: Interval | None = None
+    how: str = "joined"
     clock: str = "wall"
     estimate_bytes: int | None = None
     learning_rate: LearningRateAdvice | None = None
