@@ -137,7 +137,7 @@ PURE = (
         f"tune/fit/{name}"
         for name in ("choose", "fit_search", "held_parts", "measures", "observed_peak")
     ),
-    *("tune/fit/device_peak", "tune/fit/peak_forecast"),
+    *("tune/fit/batch_rates", "tune/fit/device_peak", "tune/fit/peak_forecast"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),

@@ -89,6 +89,38 @@ def test_a_command_that_does_not_run_here_as_written_is_made_to_fit_by_a_forecas
     assert b"its quality could not be compared here" in b" ".join(done.stdout.split())
 
 
+@pytest.mark.slow("a trial as written, and one whose batches change in turns")
+def test_where_memory_is_free_the_rate_over_the_batch_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "tiny_batches.py").write_text(TINY_BATCHES)
+    ours = [*STEPTIME, "fit", "--json", "result.json", "--", sys.executable, "tiny_batches.py"]
+    done = Job(tmp_path, ours, {**environment(tmp_path), "OMP_NUM_THREADS": "1"}).finish()
+
+    assert done.exit_code == 0, done.stderr.decode()
+    two, four = done.data["larger_batches"]
+    assert (two["factor"], four["factor"], four["clock"]) == (2, 4, "cpu")
+    assert four["rate_gain"]["n"] >= 6
+    assert four["rate_gain"]["estimate"] > 1.2  # an update costs as much as many samples here
+    assert 1 < four["same_global_gain"]["estimate"] < four["rate_gain"]["estimate"]
+    assert four["learning_rate"]["rule"] == "square_root"
+    assert done.data["recipe"] == []
+
+
+TINY_BATCHES = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(200_000, 64), torch.randint(0, 10, (200_000,)))
+layers = [torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
+model = torch.nn.Sequential(*layers)
+optimizer = torch.optim.AdamW(model.parameters())
+for number, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+    (torch.nn.functional.cross_entropy(model(x), y) / 4).backward()
+    if number % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
 def test_a_contained_child_gets_no_more_memory_than_it_may_have(tmp_path: Path) -> None:
     code = f"size = {64 * MIB}; held = bytearray(size); print('held'); held += bytearray(4 * size)"
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from steptime.plan.per_device import peaks_per_device
 from steptime.report.html.html_fit import render_fit_page
+from steptime.report.words.fit_words import describe_ranks
 from steptime.tune.fit.held_parts import peaks_by_length
+from steptime.tune.values.fit_values import RankPeak
 from steptime.verify.values import Outcome
 from unit.test_make_fit import GIB, ScriptedFit, search, study_of
 
@@ -57,3 +59,16 @@ def test_what_was_not_proven_is_said():
     study = study_of(search(ScriptedFit(outcome=Outcome.INCONCLUSIVE), 6 * GIB))
 
     assert "INCONCLUSIVE: it cannot be told" in render_fit_page(study)
+
+
+def test_ranks_that_need_as_much_are_named_together():
+    ranks = [
+        RankPeak(rank=number, estimate=size, low=size, high=size)
+        for number, size in enumerate((3 * GIB, GIB, GIB, GIB))
+    ]
+    study = replace(study_of(search(ScriptedFit(), 6 * GIB)), ranks=tuple(ranks))
+    told = "of 4 ranks, tensors of rank 0 3.00 GiB, ranks 1 to 3 1.00 GiB, forecast"
+
+    assert describe_ranks(study) == told
+    assert told[1:] in render_fit_page(study)
+    assert describe_ranks(replace(study, ranks=())) is None

@@ -12,11 +12,13 @@ from steptime.plan.values.shape_values import (
     DeviceSeen,
     KeptWidth,
     MeasuredGain,
+    Product,
     ProductPlace,
     Proposal,
     SeenProducts,
     ShapeAdvice,
 )
+from steptime.report.html.html_shapes import render_shapes_page
 from steptime.report.text.page import unwrapped_page
 from steptime.report.text.shapes_text import shapes_lines
 
@@ -176,3 +178,53 @@ def test_heads_and_gated_widths_are_explained():
 
 def test_an_advice_survives_json():
     assert from_json(ShapeAdvice, json.loads(json.dumps(to_json(ADVICE)))) == ADVICE
+
+
+# -- the page of widths
+
+
+def test_the_page_draws_gains_beside_each_other_and_names_price_and_place():
+    ratio = Interval(estimate=1.0, low=0.8, high=1.25, n=7)
+    gain = MeasuredGain(time_ratio=ratio, gain=1.2, num_rounds=7, clock="cpu")
+    products = (
+        Product(
+            kind="matmul",
+            which="forward",
+            module="model.head",
+            module_kind="Linear",
+            place=None,
+            weight="model.head.weight",
+            dtype="float32",
+            device="cpu",
+            sizes={"m": 64, "n": 65, "inner": 128, "batch": 1},
+            num=2,
+            time_s=0.002,
+        ),
+    )
+    seen = replace(ADVICE.seen, products=products, num_left_out=3)
+    advice = replace(ADVICE, seen=seen, proposals=(replace(PROPOSAL, measured=gain),))
+
+    page = render_shapes_page(advice, command=("python", "<train>.py"))
+
+    assert "python &#x27;&lt;train&gt;.py&#x27;" in page
+    assert "one width of which another size suits the device better" in page
+    assert page.count("<rect") == 2  # predicted and measured
+    assert "vocabulary 65 to 80, predicted: 1.07x" in page
+    assert "vocabulary 65 to 80, measured: 1.20x" in page
+    # From 1.2 / 1.25 to 1.2 / 0.8 of today's rate, on an axis that ends at 1.05 times the most.
+    ends = [f"{300 + end / (1.5 * 1.05) * 700:.1f}" for end in (1.2 / 1.25, 1.2 / 0.8)]
+    assert f'x1="{ends[0]}" x2="{ends[1]}"' in page
+    assert "+3,840" in page
+    assert "train.py:87" in page
+    assert "rows that no token uses" in page
+    assert "64 x 128 x 65" in page
+    assert "3 more, shorter ones" in page
+
+
+def test_the_page_of_an_unknown_device_draws_no_gains():
+    advice = replace(ADVICE, device=DeviceSeen(kind="xpu"), rule=None, proposals=())
+
+    page = render_shapes_page(advice, command=("python", "train.py"))
+
+    assert "nothing is known of the device `xpu`" in page
+    assert "<svg" not in page

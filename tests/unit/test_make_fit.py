@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -42,7 +42,7 @@ from steptime.tune.fit.held_parts import (
     total_of,
 )
 from steptime.tune.fit.measures import find_options, make_ground
-from steptime.tune.search.bench import Baseline
+from steptime.tune.search.bench import ArmResult, Baseline, ComparisonResult
 from steptime.tune.trials.forecast_child import CommandForecast
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
@@ -245,6 +245,9 @@ class ScriptedFit:
     were_on_device: list[bool] = field(default_factory=list)
     judged: list[State] = field(default_factory=list)
     ran: list[frozenset[str]] = field(default_factory=list)
+    batch_ratio: float = 0.0
+    batch_ending: Ending = WELL
+    batch_limits: list[int | None] = field(default_factory=list)
 
     def observe(self) -> Observed:
         changes = {} if self.allocator is None else {"allocator": self.allocator}
@@ -274,6 +277,15 @@ class ScriptedFit:
             ending = Ending(end=TrialEnd.OUT_OF_MEMORY, reason="out_of_memory")
             return LimitedRun(ending=ending, peak_bytes=limit_bytes, num_steps=0, step_s=None)
         return LimitedRun(ending=WELL, peak_bytes=limit_bytes - 1, num_steps=18, step_s=0.4)
+
+    def compare_batches(self, states: Sequence[State], limit_bytes: int | None) -> ComparisonResult:
+        self.batch_limits.append(limit_bytes)
+        rates = (self.batch_ratio,) * 16
+        arms = [
+            ArmResult(state=one, log_ratios=rates, cpu_log_ratios=rates, ending=self.batch_ending)
+            for one in states[1:]
+        ]
+        return ComparisonResult(ending=WELL, arms=tuple(arms))
 
     def judge(self, state: State) -> Verdict:
         self.judged.append(state)
@@ -716,6 +728,10 @@ def study_of(found: FitFound, limit_bytes: int = 6 * GIB) -> FitStudy:
         short_bytes=found.short_bytes,
         nearest=found.nearest,
         nearest_bytes=found.nearest_bytes,
+        ranks=found.ranks,
+        larger_batches=found.larger_batches,
+        batch_reason=found.batch_reason,
+        batch_facts=found.batch_facts,
         reason=found.reason,
     )
 

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import steptime.plan  # noqa: E402
 from steptime.errors import UsageError  # noqa: E402
-from steptime.forecasting import fake_ranks  # noqa: E402
+from steptime.guest.forecast import fake_group  # noqa: E402
 
 NUM_LAYERS, WIDTH = 4, 256
 LAYER = (WIDTH * WIDTH + WIDTH) * 4
@@ -153,7 +153,7 @@ def test_a_process_in_a_group_is_refused():
 
 
 def test_an_old_torch_has_no_ranks(monkeypatch):
-    monkeypatch.setattr(fake_ranks, "OLDEST", (99, 0))
+    monkeypatch.setattr(fake_group, "OLDEST", (99, 0))
 
     found = forecast("fsdp2")
 

@@ -33,7 +33,8 @@ def forecast_command(
             where an operator has no fake kernel.
 
     Returns:
-        The forecast. Where `peak` is None, `unknown` says why: `never_steps`, `script_failed`,
+        The forecast; of a command that starts several ranks, that of the rank that needs most.
+        Where `peak` is None, `unknown` says why: `never_steps`, `script_failed`,
         `time_limit` or `out_of_memory`, with the last line that the script wrote;
         `no_fake_kernel`; `no_fake_tensors`; `nothing_followed`.
 
@@ -42,4 +43,4 @@ def forecast_command(
         ContainmentError: nothing here keeps it from doing harm.
     """
     wish = ForecastWish(cap_bytes=cap_bytes, measure=measure)
-    return forecast_in_child(argv, environment, folder=folder, cwd=cwd, wish=wish)
+    return forecast_in_child(argv, environment, folder=folder, cwd=cwd, wish=wish).memory

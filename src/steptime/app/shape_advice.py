@@ -6,14 +6,19 @@ alone says. The command runs in a contained child until its second step is seen.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from steptime.core.store import store_in
+from steptime.app.attempt import attempt
+from steptime.app.page_file import write_page_file
+from steptime.core.store import create_run, store_in
+from steptime.core.version import installed_version
 from steptime.errors import NotFoundError
 from steptime.launch.user_command import user_environment
 from steptime.machine.ceilings import find_python
@@ -29,7 +34,12 @@ from steptime.plan.values.shape_values import (
     SeenProducts,
     ShapeAdvice,
 )
+from steptime.tune.fit.run_fit import FOLDERS
 from steptime.tune.trials.products_child import products_in_child
+
+_LOGGER = logging.getLogger(__name__)
+
+PAGE = "shapes.html"
 
 MAX_MEASURED = 6
 """Proposals that are timed, the best ones."""
@@ -129,6 +139,18 @@ def python_of(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
         except NotFoundError:
             return find_python(None, environment)
     return find_python(None, environment)
+
+
+def write_shapes_page(advice: ShapeAdvice, asked: ShapeOptions) -> Path | None:
+    """Write the page of an advice into a folder of its own; a failure costs the page alone."""
+    pages: list[Path] = []
+    with attempt(_LOGGER.warning):
+        from steptime.report.html.html_shapes import render_shapes_page
+
+        text = render_shapes_page(advice, command=asked.command, version=installed_version())
+        run = create_run(asked.store, started_unix_s=time.time(), kind=FOLDERS)
+        pages.append(write_page_file(text, run.folder / PAGE, None))
+    return pages[0] if pages else None
 
 
 # -- what timing the operators says

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import check_json, store_to_write, take_command
-from steptime.cli.output import STDOUT, console_for, tell, write_json
+from steptime.cli.output import STDOUT, console_for, say, tell, write_json
+from steptime.core.printable import printable
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _show_shapes(options: argparse.Namespace) -> int:
     check_json(options)
     usage = "steptime fit --shapes [--measure] -- COMMAND [ARG ...]"
     command = take_command(options, verb="fit", usage=usage)
-    from steptime.app.shape_advice import ShapeOptions, fit_shapes
+    from steptime.app.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
 
     asked = ShapeOptions(
         command=command,
@@ -90,16 +91,19 @@ def _show_shapes(options: argparse.Namespace) -> int:
         allow_unsafe=getattr(options, "unsafe_trials", False),
     )
     advice = fit_shapes(asked, tell=tell)
+    written = write_shapes_page(advice, asked)
     if options.json is not None:
         from steptime.report.document.shapes_document import shapes_envelope
 
-        write_json(options.json, shapes_envelope(advice))
+        write_json(options.json, shapes_envelope(advice, page=written))
     if options.json != STDOUT:
         from steptime.report.text.page import page_of
         from steptime.report.text.shapes_text import shapes_lines
 
         page = page_of(console_for(sys.stdout))
         page.write(shapes_lines(advice, page=page))
+    if written is not None:
+        say(f"steptime: the page of these widths: {printable(str(written))}")
     return 0
 
 

@@ -11,26 +11,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from steptime.errors import UsageError
+from steptime.guest.forecast.fake_group import (
+    PLACES,
+    answer_exchanges,
+    fake_store,
+    resizing_seen,
+)
 from steptime.guest.forecast.fake_operators import FakeOperators
 
 WORDS = ("ddp", "zero1", "zero2", "zero3", "fsdp2")
-
-OLDEST = (2, 6)
-"""Releases of torch before this have no public `fully_shard`."""
-
-PLACES = ("/torch/distributed/fsdp/_fully_shard/", "/torch/nn/parallel/distributed.py")
-"""Empty tensors that are made here become fake: buckets, gathered parameters, exchanged shards."""
-
-PATIENT_STEPS = 2
-"""DDP makes its buckets again as the second step begins, in the order in which gradients came."""
-
-
-class NoFakeRanksError(Exception):
-    """This release of torch has no fake process group that we know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,58 +149,3 @@ def joined(torch: Any, ranks: RankPlan, operators: FakeOperators) -> Iterator[No
                 yield
         finally:
             distributed.destroy_process_group()
-
-
-def fake_store(torch: Any) -> Any:
-    """Return what a fake process group keeps its state in; raise where this torch has none."""
-    version = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
-    if version < OLDEST or not torch.distributed.is_available():
-        raise NoFakeRanksError(f"torch {torch.__version__}")
-    try:
-        import_module("torch.distributed.device_mesh")
-        import_module("torch.distributed.fsdp")
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-    except ImportError as error:
-        raise NoFakeRanksError(f"torch {torch.__version__}: {error}") from error
-    return FakeStore()
-
-
-@contextmanager
-def resizing_seen(torch: Any, operators: FakeOperators) -> Iterator[None]:
-    """Tell who follows a step when a storage changes its size: so FSDP2 frees what it gathered."""
-    storage_class = torch.UntypedStorage
-    original = storage_class.resize_
-
-    def resize_(self: Any, size: int) -> Any:
-        operators.resizing(self, int(size))
-        return original(self, size)
-
-    storage_class.resize_ = resize_
-    try:
-        yield
-    finally:
-        del storage_class.resize_
-        if storage_class.resize_ is not original:
-            storage_class.resize_ = original
-
-
-def answer_exchanges(torch: Any, model: Any) -> None:
-    """Answer DDP's exchanges at once: the fake group's own answers have no result."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            module.register_comm_hook(None, unchanged(torch))
-
-
-def unchanged(torch: Any) -> Callable[[Any, Any], Any]:
-    """Return a communication hook of DDP that returns a bucket as it is."""
-
-    def hook(state: Any, bucket: Any) -> Any:
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    hook.__annotations__ = {
-        "bucket": torch.distributed.GradBucket,
-        "return": torch.futures.Future[torch.Tensor],
-    }
-    return hook

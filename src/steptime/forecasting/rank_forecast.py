@@ -14,8 +14,9 @@ from steptime.counting.loss_outputs import Loss
 from steptime.errors import UsageError
 from steptime.forecasting.config_model import model_of_config
 from steptime.forecasting.fake_loop import FakeLoop, copy_as_fakes, with_fakes
-from steptime.forecasting.fake_ranks import PATIENT_STEPS, NoFakeRanksError, RankPlan, joined
+from steptime.forecasting.fake_ranks import RankPlan, joined
 from steptime.forecasting.forecast_model import follow, to_forecast
+from steptime.guest.forecast.fake_group import PATIENT_STEPS, NoFakeRanksError
 from steptime.guest.forecast.fake_mode import Fakes, NoFakesError
 from steptime.guest.forecast.fake_operators import FakeOperators
 from steptime.guest.forecast.fake_step import make_mode

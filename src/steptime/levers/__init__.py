@@ -51,6 +51,7 @@ NAMES: tuple[str, ...] = (
     "other_optimizer",
     "maxk",
     "micro_batches",
+    "larger_batch",
     "return_freed_memory",
     "ddp_options",
     "ddp_no_sync",

@@ -9,6 +9,7 @@ a parameter has a shape and no memory.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from json import dumps
@@ -20,6 +21,7 @@ from ..hooks.context import Context
 from ..hooks.patching import put, replace
 from ..memory.dissect import mapped_sizes
 from ..timeline.recorder import append
+from .fake_group import PATIENT_STEPS, hook_group
 from .fake_mode import Fakes, NoFakesError
 from .fake_operators import FakeOperators
 from .fake_step import FakeStep, device_of, make_mode
@@ -66,6 +68,8 @@ def install_hooks(context: Context, wish: Mapping[str, Any], path: str) -> None:
     hook_parameters(torch, forecast)
     hook_backward(torch, forecast)
     answer_for_fakes(torch, fakes, forecast.operators)
+    join, refuse = forecast.guarded(forecast.join), forecast.refuse
+    context.guarded("forecast", hook_group, torch, forecast.operators, join, refuse)
     modules = torch.nn.modules.module
     modules.register_module_forward_pre_hook(forecast.guarded(forecast.see_call))
     modules.register_module_forward_hook(forecast.guarded(forecast.see_result), always_call=True)
@@ -87,8 +91,27 @@ def limit_address_space(cap_bytes: int | None) -> None:
 
 def write(path: str, facts: Mapping[str, Any] | None, unknown: Any) -> None:
     """Write the line that the parent waits for."""
-    line = {"k": kinds.FORECAST, "pid": os.getpid(), "facts": facts, "unknown": list(unknown)}
+    rank, world_size = rank_here()
+    line = {
+        "k": kinds.FORECAST,
+        "pid": os.getpid(),
+        "rank": rank,
+        "world_size": world_size,
+        "facts": facts,
+        "unknown": list(unknown),
+    }
     append(path, dumps(line) + "\n")
+
+
+def rank_here() -> tuple[int, int]:
+    """Return the rank and the number of ranks of the script's group; 0 of 1 without one."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+    except (AttributeError, RuntimeError, ValueError):
+        pass
+    return 0, 1
 
 
 def process_bytes() -> int | None:
@@ -159,6 +182,7 @@ class ScriptForecast:
         self.step: FakeStep | None = None
         self.depth = self.num_rounds = 0
         self.num_stepped = 0  # optimizers that had stepped when the followed step began
+        self.num_before = 1  # updates before the one that is followed
         self.is_over = False
 
     def guarded(self, act: Callable[..., None]) -> Callable[..., None]:
@@ -189,13 +213,28 @@ class ScriptForecast:
 
     # -- moments of a step
 
+    def join(self) -> None:
+        """See operators from now on: the script is a rank, and DDP makes its buckets early."""
+        self.num_before = PATIENT_STEPS
+        if self.mode is None and not self.is_over and os.getpid() == self.pid:
+            self._see_operators()
+
+    def refuse(self, word: str) -> None:
+        """Say that there will be no forecast, and why."""
+        if not self.is_over:
+            self.is_over = True
+            self.tell(None, [word])
+
+    def _see_operators(self) -> None:
+        self.mode = make_mode(self.torch, self.operators, lambda: self.step)
+        self.mode.__enter__()
+
     def see_call(self, module: Any, args: Any) -> None:
         """Note a model called with gradients; from the first call on, operators are seen."""
         if self.is_over or os.getpid() != self.pid:
             return
         if self.mode is None and next(iter(module.parameters()), None) is not None:
-            self.mode = make_mode(self.torch, self.operators, lambda: self.step)
-            self.mode.__enter__()
+            self._see_operators()
         if not self.torch.is_grad_enabled():
             return
         self.depth += 1
@@ -235,6 +274,8 @@ class ScriptForecast:
         if optimizer is not self.optimizers[0] or self.mode is None:
             return
         self.num_rounds += 1
+        if self.num_rounds < self.num_before:
+            return
         was_whole = self.step is not None and len(self.optimizers) == self.num_stepped
         if was_whole or (self.step is not None and self.num_rounds > MAX_ROUNDS):
             self._end()
@@ -254,10 +295,16 @@ class ScriptForecast:
         self.num_stepped = len(self.optimizers)
         models = list(self.models)
         weights = [one for model in models for one in model.parameters()]
-        see = None if self.script is None else self.script.see_operator
-        step = FakeStep(self.torch, device_of(weights), self.measured, see=see)
-        step.begin(models, self.optimizers, takes_others=True)
+        step = FakeStep(self.torch, device_of(weights), self.measured, see=self._see_operator)
+        exchanged = self.operators.exchanged
+        step.begin(models, self.optimizers, takes_others=True, exchanged=exchanged)
+        self.operators.resizing = step.see_resize
         self.step = step
+
+    def _see_operator(self, func: Any) -> None:
+        """Show an operator of a model's call to whoever gathers facts of the script."""
+        if self.script is not None and self.depth:
+            self.script.see_operator(func)
 
     def _end(self) -> None:
         step, self.step, self.is_over = self.step, None, True

@@ -15,6 +15,7 @@ from steptime.report.html.html_frame import frame, section
 from steptime.report.html.html_memory import COLORS
 from steptime.report.html.html_tags import Html, preformatted, table, tag
 from steptime.report.words import fit_words as words
+from steptime.report.words.batch_words import describe_batches, format_gain
 from steptime.report.words.study_words import (
     describe_check,
     describe_lever,
@@ -42,6 +43,7 @@ def render_fit_page(study: FitStudy, *, recipe: str | None = None, version: str 
         _header(study, version),
         section("The peak against the limit", _bars(study), _held(study)),
         section("The micro-batch", draw_by_batch(study.by_batch, study.limit_bytes)),
+        section("Larger batches", _batches(study)),
         section("The length of rows", draw_by_length(study.by_length, study.limit_bytes)),
         section("On several devices", _devices(study)),
         section("What would free memory", _measures(study), _refused(study)),
@@ -91,6 +93,9 @@ def _bars(study: FitStudy) -> Html | None:
         aria_label="The peak against the limit",
     )
     said = f"As written: {words.describe_peak(peak)}. The dashed line is the limit."
+    ranks = words.describe_ranks(study)
+    if ranks is not None:
+        said += f" {ranks[:1].upper()}{ranks[1:]}."
     if last is not None:
         said += f" Below: {format_bytes(last)} with the recipe, in a run under the limit."
     return tag("figure", tag("figcaption", said, _legend(peak)), drawing)
@@ -143,6 +148,24 @@ def _held(study: FitStudy) -> Html | None:
         return None
     rows = [[words.describe_category(n), format_bytes(s)] for n, s in _by_size(study.peak)]
     return table(["who holds it at the peak", "bytes"], rows, name="Who holds the peak")
+
+
+def _batches(study: FitStudy) -> Html | None:
+    told = describe_batches(study)
+    if not told:
+        return None
+    rows = [
+        [
+            f"{one.factor} times",
+            _ABSENT if one.rate_gain is None else format_gain(one.rate_gain),
+            _ABSENT if one.same_global_gain is None else format_gain(one.same_global_gain),
+            _ABSENT if one.estimate_bytes is None else format_bytes(one.estimate_bytes),
+        ]
+        for one in study.larger_batches
+    ]
+    heading = ["batch", "samples in a second", "a step of the same global batch", "peak, estimated"]
+    listed = table(heading, rows, name="Larger batches") if rows else None
+    return tag("div", *(tag("p", one[:1].upper() + one[1:]) for one in told), listed)
 
 
 def _devices(study: FitStudy) -> Html | None:

@@ -5,13 +5,14 @@ In: a `BatchPlan`. Out: lines of labeled blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from rich.text import Text
 
 from steptime.core.units import format_percent
-from steptime.plan.values.batch_values import BatchPlan, BatchSizes, LearningRateAdvice
+from steptime.plan.values.batch_values import BatchPlan, BatchSizes
 from steptime.report.text.page import Page, columns
+from steptime.report.words.rate_words import describe_rate
 
 _HEAD = ("micro", "accumulation", "data-parallel", "global", "a rank", "devices")
 
@@ -66,7 +67,7 @@ def batch_lines(plan: BatchPlan, *, page: Page) -> list[Text]:
     for note in plan.notes:
         lines += page.block("note", NOTES[note.name](note.facts))
     if plan.learning_rate is not None:
-        for text in _rate_lines(plan.learning_rate):
+        for text in describe_rate(plan.learning_rate):
             lines += page.block("rate", text)
     return lines
 
@@ -81,20 +82,3 @@ def _row(one: BatchSizes) -> tuple[str, ...]:
     sizes = (one.micro_batch, one.grad_accum_steps, one.data_parallel)
     others = (one.global_batch_size, one.local_batch_size, one.devices)
     return tuple(str(size) for size in (*sizes, *others))
-
-
-def _rate_lines(advice: LearningRateAdvice) -> Iterator[str]:
-    ratio = f"The global batch changes by {advice.batch_ratio:.3g}x"
-    if advice.factor is None:
-        yield f"{ratio}; no rule is published for {advice.optimizer}: search the learning rate."
-        return
-    rule = "linearly" if advice.rule == "linear" else "by the square root"
-    new = "" if advice.learning_rate is None else f", to {advice.learning_rate:.4g}"
-    yield f"{ratio}: scale the learning rate {rule}, by {advice.factor:.4g}{new}."
-    if advice.betas_factor is not None and advice.epsilon_factor is not None:
-        yield (
-            f"Scale 1 - beta of both betas by {advice.betas_factor:.4g}, epsilon by "
-            f"{advice.epsilon_factor:.4g}."
-        )
-    yield f"Source: {advice.source}; {advice.limit}."
-    yield "It is another training all the same: judge its quality."

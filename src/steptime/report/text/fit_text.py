@@ -14,6 +14,7 @@ from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_seconds
 from steptime.report.text.page import LABEL_WIDTH, Page, columns, page_of, shortened
 from steptime.report.words import fit_words as words
+from steptime.report.words.batch_words import describe_batches
 from steptime.report.words.study_words import describe_lever, describe_not_tried, describe_state
 from steptime.tune.values.fit_values import FitStudy
 
@@ -67,6 +68,8 @@ def _outcome(study: FitStudy, page: Page) -> list[Text]:
     room = words.describe_batch(study)
     if room is not None:
         lines += page.block("room", room)
+    for number, sentence in enumerate(describe_batches(study)):
+        lines += page.block("" if number else "batch", printable(sentence))
     if study.nearest:
         near = f"{describe_state(study.nearest)}: about {format_bytes(study.nearest_bytes or 0)}"
         lines += page.block("nearest", printable(near))
@@ -97,7 +100,9 @@ def _peak(study: FitStudy, page: Page) -> list[Text]:
     held = sorted(peak.by_category.items(), key=lambda one: -one[1])
     shown = [(name, size) for name, size in held if size >= _WORTH_NAMING * peak.estimate]
     text = ", ".join(f"{words.describe_category(n)} {format_bytes(s)}" for n, s in shown)
-    return lines + page.block("held by", text)
+    lines += page.block("held by", text)
+    ranks = words.describe_ranks(study)
+    return lines if ranks is None else lines + page.block("ranks", ranks)
 
 
 def _devices(study: FitStudy) -> list[Text]:

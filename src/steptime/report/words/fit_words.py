@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from steptime.core.note import Fact
 from steptime.core.units import format_bytes, format_percent
@@ -41,6 +41,8 @@ SHARINGS: Mapping[str, str] = {
 UNKNOWN: Mapping[str, str] = {
     "ended_by_the_memory_here": "the command as written ran out of the memory that is free here",
     "allocator_not_seen": "what the C allocator keeps is a guess from other trainings",
+    "ranks_beside": "what a process keeps besides its tensors while ranks exchange gradients was "
+    "seen in one training",
     "no_anatomy": "no process said who holds the memory",
     "largest_to_come": "the largest batch of the epoch had not come: its peak is a forecast, and "
     "runs under the limit see it from their second batch on",
@@ -59,6 +61,8 @@ FORECAST_UNKNOWN: Mapping[str, str] = {
     "no_fake_kernel": "no forecast: an operator whose shapes nobody knows",
     "no_fake_tensors": "no forecast: this release of torch has no tensors without memory that are "
     "known here",
+    "no_fake_ranks": "no forecast: this release of torch has no process group that exchanges "
+    "nothing",
     "failed": "no forecast, by a fault of Steptime",
     "made_up_size": "a size that depends on values is a guess",
     "made_up_value": "a value that may decide what runs is a guess",
@@ -93,6 +97,8 @@ def describe_beginning(what: str, state: State) -> str:
         return "running the command as written, to see what it needs"
     if what == "forecast":
         return "it ran out of the memory here: forecasting its peak on tensors without memory"
+    if what == "batch":
+        return "there is room: giving the training larger batches, in turns with its own"
     levers = describe_state(state) if state else "the command as written"
     if what == "quality":
         return f"comparing whole trainings with {levers}"
@@ -173,6 +179,31 @@ def describe_peak(peak: FitPeak) -> str:
     text = f"{least}{format_bytes(peak.estimate)} as written ({ends})"
     unknown = "; ".join(describe_unknown(word) for word in peak.unknown)
     return f"{text}; {unknown}" if unknown else text
+
+
+def describe_ranks(study: FitStudy) -> str | None:
+    """Say what the tensors of each rank need, as forecast; None where that is not known."""
+    ranks = study.ranks
+    if not ranks:
+        return None
+    told: dict[str, list[int]] = {}
+    for one in ranks:
+        told.setdefault(format_bytes(one.estimate), []).append(one.rank)
+    texts = []
+    for size, numbers in told.items():
+        names = "each rank" if len(numbers) == len(ranks) else name_ranks(numbers)
+        texts.append(f"{names} {size}")
+    return f"of {len(ranks)} ranks, tensors of {', '.join(texts)}, forecast"
+
+
+def name_ranks(numbers: Sequence[int]) -> str:
+    """Return numbers of ranks as they are named: `rank 3`, `ranks 1 to 7`, `ranks 0, 4, 5`."""
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) > 2 and last - first == len(numbers) - 1:
+        return f"ranks {first} to {last}"
+    return f"ranks {', '.join(map(str, numbers))}"
 
 
 def describe_unknown(word: str) -> str:

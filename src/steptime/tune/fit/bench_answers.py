@@ -5,10 +5,11 @@ A search sees nothing else, so that it is a function of the answers that it gets
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from steptime.tune.search.bench import Baseline
+from steptime.tune.search.bench import Baseline, ComparisonResult
 from steptime.tune.trials.forecast_child import CommandForecast
 from steptime.tune.values.study_values import Ending, State
 from steptime.verify.values import Verdict
@@ -57,6 +58,12 @@ class FitBench(Protocol):
         """Run the command with a state for a window, under the limit.
 
         `is_on_device`: the limit is what torch's allocator may hold on each device.
+        """
+
+    def compare_batches(self, states: Sequence[State], limit_bytes: int | None) -> ComparisonResult:
+        """Compare states with larger batches inside one process, the command as written first.
+
+        `limit_bytes` is None where the limit is a device's, which ends the process by itself.
         """
 
     def judge(self, state: State) -> Verdict:

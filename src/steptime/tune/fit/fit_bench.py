@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from steptime.measure.run_records import RecordReader
 from steptime.measure.values.anatomy import Anatomy
 from steptime.tune.fit.bench_answers import MACHINE_SHORT, LimitedRun, Observed
 from steptime.tune.fit.device_peak import device_peak
+from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.trials.bounds import WindowSize, is_full, longest_gap_s
 from steptime.tune.trials.forecast_child import (
     CommandForecast,
@@ -49,6 +50,12 @@ NUM_STEPS = 15
 """Steps of a window: the storages of the fourteenth update are followed, and three are warmup."""
 
 READ_S = 0.1
+
+BATCH_ROUNDS = 32
+"""Of larger batches in turns with those as written; six carry an interval."""
+
+BATCH_SHARE, MOST_BATCH_S = 0.1, 60.0
+"""Of the budget, and what a comparison of batches may take at most [s]."""
 
 MEMORY_WORDS = re.compile(
     r"can't allocate memory|cannot allocate memory|MemoryError|bad_alloc|out of memory"
@@ -190,6 +197,21 @@ class RealFitBench:
             num_steps=len(steps_s),
             step_s=None if self._largest or len(steps_s) < 2 else median(steps_s[1:]),
         )
+
+    def compare_batches(self, states: Sequence[State], limit_bytes: int | None) -> ComparisonResult:
+        """Compare states with larger batches inside one process, the command as written first."""
+        self._tell("batch", ())
+        free = free_bytes()
+        known = [size for size in (free, limit_bytes) if size is not None]
+        self._door.memory_bytes = min(known, default=None)
+        most_s = min(MOST_BATCH_S, BATCH_SHARE * self._budget_s)
+        request = LiveRequest(
+            fixed=(), states=tuple(states), num_rounds=BATCH_ROUNDS, is_fresh=True, most_s=most_s
+        )
+        try:
+            return self._real.compare_live(request)
+        finally:
+            self._real.close()
 
     def judge(self, state: State) -> Verdict:
         """Judge whole runs, which have what is free here: the command as written needs it."""

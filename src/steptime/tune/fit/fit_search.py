@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from steptime.core.note import Fact
 from steptime.levers.base import Lever, Preserves
+from steptime.tune.fit.batch_rates import factors_with_room, states_of, trials_of
 from steptime.tune.fit.bench_answers import MACHINE_SHORT, FitBench, Observed
 from steptime.tune.fit.choose import MARGIN, FitChoice, Lessons, Option, cheapest, learn, smallest
 from steptime.tune.fit.device_peak import device_parts, device_peak
@@ -28,10 +29,11 @@ from steptime.tune.fit.observed_peak import compare, describe_peak
 from steptime.tune.fit.peak_forecast import (
     describe_forecast,
     forecast_parts,
+    peaks_of_ranks,
     with_forecast,
 )
 from steptime.tune.trials.forecast_child import CommandForecast
-from steptime.tune.values.fit_values import FitMeasure, FitPeak, FitRun
+from steptime.tune.values.fit_values import BatchTrial, FitMeasure, FitPeak, FitRun, RankPeak
 from steptime.tune.values.study_values import Applied, NotTried, State, TrialEnd
 from steptime.verify.values import Outcome, Verdict
 
@@ -64,6 +66,10 @@ class FitFound:
     nearest: State = ()
     nearest_bytes: int | None = None
     fitted_step_s: float | None = None
+    ranks: tuple[RankPeak, ...] = ()
+    larger_batches: tuple[BatchTrial, ...] = ()
+    batch_reason: str | None = None
+    batch_facts: Mapping[str, Fact] | None = None
     is_on_device: bool = False
     reason: str | None = None
     reason_facts: Mapping[str, Fact] | None = None
@@ -122,6 +128,7 @@ class FitSearch:
         forecast = self._bench.forecast() if died else None
         if forecast is not None and forecast.memory.peak is not None:
             observed = replace(observed, baseline=with_forecast(observed.baseline, forecast))
+            found.ranks = peaks_of_ranks(forecast)
         if observed.baseline.facts.device != "cpu":
             on_device = self._look_at_device(observed)
             if on_device is None:
@@ -144,6 +151,7 @@ class FitSearch:
         if found.fits:
             if not died:
                 self._use_what_is_free(observed)
+                self._try_larger_batches(observed, parts)
             return found
         ground = make_ground(observed.baseline, parts)
         options, found.not_tried = find_options(ground, self._levers, excluded=self._excluded)
@@ -240,6 +248,22 @@ class FitSearch:
         self._judge(can_run_as_written=True)
         if found.quality is None or found.quality.outcome is not Outcome.PASS:
             found.recipe, found.fitted_step_s, found.reason = (), None, None
+
+    def _try_larger_batches(self, observed: Observed, parts: Mapping[str, float]) -> None:
+        """Measure whether the rate still rises with the batch, where memory is free for it."""
+        found, baseline = self.found, observed.baseline
+        factors, why = factors_with_room(
+            found.batch_factor, baseline.facts, self._levers, excluded=self._excluded
+        )
+        if self._is_of_device:
+            factors, why = (), ("other_device", None)
+        if why is not None:
+            found.batch_reason, found.batch_facts = why
+            return
+        limit = None if found.is_on_device else self._room + self._beside_bytes
+        result = self._bench.compare_batches(states_of(factors, baseline.facts), limit)
+        found.larger_batches = trials_of(result, factors, baseline, parts)
+        self._tell(found)
 
     def _make_fit_and_judge(
         self, parts: Mapping[str, float], options: Sequence[Option], *, can_run_as_written: bool

@@ -23,7 +23,7 @@ from steptime.tune.fit.held_parts import (
 )
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.forecast_child import CommandForecast
-from steptime.tune.values.fit_values import FitPeak
+from steptime.tune.values.fit_values import FitPeak, RankPeak
 
 FAKE_STEP = "fake_step"
 """How a peak is known that was forecast because the command ran out of the memory here."""
@@ -37,6 +37,10 @@ MOST_KEPT = 1.54
 
 LEAST_PROCESS_BYTES = 178 << 20
 """What importing torch takes (see `PROCESS_BYTES`)."""
+
+TWICE = 2
+"""Buckets and gradients, which are of one size, may each be there once more: in a process of DDP
+with 356 MiB of tensors, the C allocator kept 120 MiB beyond what one process alone keeps."""
 
 MORE_CONTEXT_BYTES = 3 << 29
 """A device's context was up to 2 GiB (as for `CONTEXT_BYTES`)."""
@@ -79,6 +83,7 @@ def describe_forecast(
         raise ValueError(f"a forecast with a peak is needed, got {forecast.unknown=}")
     estimate = total_of(parts)
     growing = sum(parts.get(name, 0) for name in WITH_BATCH)
+    exchanged = parts.get("communication", 0)
     if is_of_device:
         low, high = peak.low + CONTEXT_BYTES, peak.high + CONTEXT_BYTES + MORE_CONTEXT_BYTES
         unknown = [DIED, "context_of_the_device"]
@@ -86,6 +91,9 @@ def describe_forecast(
         low = max(least_bytes, peak.low + LEAST_PROCESS_BYTES)
         high = peak.high + parts.get(PROCESS, 0) + round(MOST_KEPT * growing)
         unknown = [DIED, "allocator_not_seen"]
+        if exchanged:
+            high += TWICE * exchanged
+            unknown.append("ranks_beside")
     return FitPeak(
         estimate=estimate,
         low=min(low, estimate),
@@ -93,6 +101,16 @@ def describe_forecast(
         by_category=parts,
         how=FAKE_STEP,
         unknown=(*unknown, *forecast.unknown),
+    )
+
+
+def peaks_of_ranks(found: CommandForecast) -> tuple[RankPeak, ...]:
+    """Return the forecast of each rank that has one, in order."""
+    peaks = [(one.rank, one.memory.peak) for one in found.ranks]
+    return tuple(
+        RankPeak(rank=rank, estimate=peak.estimate, low=peak.low, high=peak.high)
+        for rank, peak in peaks
+        if peak is not None
     )
 
 

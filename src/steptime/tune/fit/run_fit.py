@@ -20,6 +20,7 @@ from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment
+from steptime.levers._repeated_rows import LEVER as REPEATING
 from steptime.levers.base import Lever
 from steptime.plan.per_device import peaks_per_device
 from steptime.plan.values.shared_peaks import SharedPeak
@@ -178,10 +179,11 @@ class _FitRunner:
             libraries=find_libraries(options.command, environment),
             environment_names=tuple(sorted(environment)),
         )
+        levers = [one for one in options.levers if one.name not in options.excluded]
         subject = Subject(
             argv=options.command,
             environment=environment,
-            levers={one.name: one for one in options.levers if one.name not in options.excluded},
+            levers={one.name: one for one in (*levers, REPEATING)},
             surroundings=surroundings,
             budget_s=options.budget_s,
             stdin=self._keep_stdin(),
@@ -258,6 +260,10 @@ class _FitRunner:
             batch_factor=found.batch_factor,
             by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
             by_length=self._by_length(),
+            ranks=found.ranks,
+            larger_batches=found.larger_batches,
+            batch_reason=found.batch_reason,
+            batch_facts=found.batch_facts,
             devices=self._devices(),
             measures=found.measures,
             not_tried=found.not_tried,

@@ -7,7 +7,7 @@ bounded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,21 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankForecast:
+    """The peak of one rank of a command that starts several.
+
+    Attributes:
+        rank: its number.
+        world_size: number of ranks.
+        memory: its peak; without one, why.
+    """
+
+    rank: int
+    world_size: int
+    memory: MemoryForecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandForecast:
     """The peak of a script's step, and what levers need to know about the script.
 
@@ -42,11 +57,14 @@ class CommandForecast:
         script: fields of `levers.base.Facts`, as far as fakes show them; empty without a peak.
         process_bytes: private memory of the process without what fakes stand for; None where it
             was not seen.
+        ranks: of a command that starts several ranks, what each of them said, in order; `memory` is
+            then that of the rank that needs most. Empty for a command of one.
     """
 
     memory: MemoryForecast
     script: Mapping[str, Any]
     process_bytes: int | None = None
+    ranks: tuple[RankForecast, ...] = ()
 
 
 _EAGER = {"TORCHDYNAMO_DISABLE": "1"}
@@ -82,7 +100,7 @@ def forecast_in_child(
     folder: Path,
     cwd: Path,
     wish: ForecastWish,
-) -> MemoryForecast:
+) -> CommandForecast:
     """Run the command until a step was forecast; say why there is no peak where there is none.
 
     Args:
@@ -107,7 +125,7 @@ def forecast_in_child(
             argv, environment, cwd=cwd, folder=folder, containment=containment, stdin=stdin
         )
 
-    return forecast_script(begin, argv, environment, folder=folder, wish=wish).memory
+    return forecast_script(begin, argv, environment, folder=folder, wish=wish)
 
 
 def forecast_script(
@@ -140,7 +158,7 @@ def forecast_script(
 
     def is_over(_: TrialWatch) -> bool:
         found.extend(one for one in reader.read() if kind_of(one) == kinds.FORECAST)
-        return bool(found)
+        return is_complete(found)
 
     try:
         ended = trial.wait(is_over)
@@ -150,27 +168,54 @@ def forecast_script(
     return _forecast_of(found, ended, wish)
 
 
+def is_complete(found: Sequence[Line]) -> bool:
+    """Return whether each rank has said what it needs, or one that it cannot say it."""
+    lines: list[Any] = list(found)
+    if any(line["facts"] is None for line in lines):
+        return True
+    return bool(lines) and len(_by_rank(lines)) >= max(line.get("world_size", 1) for line in lines)
+
+
+def _by_rank(lines: Sequence[Any]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for line in lines:
+        found.setdefault(int(line.get("rank", 0)), line)
+    return dict(sorted(found.items()))
+
+
 def _forecast_of(
     found: list[Line], ended: TrialEnded | None, wish: ForecastWish
 ) -> CommandForecast:
-    line: Any = found[0] if found else {"facts": None, "unknown": [_why(ended)]}
+    lines: list[Any] = [*found]
+    if not is_complete(lines):
+        lines.append({"facts": None, "unknown": [_why(ended)]})
+    failed = next((line for line in lines if line["facts"] is None), None)
+    line = failed or max(lines, key=lambda one: int(one["facts"]["peak"]["estimate"]))
+    facts = line["facts"] or {}
+    return CommandForecast(
+        memory=_memory_of(line, wish),
+        script=facts.get("script") or {},
+        process_bytes=facts.get("process_bytes"),
+        ranks=tuple(
+            RankForecast(rank=rank, world_size=int(one["world_size"]), memory=_memory_of(one, wish))
+            for rank, one in _by_rank([one for one in lines if "world_size" in one]).items()
+            if one["world_size"] > 1
+        ),
+    )
+
+
+def _memory_of(line: Any, wish: ForecastWish) -> MemoryForecast:
     facts, unknown = line["facts"], tuple(map(str, line["unknown"]))
     if facts is None:
-        nothing = MemoryForecast(peak=None, by_category={}, unknown=unknown, how="none")
-        return CommandForecast(memory=nothing, script={})
+        return MemoryForecast(peak=None, by_category={}, unknown=unknown, how="none")
     sizes = facts["peak"]
-    memory = MemoryForecast(
+    return MemoryForecast(
         peak=PeakRange(low=sizes["low"], estimate=sizes["estimate"], high=sizes["high"]),
         by_category={str(name): int(size) for name, size in facts["by_category"].items()},
         unknown=unknown,
         how="measured" if wish.measure else "fake",
         phase=facts["phase"],
         operator=facts["operator"],
-    )
-    return CommandForecast(
-        memory=memory,
-        script=facts.get("script") or {},
-        process_bytes=facts.get("process_bytes"),
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
 from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
+from steptime.plan.values.batch_values import LearningRateAdvice
 from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import NotTried, State, TrainingScope, TrialEnd
@@ -40,6 +42,23 @@ class FitPeak:
     how: str
     num_steps: int = 0
     unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPeak:
+    """What the tensors of one rank need at once, as forecast; the process is besides.
+
+    Attributes:
+        rank: its number.
+        estimate: the peak [bytes].
+        low: the lower end [bytes].
+        high: the upper end [bytes].
+    """
+
+    rank: int
+    estimate: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +144,42 @@ class FitRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTrial:
+    """What a larger batch gives, measured in turns with the batch as written in one process.
+
+    It is another training, whose quality was not judged.
+
+    Attributes:
+        factor: how many times as large the batch was.
+        how: `joined`: batches of the script's loader were handed out as one; `repeated`: the script
+            makes its batches itself, and the rows of each call of the model were repeated, without
+            what makes them and without a loss outside of the model.
+        rate_gain: samples in a second with them over those as written; None where that was not
+            measured.
+        rises: whether the rate is higher by 5 % or more; None where it cannot be told.
+        same_global_gain: speedup of a step with that much less accumulation, which keeps the global
+            batch: computed from `rate_gain` and the time of the update. None where the script does
+            not accumulate that many micro-batches.
+        clock: `cpu` (time of the processor, where one thread does all) or `wall`.
+        estimate_bytes: the peak that was expected [bytes].
+        learning_rate: how it follows the global batch; None where the optimizer is not known.
+        reason: machine word of why there is no `rate_gain`.
+        facts: the numbers and words for its sentence.
+    """
+
+    factor: int
+    rate_gain: Interval | None
+    rises: bool | None
+    same_global_gain: Interval | None = None
+    how: str = "joined"
+    clock: str = "wall"
+    estimate_bytes: int | None = None
+    learning_rate: LearningRateAdvice | None = None
+    reason: str | None = None
+    facts: Mapping[str, Fact] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitStudy:
     """Whether a command fits into a limit, and what makes it fit.
 
@@ -153,6 +208,12 @@ class FitStudy:
             known what grows with them.
         by_length: the peak as written with shorter and longer rows; empty where the inputs are no
             rows of tokens.
+        ranks: what each rank of a command that starts several needs, where the command was
+            forecast; `peak` is then of the one that needs most. Empty otherwise.
+        larger_batches: what larger batches give, where the command fits and memory is free; they
+            are another training. Empty where none was tried.
+        batch_reason: machine word of why none was tried.
+        batch_facts: the numbers and words for its sentence.
         devices: the peak of a device where several share the same global batch; empty where it
             was not asked for.
         measures: what would free memory here, and what that costs.
@@ -193,6 +254,10 @@ class FitStudy:
     batch_factor: float | None = None
     by_batch: tuple[BatchPoint, ...] = ()
     by_length: tuple[LengthPoint, ...] = ()
+    ranks: tuple[RankPeak, ...] = ()
+    larger_batches: tuple[BatchTrial, ...] = ()
+    batch_reason: str | None = None
+    batch_facts: Mapping[str, Fact] | None = None
     devices: tuple[SharedPeak, ...] = ()
     measures: tuple[FitMeasure, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
