@@ -47,6 +47,7 @@ NAMES: tuple[str, ...] = (
     "no_foreach",
     "low_memory_states",
     "rate_factor",
+    "larger_batch",
     "gradient_transform",
     "other_optimizer",
     "maxk",

@@ -73,6 +73,7 @@ NO_EDITS: Mapping[str, str] = {
     "offload_activations": _IN_THE_MODEL,
     "optimizer_in_backward": _IN_THE_LOOP,
     "maxk": _IN_THE_MODEL,
+    "larger_batch": "How many steps the loop then makes, and its schedule, are yours to say.",
     "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
     "micro_batches": _IN_THE_LOOP,
     "module_precision": _IN_THE_MODEL,
