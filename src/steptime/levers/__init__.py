@@ -56,6 +56,7 @@ NAMES: tuple[str, ...] = (
     "ddp_options",
     "ddp_no_sync",
     "ddp_bf16",
+    "ddp_powersgd",
     "nccl_settings",
     "pinned_copies",
     "prefetch_to_device",

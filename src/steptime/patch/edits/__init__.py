@@ -64,6 +64,7 @@ NO_EDITS: Mapping[str, str] = {
     "activation_checkpointing": _IN_THE_MODEL,
     "batched_transform": _IN_THE_DATA,
     "ddp_bf16": "It stands behind the model's name in each rank, once, before the training.",
+    "ddp_powersgd": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_no_sync": _IN_THE_LOOP,
     "decoded_cache": _IN_THE_DATA,
     "deferred_reads": "Where a number is printed or compared, it must still be read.",
