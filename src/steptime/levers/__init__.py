@@ -48,6 +48,7 @@ NAMES: tuple[str, ...] = (
     "low_memory_states",
     "rate_factor",
     "larger_batch",
+    "weight_averaging",
     "gradient_transform",
     "other_optimizer",
     "maxk",

@@ -85,6 +85,7 @@ NO_EDITS: Mapping[str, str] = {
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "selective_checkpointing": _IN_THE_MODEL,
+    "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
 """Why a lever has no edit; its lines are said."""
 
