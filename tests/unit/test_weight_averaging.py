@@ -73,7 +73,7 @@ def test_evaluation_reads_torchs_average_and_the_training_stays_bit_for_bit(aver
             torch.testing.assert_close(one, expected[name])
     assert {*own} - {*differing(average, own)} == {"1.num_batches_tracked"}
     assert losses + training.steps(3) == plain.steps(9)
-    assert averaging.counts["evaluated_average"] == 1
+    assert averaging.counts["entered_evaluation"] == 1
 
 
 def test_twice_eval_and_twice_train_are_once(averaging):

@@ -6,7 +6,7 @@ This is no lever, as it has no `LEVER`. Like the levers, it imports only the sta
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -23,17 +23,14 @@ class Averages:
     counters: what a graph has kept is right again once they are back.
     """
 
-    def __init__(self, torch: Any, decay: float, count: Callable[[str], None]) -> None:
+    def __init__(self, torch: Any, decay: float) -> None:
         self._torch = torch
         self._decay = decay
-        self._count = count
         self._update = import_module("torch.optim.swa_utils").get_ema_multi_avg_fn
         self._values = import_module("torch.utils.weak").WeakIdKeyDictionary()
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._own_versions = import_module("torch.utils.weak").WeakIdKeyDictionary()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._kept_out: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add_model(self, model: Any) -> None:
         """Take note of a model that is called with gradients."""
@@ -56,42 +53,32 @@ class Averages:
             with self._torch.no_grad():
                 self._update(decay)([self._values[one] for one in alike], alike, number)
 
-    def on_mode(self, module: Any, is_training: bool) -> None:  # noqa: FBT001 - as torch has it
-        """Put averages into a model that goes to evaluation, and its own weights back after."""
-        if is_training:
-            self.put_back()
-        elif module not in self._kept_out and not self._evaluated and self._covers(module):
-            for one in self._averaged(module):
-                self._exchange(one)
-                self._own_versions[one] = one._version
-            self._evaluated.add(module)
-            self._count("evaluated_average")
-
-    def put_back(self, *, is_early: bool = False) -> None:
-        """Put all own weights back; early if a model is called with gradients before `train()`.
-
-        Such a model is never exchanged again: its script trains in evaluation mode. A tensor that
-        the script has filled meanwhile, as from a checkpoint, keeps that and averages from there.
-        """
-        for module in list(self._evaluated):
-            for one in self._averaged(module):
-                if self._own_versions.get(one) == one._version:
-                    self._exchange(one)
-                else:
-                    del self._values[one]
-            self._evaluated.discard(module)
-            if is_early:
-                self._kept_out.add(module)
-                self._count("called_with_gradients_in_evaluation")
-
-    def _covers(self, module: Any) -> bool:
-        """Return whether it holds all that is trained of some model: parts are frozen by `eval`."""
+    def covers(self, module: Any) -> bool:
+        """Return whether a module holds all that is trained of some model."""
         own = {id(one) for one in module.parameters()}
         for model in self._models:
             trained = {id(one) for one in model.parameters() if one in self._values}
             if trained and trained <= own:
                 return True
         return False
+
+    def put_in(self, module: Any) -> None:
+        """Put averages into a model."""
+        for one in self._averaged(module):
+            self._exchange(one)
+            self._own_versions[one] = one._version
+
+    def put_back(self, module: Any) -> None:
+        """Put a model's own values back.
+
+        A tensor that the script has filled meanwhile, as from a checkpoint, keeps that, and its
+        average begins there.
+        """
+        for one in self._averaged(module):
+            if self._own_versions.get(one) == one._version:
+                self._exchange(one)
+            else:
+                del self._values[one]
 
     def _averaged(self, module: Any) -> list[Any]:
         held = {id(one): one for one in (*module.parameters(), *module.buffers())}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._averages import Averages
-from ._module_modes import watch_modes
+from ._module_modes import Evaluations
 from ._versions import is_before
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
@@ -37,7 +37,7 @@ def applies(facts: Facts) -> str | None:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Average after each step, and exchange where models go to evaluation and come back."""
-    averages = Averages(session.torch, float(settings["decay"]), session.count)
+    averages = Averages(session.torch, float(settings["decay"]))
     handles = []
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -47,24 +47,16 @@ def apply(settings: Settings, session: Session) -> Undo:
         handles.append(optimizer.register_step_post_hook(after))
         session.count("changed")
 
-    def call_model(call: Any, model: Any, args: Any, kwargs: Any) -> Any:
-        averages.put_back(is_early=True)
-        return call(model, *args, **kwargs)
-
-    def call_backward(call: Any, args: Any, kwargs: Any) -> Any:
-        averages.put_back(is_early=True)
-        return call(*args, **kwargs)
-
+    evaluations = Evaluations(
+        session, holds=averages.covers, enter=averages.put_in, leave=averages.put_back
+    )
     undos = [
+        evaluations.watch(),
         session.for_each_model(averages.add_model),
         session.for_each_optimizer(follow),
-        session.wrap_calls(call_model),
-        session.wrap_backward(call_backward),
-        watch_modes(session.torch, averages.on_mode),
     ]
 
     def undo() -> None:
-        averages.put_back()
         for take_back in (*undos, *(handle.remove for handle in handles)):
             take_back()
 
