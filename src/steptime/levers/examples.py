@@ -136,6 +136,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(TEXT, kept_cells=("reset_first",)),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
+    dataclasses.replace(CPU, has_pytorch_optimizer=True, has_schedulefree=True),
     dataclasses.replace(CPU, loaders=(DIGITS,)),
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=True, has_steptime=True),
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=False),

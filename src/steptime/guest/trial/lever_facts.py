@@ -38,7 +38,7 @@ CPU_INFO = "/proc/cpuinfo"
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
-PACKAGES = ("simplejpeg", "torchao", "numba", "steptime")
+PACKAGES = ("simplejpeg", "torchao", "numba", "pytorch_optimizer", "schedulefree", "steptime")
 """Packages that levers need in the script's Python."""
 
 MAX_WATCHED = 4
