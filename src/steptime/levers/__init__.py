@@ -49,6 +49,7 @@ NAMES: tuple[str, ...] = (
     "rate_factor",
     "larger_batch",
     "weight_averaging",
+    "progressive_length",
     "gradient_transform",
     "other_optimizer",
     "maxk",

@@ -90,6 +90,7 @@ TEXT = Facts(
     has_convolution=False,
     has_batch_statistics=False,
     has_sequence_convolution=False,
+    has_token_embedding=True,
     draws_in_calls=False,
     stepped_cells=(),
     plain_attention=("Attention",),
@@ -145,6 +146,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(CPU, graph_widths=(256,), has_steptime=False),
     dataclasses.replace(CPU, graph_widths=(32,)),
     dataclasses.replace(CPU, graph_widths=()),
+    dataclasses.replace(CPU, has_token_embedding=False),
     *(
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
         for how in ("induced", "remote", "other")
