@@ -6,10 +6,11 @@ A perceptron of one hidden layer on 2,000 images of MNIST, 7 by 7 pixels: 300 st
 with momentum and a rate that falls to zero, evaluated on 1,000 test images after every 15 steps,
 six seeds of each. A training change alters the bits on purpose, so L0 asks whether the training
 repeats itself, and whether seeds are distinct. L1 is the product's check of the first update
-against float64 (`verify.numerics`); data its checks of orders (`data.check`), with the samples of
-each epoch; L3 the judge over seeds, of the loss with margins of 2 % and 5 % of the training, and of
-the accuracy; slices the recall of each class, judged as L3 with a margin of 0.1. L2, lockstep, is
-not in the table. Results go to benchmarks/results/verify_plants.json.
+against float64 (`verify.numerics`); L2 its lockstep (`verify.lockstep`) of a run with the
+reference's seed, over all steps, against three whose first weights differ in their last bit; data
+its checks of orders (`data.check`), with the samples of each epoch; L3 the judge over seeds, of the
+loss with margins of 2 % and 5 % of the training, and of the accuracy; slices the recall of each
+class, judged as L3 with a margin of 0.1. Results go to benchmarks/results/verify_plants.json.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ from steptime.data.check.epoch_checks import check_reshuffled
 from steptime.data.check.seen_orders import LoaderSeen, PassSeen
 from steptime.errors import RunsError
 from steptime.verify.convergence.judge_training import judge_training
+from steptime.verify.lockstep import check_lockstep
 from steptime.verify.numerics import Rulers, check_one_step
+from steptime.verify.recordings import End, Head, RankRecording, RecordedUpdate, Recording
 from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun, Unit
 
 RESULTS = Path(__file__).resolve().parent / "results" / "verify_plants.json"
 STEPS, EVERY, BATCH, RATE = 300, 15, 32, 0.1
 NUM_TRAIN, NUM_TEST, SEEDS = 2000, 1000, 6
 ROUNDOFF = 2.0**-24
+LOCKSTEP_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +73,22 @@ PLANTS = {
 class Trained:
     """One training, and what the levels need of it."""
 
-    def __init__(self, data: tuple[Any, ...], plant: Plant, seed: int, *, type_: Any) -> None:
+    def __init__(
+        self, data: tuple[Any, ...], plant: Plant, seed: int, *, type_: Any, flips: int = 0
+    ) -> None:
         self.x, self.y, self.test_x, self.test_y = data
         self.plant = plant
         self.chance = torch.Generator().manual_seed(seed)
         self.draws = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(49, 32), nn.ReLU(), nn.Linear(32, 10)).to(type_)
+        if flips:  # the last bit of one weight, as `steptime tune` perturbs a baseline
+            with torch.no_grad():
+                weight = self.model[0].weight.view(-1)[flips - 1]
+                weight.copy_(torch.nextafter(weight, torch.tensor(torch.inf)))
         self.type_ = type_
+        self.step_losses: list[float] = []
+        self.sizes: dict[int, float] = {}
         self.points: list[float] = []
         self.losses: list[float] = []
         self.accuracies: list[float] = []
@@ -111,6 +123,7 @@ class Trained:
             loss = nn.functional.cross_entropy(
                 self.model(self.x[batch].to(self.type_)), labels[batch]
             )
+            self.step_losses.append(loss.item())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -133,6 +146,7 @@ class Trained:
     def _evaluate(self, step: int) -> None:
         with torch.no_grad():
             logits = self.model(self.test_x.to(self.type_)) * self.plant.logits
+        self.sizes[step] = float(logits.double().norm())
         right = (logits.argmax(1) == self.test_y).double()
         self.points.append(float(step))
         self.losses.append(nn.functional.cross_entropy(logits, self.test_y).item())
@@ -150,6 +164,50 @@ def by_l1(data: tuple[Any, ...], plant: Plant) -> str:
     rulers = Rulers(truth=truth, baseline=base, perturbed=(), roundoff=ROUNDOFF, is_double=True)
     checks = check_one_step(rulers, ours)
     return "FAIL" if any(one.outcome.value == "FAIL" for one in checks) else "PASS"
+
+
+def recorded(run: Trained) -> Recording:
+    """Return what a quality run would have recorded of the losses and of the evaluations."""
+    none = dict.fromkeys(("evals", "grads", "mask", "weights", "moved", "stats", "modes"), 0)
+    none |= dict.fromkeys(("hyper", "kinds", "draws", "samples", "opt"), 0)
+    empty = dict.fromkeys(("inputs", "fed", "epochs", "lrs"), ())
+    updates = tuple(
+        RecordedUpdate(
+            n=n,
+            losses=(loss.hex(),),
+            evaluated=(run.sizes[n].hex(),) if n in run.sizes else (),
+            backwards=1,
+            **none,
+            **empty,
+        )
+        for n, loss in enumerate(run.step_losses)
+    )
+    head = Head(
+        schema=1,
+        rank=0,
+        world_size=1,
+        num_updates=STEPS,
+        is_double=False,
+        perturb=None,
+        initial=0,
+    )
+    end = End(n=len(updates), evals=0, failures=())
+    rank = RankRecording(head=head, updates=updates, tables=(), first=(), norms=(), end=end)
+    return Recording(ranks=(rank,))
+
+
+def by_l2(data: tuple[Any, ...], baseline: Trained, plant: Plant) -> str:
+    """Return what lockstep says of a run with the baseline's seed, and which checks fail."""
+    seed = LOCKSTEP_SEED
+    flipped = [Trained(data, Plant(), seed, type_=torch.float32, flips=n) for n in (1, 2, 3)]
+    others = [recorded(one.run(STEPS)) for one in flipped]
+    candidate = Trained(data, plant, seed, type_=torch.float32).run(round(STEPS * (1 - plant.cut)))
+    checks = check_lockstep(recorded(baseline), others, recorded(candidate))
+    failed = [one.name for one in checks if one.outcome.value != "PASS"]
+    outcomes = {one.outcome.value for one in checks}
+    if "FAIL" in outcomes:
+        return f"FAIL: {', '.join(failed)}"
+    return "INCONCLUSIVE" if failed else "PASS"
 
 
 def by_data(reference: Trained, candidate: Trained) -> str:
@@ -197,6 +255,7 @@ def judge_plant(data: tuple[Any, ...], reference: list[Trained], plant: Plant) -
         "L0 replay": "same" if replayed.losses == arm[0].losses else "differs",
         "data": by_data(reference[0], arm[0]),
         "L1": by_l1(data, plant),
+        "L2": by_l2(data, reference[LOCKSTEP_SEED], plant),
         "L3 loss, 2 % of training": by_l3(loss, Margin(amount=2, unit=Unit.TRAINING)),
         "L3 loss, 5 % of training": by_l3(loss, Margin(amount=5, unit=Unit.TRAINING)),
         "L3 accuracy, 0.01": by_l3(accuracy, Margin(amount=0.01), is_better_down=False),

@@ -37,6 +37,7 @@ def of_case(ranks: list[dict[str, Any]], case: str) -> list[dict[str, Any]]:
 
 CASES = (
     *("plain", "view", "buckets", "unused", "static", "bf16", "own_hook"),
+    *("narrow", "powersgd", "own_hook_powersgd"),
     *("accumulated", "no_sync", "no_sync_with_views", "own_no_sync"),
 )
 
@@ -50,7 +51,10 @@ def test_ranks_end_with_the_same_weights(two: list[dict[str, Any]], case: str) -
 
 @pytest.mark.parametrize(
     ("case", "like"),
-    [("view", "plain"), ("buckets", "plain"), ("static", "unused"), ("own_hook", "plain")],
+    [
+        *(("view", "plain"), ("buckets", "plain"), ("static", "unused"), ("own_hook", "plain")),
+        ("own_hook_powersgd", "plain"),
+    ],
 )
 def test_packed_in_another_way_two_ranks_compute_the_same_bits(
     two: list[dict[str, Any]], case: str, like: str
@@ -76,8 +80,20 @@ def test_in_bf16_gradients_are_rounded_and_no_more(two: list[dict[str, Any]]) ->
     assert found["norms"][0] == pytest.approx(plain["norms"][0], rel=2**-7)
 
 
+def test_low_rank_products_begin_after_the_warm_up(two: list[dict[str, Any]]) -> None:
+    (found, other), (plain, _) = of_case(two, "powersgd"), of_case(two, "narrow")
+
+    assert found["num_hooks"] == 1
+    assert found["losses"][:4] == plain["losses"][:4]  # the fourth loss is of the third update
+    assert found["norms"][:3] == plain["norms"][:3]
+    assert found["losses"][4:] != plain["losses"][4:]
+    assert found["losses"] == pytest.approx(plain["losses"], rel=0.1)
+    assert found["norms"] == other["norms"], "ranks step with the same gradients"
+
+
 def test_a_hook_of_the_scripts_own_stays(two: list[dict[str, Any]]) -> None:
-    assert [rank["num_hooks"] for rank in of_case(two, "own_hook")] == [1, 1]
+    for case in ("own_hook", "own_hook_powersgd"):
+        assert [rank["num_hooks"] for rank in of_case(two, case)] == [1, 1]
 
 
 def test_gradients_are_exchanged_once_an_update(two: list[dict[str, Any]]) -> None:
@@ -107,7 +123,7 @@ def test_a_script_with_its_own_no_sync_is_left_alone(two: list[dict[str, Any]]) 
     assert are_equal == [False, False, False, True] * 3 + [False, True]
 
 
-@pytest.mark.slow("three ranks train eleven cases")
+@pytest.mark.slow("three ranks train fourteen cases")
 def test_three_ranks_compute_the_same_up_to_the_order_of_sums(tmp_path: Path) -> None:
     ranks = train(tmp_path, 3)
 

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from steptime.levers import ddp_bf16, ddp_no_sync, ddp_options, nccl_settings
+from steptime.levers import ddp_bf16, ddp_no_sync, ddp_options, ddp_powersgd, nccl_settings
 from steptime.levers.base import ExchangeFacts, Facts, Preserves
 from steptime.levers.examples import DEVICES, RANKS
 
 VIEW = {"gradient_as_bucket_view": True}
-LEVERS = (ddp_options.LEVER, ddp_no_sync.LEVER, ddp_bf16.LEVER)
+LEVERS = (ddp_options.LEVER, ddp_no_sync.LEVER, ddp_bf16.LEVER, ddp_powersgd.LEVER)
 
 
 def make_facts(*, world_size=4, **exchange):
@@ -98,6 +98,16 @@ def test_exchanges_are_put_off_where_all_updates_have_several_equally_many(excha
 def test_bf16_is_for_float32_gradients_without_a_hook(exchange, words):
     assert ddp_bf16.LEVER.applies(make_facts(backend="nccl")) is None
     assert words in ddp_bf16.LEVER.applies(make_facts(**{"backend": "nccl", **exchange}))
+
+
+def test_low_rank_products_are_for_nccl_and_begin_late():
+    facts = make_facts(backend="nccl")
+
+    assert [one["rank"] for one in ddp_powersgd.LEVER.space(facts)] == [4, 2, 1]
+    assert ddp_powersgd.LEVER.applies(facts) is None
+    assert "other orders" in ddp_powersgd.LEVER.applies(make_facts(backend="gloo"))
+    assert "own way" in ddp_powersgd.LEVER.applies(make_facts(backend="nccl", has_hook=True))
+    assert "scaler" in ddp_powersgd.LEVER.applies(dataclasses.replace(facts, uses_scaler=True))
 
 
 # -- NCCL

@@ -1,38 +1,22 @@
-"""Larger batches: the lever joins a loader's batches, and a fit says what that gives."""
+"""The lever `larger_batch`: an unmodified script's loaders, and the rate that goes with them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections import UserDict, namedtuple
-from dataclasses import replace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.core.codec import from_json, to_json  # noqa: E402
-from steptime.core.interval import Interval  # noqa: E402
-from steptime.levers import load, load_all  # noqa: E402
-from steptime.levers._repeated_rows import LEVER as REPEATING  # noqa: E402
-from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts  # noqa: E402
-from steptime.levers.larger_batch import join  # noqa: E402
-from steptime.report.html.html_fit import render_fit_page  # noqa: E402
-from steptime.report.words.batch_words import describe_batches  # noqa: E402
+from steptime.levers import load  # noqa: E402
+from steptime.levers.examples import CPU, LOADER  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
-from steptime.tune.fit.batch_rates import (  # noqa: E402
-    clock_for,
-    does_rise,
-    factors_with_room,
-    same_global,
-    states_of,
-)
-from steptime.tune.fit.fit_search import FitSearch  # noqa: E402
-from steptime.tune.values.fit_values import FitStudy  # noqa: E402
-from steptime.tune.values.study_values import Ending, TrialEnd  # noqa: E402
-from unit.test_make_fit import FACTS, GIB, ScriptedFit, study_of  # noqa: E402
 
 LEVER = load("larger_batch")
-Pair = namedtuple("Pair", "x y")
+DATA = torch.utils.data
+ROWS, SIZE = 48, 4
+X = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -41,230 +25,128 @@ def session():
         yield session
 
 
-def loader(rows=10, **options):
-    x = torch.arange(rows)
-    data = torch.utils.data.TensorDataset(x, x.float() / 10)
-    return torch.utils.data.DataLoader(data, batch_size=2, **options)
+@pytest.fixture
+def doubled(session):
+    undo = LEVER.apply({"times": 2}, session)
+    yield session
+    undo()
 
 
-# -- the lever
+def loader(*, size=SIZE, shuffle=True, data=X, **options):
+    return DATA.DataLoader(DATA.TensorDataset(data), batch_size=size, shuffle=shuffle, **options)
 
 
-def test_batches_come_joined_and_in_order_and_the_rest_as_it_is(session):
-    undo = LEVER.apply({"factor": 2}, session)
-    found = [x.tolist() for x, y in loader()]
+def train(*, size=SIZE, rate=0.1, kind=torch.optim.SGD, epochs=2):
+    torch.manual_seed(1)
+    model, batches = torch.nn.Linear(3, 1), loader(size=size)
+    optimizer = kind(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=epochs * len(batches))
+    losses = []
+    for _ in range(epochs):
+        for (x,) in batches:
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+    return losses, optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("times", [2, 4])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_it_trains_as_a_script_that_asks_for_it_itself(session, kind, times):
+    factor = times if kind is torch.optim.SGD else math.sqrt(times)
+    expected, _ = train(size=times * SIZE, rate=0.1 * factor, kind=kind)
+    own = train(kind=kind)
+
+    undo = LEVER.apply({"times": times}, session)
+    found, rate = train(kind=kind)
+    undo()
+
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert len(found) == len(own[0]) / times
+    assert rate == pytest.approx(0.1)  # the script's own
+    assert train(kind=kind) == own
+
+
+def test_with_a_factor_of_the_sweep_each_step_has_both_and_the_script_its_own(doubled):
+    expected, _ = train(rate=0.05)
+    undo = load("rate_factor").apply({"factor": 0.5}, doubled)
+    found, rate = train()
+    undo()
+
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert rate == pytest.approx(0.1)
+
+
+def sizes(batches):
+    return [len(x) for (x,) in batches]
+
+
+def test_a_loader_that_shuffles_has_its_new_length_at_once(doubled):
+    batches = loader()
+
+    assert (len(batches), batches.batch_size) == (6, 8)
+    assert sizes(batches) == [8] * 6
+
+
+def test_a_loader_in_order_is_changed_where_it_trains_and_not_where_it_evaluates(doubled):
+    training, evaluation = loader(shuffle=False), loader(shuffle=False)
     with torch.no_grad():
-        evaluated = [len(x) for x, y in loader()]
-    undo()
-
-    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert evaluated == [2] * 5
-    assert [len(x) for x, y in loader()] == [2] * 5
+        assert sizes(evaluation) == [4] * 12
+    assert sizes(training) == [8] * 6
+    assert torch.equal(torch.cat([x for (x,) in training]), X)
 
 
-def test_it_can_be_switched_in_the_middle_of_an_epoch(session):
-    batches = iter(loader())
-    first = next(batches)[0].tolist()
-    undo = LEVER.apply({"factor": 4}, session)
-    second = next(batches)[0].tolist()
-    undo()
-
-    assert (first, second) == ([0, 1], [2, 3, 4, 5, 6, 7, 8, 9])
-    with pytest.raises(StopIteration):
-        next(batches)
+def test_what_an_epoch_has_no_samples_for_and_what_torch_does_not_batch_stay(doubled):
+    assert sizes(loader(size=40)) == [40, 8]
+    assert len(DATA.DataLoader(X, batch_size=None)) == ROWS
+    own = [[0, 1], [2]]
+    assert len(DATA.DataLoader(X, batch_sampler=own)) == 2
+    assert not doubled.counts["changed"]
 
 
-def test_what_a_batch_holds_is_joined_by_what_it_is():
-    one, two = (
-        {"x": torch.full((2, 3), value), "name": ["a", "b"], "rest": [torch.ones(2), 7]}
-        for value in (1.0, 2.0)
-    )
-    found = join(torch, [one, two])
-    pair = join(torch, [Pair(torch.zeros(1), torch.zeros(1))] * 2)
-    encoded = join(torch, [UserDict(x=torch.zeros(2))] * 2)
+def test_without_a_changed_loader_the_rate_stays(doubled):
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    torch.optim.SGD([weight], lr=0.25).step()
 
-    assert found["x"].shape == (4, 3)
-    assert found["name"] == ["a", "b", "a", "b"]
-    assert (found["rest"][0].shape, found["rest"][1]) == ((4,), 7)
-    assert isinstance(pair, Pair)
-    assert pair.y.shape == (2,)
-    assert isinstance(encoded, UserDict)
-    assert encoded["x"].shape == (4,)
+    assert float(weight.detach()) == 0.75
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        [torch.zeros(2, 3), torch.zeros(2, 4)],
-        [torch.tensor(1.0), torch.tensor(2.0)],
-        [object(), object()],
-        [3, 4],
-    ],
-)
-def test_what_has_no_rows_of_one_length_is_refused(batches):
-    with pytest.raises(ValueError, match="cannot be joined"):
-        join(torch, batches)
+def test_a_loader_made_of_the_batches_of_another_is_changed_once(doubled):
+    first = loader()
+    second = DATA.DataLoader(first.dataset, batch_sampler=first.batch_sampler)
+
+    assert sizes(second) == [8] * 6
 
 
-# -- where the script makes its batches itself
+class Stream(DATA.IterableDataset):
+    def __iter__(self):
+        return iter(X)
 
 
-def test_rows_are_repeated_and_the_gradients_stay_those_of_the_batch(session):
-    seen = []
-
-    class Probe(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.head = torch.nn.Linear(3, 2)
-
-        def forward(self, x, target):
-            seen.append(len(x))
-            logits = self.head(x)
-            return {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, target)}
-
-    def gradient(key):
-        model = Probe()
-        output = model(torch.ones(4, 3), target=torch.tensor([0, 1, 1, 1]))
-        loss = output["loss"] if key == "loss" else output["logits"].square().sum()
-        loss.backward()
-        return len(output["logits"]), model.head.weight.grad
-
-    before = [gradient(key) for key in ("loss", "logits")]
-    undo = REPEATING.apply({"factor": 4}, session)
-    after = [gradient(key) for key in ("loss", "logits")]
-    undo()
-
-    assert seen == [4, 4, 16, 16]
-    for (rows, own), (found, again) in zip(before, after, strict=True):
-        assert (rows, found) == (4, 4)
-        torch.testing.assert_close(own, again)
+def test_a_stream_has_larger_batches(doubled):
+    assert [len(x) for x in DATA.DataLoader(Stream(), batch_size=SIZE)] == [8] * 6
 
 
-def test_a_call_whose_tensors_have_no_rows_in_common_is_refused(session):
-    REPEATING.apply({"factor": 2}, session)
-    with pytest.raises(ValueError, match="no rows in common"):
-        torch.nn.Bilinear(2, 2, 1)(torch.ones(4, 2), torch.ones(3, 2))
+def test_workers_that_are_kept_hand_out_larger_batches(doubled):
+    batches = loader(shuffle=False, num_workers=1, persistent_workers=True)
+
+    assert [sizes(batches) for _ in range(2)] == [[8] * 6] * 2
+    del batches
 
 
-def test_samples_that_are_repeated_count_though_the_script_did_not_make_them():
-    _, study = fitted(batch_ratio=math.log(0.8), loaders=())
-
-    assert study.larger_batches[0].how == "repeated"
-    assert study.larger_batches[0].rate_gain.estimate == pytest.approx(1.6)
-    assert study.larger_batches[1].rate_gain.estimate == pytest.approx(3.2)
-    assert any("were repeated" in one for one in describe_batches(study))
+def reason(**changes):
+    return LEVER.applies(dataclasses.replace(CPU, **changes))
 
 
-# -- what a fit makes of it
+def test_it_helps_hurts_or_does_not_apply():
+    few = dataclasses.replace(LOADER, batch_size=8, num_samples=8 * 8 * 2)
 
-
-def gain(low, estimate, high):
-    return Interval(estimate=estimate, low=low, high=high, n=16)
-
-
-@pytest.mark.parametrize(
-    ("found", "rises"),
-    [
-        (gain(1.3, 1.4, 1.5), True),
-        (gain(0.98, 1.0, 1.02), False),
-        (gain(0.9, 1.2, 1.5), None),
-    ],
-)
-def test_a_rate_rises_where_its_whole_interval_says_so(found, rises):
-    assert does_rise(found) is rises
-
-
-def test_only_factors_with_room_are_tried_and_other_reasons_are_said():
-    levers, loaders = load_all(), (LoaderFacts(dataset="Rows", batch_size=2),)
-    facts = Facts(torch_version="2.13.0", loaders=loaders)
-
-    assert factors_with_room(3.0, facts, levers) == ((2,), None)
-    assert factors_with_room(9.0, facts, levers) == ((2, 4), None)
-    assert factors_with_room(1.9, facts, levers)[1] == ("no_room", None)
-    assert factors_with_room(None, facts, levers)[1] == ("growth_not_known", None)
-    assert factors_with_room(9.0, facts, levers, excluded=["larger_batch"])[1][0] == "excluded"
-    own = replace(facts, loaders=())
-    assert factors_with_room(9.0, own, levers) == ((2, 4), None)
-    assert [one[0].name for one in states_of((2,), own)[1:]] == ["repeated_rows"]
-    assert [one[0].name for one in states_of((2,), facts)[1:]] == ["larger_batch"]
-    graphs = replace(facts, loaders=(replace(loaders[0], neighbor_sampling="pyg"),))
-    for other in (replace(own, world_size=2), graphs):
-        why = factors_with_room(9.0, other, levers)[1]
-        assert why is not None
-        assert why[0] == "does_not_apply"
-
-
-def test_the_processors_time_decides_only_where_one_thread_does_all():
-    alone = Facts(torch_version="2.13.0", num_threads=1)
-
-    assert clock_for(alone) == "cpu"
-    assert clock_for(replace(alone, num_threads=2)) == "wall"
-    assert clock_for(replace(alone, device="cuda")) == "wall"
-    workers = (LoaderFacts(dataset="Rows", num_workers=2),)
-    assert clock_for(replace(alone, loaders=workers)) == "wall"
-
-
-def test_with_less_accumulation_the_update_is_not_shared_by_more_samples():
-    bench = ScriptedFit()
-    bench.facts = replace(FACTS, backwards_per_update=8)
-    baseline = bench.observe().baseline
-    update = next(one for one in baseline.measurement.phases if one.name == "optimizer").fraction
-    a_part, larger = (1 - update) / 8, 1.5 * (1 - update) / 8  # of twice the rows
-    measured = 2 * 1.0 / (8 * larger + update)
-
-    found = same_global(gain(measured, measured, measured), 2, baseline)
-
-    assert found is not None
-    assert found.estimate == pytest.approx(1 / (4 * larger + update))
-    assert found.estimate < 8 * a_part / (4 * larger) * 1.01
-    for num in (None, 1, 5):
-        other = replace(baseline, facts=replace(baseline.facts, backwards_per_update=num))
-        assert same_global(gain(1, 1, 1), 2, other) is None
-
-
-def fitted(limit_bytes=40 * GIB, *, origin="given", loaders=None, **changes):
-    """A study of a command that fits, and its bench."""
-    bench = ScriptedFit(**changes)
-    bench.facts = replace(FACTS, optimizers=(OptimizerFacts(name="AdamW"),), loaders=loaders)
-    return bench, study_of(FitSearch(bench, load_all(), limit_bytes, origin=origin).go())
-
-
-def test_where_memory_is_free_the_rate_is_measured_under_the_limit_and_advice_given():
-    bench, study = fitted(batch_ratio=math.log(1.4))
-    told = " ".join(describe_batches(study))
-    page = render_fit_page(study)
-
-    assert bench.batch_limits == [40 * GIB]
-    assert [one.factor for one in study.larger_batches] == [2, 4]
-    assert study.larger_batches[0].rate_gain.estimate == pytest.approx(1.4)
-    assert "the rate still rises" in told
-    assert "2 times the batch: 1.40x [1.40, 1.40] (n 16)" in told
-    assert "square root, by 1.414." in told
-    assert "its quality was not judged" in told
-    assert "Larger batches" in page
-    assert from_json(FitStudy, to_json(study)) == study
-    assert study.fits is True
-    assert study.recipe == ()
-
-
-def test_a_larger_batch_that_gives_nothing_is_said_to():
-    _, study = fitted(batch_ratio=0.0)
-
-    assert describe_batches(study)[0].startswith("the batch is large enough")
-
-
-def test_a_comparison_that_fails_says_why():
-    ending = Ending(end=TrialEnd.OUT_OF_MEMORY, reason="out_of_memory")
-    _, study = fitted(batch_ratio=0.0, batch_ending=ending)
-    told = " ".join(describe_batches(study))
-
-    assert "it cannot be told whether the rate rises" in told
-    assert "not measured: it asked for more than the limit" in told
-
-
-def test_the_rates_of_a_device_that_is_not_here_are_not_known():
-    bench, study = fitted(origin="part")
-
-    assert bench.batch_limits == []
-    assert "that device is not here" in describe_batches(study)[0]
+    assert LEVER.space(dataclasses.replace(CPU, loaders=(LOADER,))) == ({"times": 2}, {"times": 4})
+    assert LEVER.space(dataclasses.replace(CPU, loaders=(few,))) == ({"times": 2},)
+    assert "fewer than 8 steps" in reason(loaders=(few,), world_size=2)
+    assert "No DataLoader" in reason(loaders=())
+    assert "own batch sampler" in reason(loaders=(dataclasses.replace(LOADER, batch_size=None),))

@@ -106,11 +106,28 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(session):
     assert len(saved["state"]) == 5
 
 
-def test_adafactor_gets_ten_times_the_rate(session):
+def train_at(kind, rate, *, sets_rates=False):
+    torch.manual_seed(0)
+    model, words = Words(), torch.randint(0, 11, (16,))
+    optimizer = kind(model.parameters(), lr=rate, weight_decay=0.1)
+    for _ in range(4):
+        if sets_rates:
+            optimizer.param_groups[0]["lr"] = rate
+        torch.nn.functional.cross_entropy(model(words), words).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().clone() for p in model.parameters()], optimizer
+
+
+@pytest.mark.parametrize("sets_rates", [False, True])
+def test_adafactor_steps_with_ten_times_the_rate_and_the_script_sees_its_own(session, sets_rates):
+    expected, _ = train_at(torch.optim.Adafactor, 0.2)
     undo = OTHER.apply({"optimizer": "adafactor"}, session)
-    _, optimizer = train_words()
+    found, optimizer = train_at(torch.optim.AdamW, 0.02, sets_rates=sets_rates)
     undo()
 
     assert isinstance(optimizer, torch.optim.Adafactor)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2)
+    assert optimizer.param_groups[0]["lr"] == 0.02
     assert optimizer.param_groups[0]["weight_decay"] == 0.1
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

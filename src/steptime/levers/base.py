@@ -210,7 +210,8 @@ class Facts:
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
     `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
-    script's Python has that package, and `has_torchao`, `has_numba`, `has_steptime` the same.
+    script's Python has that package, and `has_torchao`, `has_numba`, `has_pytorch_optimizer`,
+    `has_schedulefree`, `has_steptime` the same.
     `worker_rates` are of a trial in which the loader's workers were changed while it trained.
     """
 
@@ -237,6 +238,7 @@ class Facts:
     is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
+    has_token_embedding: bool | None = None
     graph_widths: tuple[int, ...] | None = None
     draws_in_calls: bool | None = None
     stepped_cells: tuple[str, ...] | None = None
@@ -266,6 +268,8 @@ class Facts:
     has_simplejpeg: bool | None = None
     has_torchao: bool | None = None
     has_numba: bool | None = None
+    has_pytorch_optimizer: bool | None = None
+    has_schedulefree: bool | None = None
     has_steptime: bool | None = None
     worker_rates: tuple[WorkerRate, ...] | None = None
     held_bytes: Mapping[str, int] | None = None

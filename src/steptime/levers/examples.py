@@ -90,6 +90,7 @@ TEXT = Facts(
     has_convolution=False,
     has_batch_statistics=False,
     has_sequence_convolution=False,
+    has_token_embedding=True,
     draws_in_calls=False,
     stepped_cells=(),
     plain_attention=("Attention",),
@@ -136,6 +137,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(TEXT, kept_cells=("reset_first",)),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
+    dataclasses.replace(CPU, has_pytorch_optimizer=True, has_schedulefree=True),
     dataclasses.replace(CPU, loaders=(DIGITS,)),
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=True, has_steptime=True),
     dataclasses.replace(CPU, loaders=(NEIGHBORS,), has_numba=False),
@@ -144,6 +146,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(CPU, graph_widths=(256,), has_steptime=False),
     dataclasses.replace(CPU, graph_widths=(32,)),
     dataclasses.replace(CPU, graph_widths=()),
+    dataclasses.replace(CPU, has_token_embedding=False),
     *(
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
         for how in ("induced", "remote", "other")

@@ -1,108 +1,122 @@
-"""Several batches of each loader are handed out as one.
+"""Batches of several times the size, with a learning rate to match, and fewer steps an epoch.
 
-It is another training: fewer updates an epoch, each from more samples, so the learning rate has to
-follow. What it is for is the question whether a device computes more samples in a second where it
-gets more of them at once; `steptime fit` asks it where memory is free. Batches that the script
-makes itself, and those whose rows have several lengths, stay as they are or are refused.
+The order of the samples stays. A loader that shuffles is changed when it is made, so that its
+length is the new one from the start; any other when it is first iterated with gradients on, as it
+may feed an evaluation. Schedules and the script's own rates stay: the factor is on them for the
+time of a step alone. SGD's rate grows with the batch, that of adaptive optimizers with its root.
 
-Source: McCandlish et al., An Empirical Model of Large-Batch Training (2018), for what it costs;
-Goyal et al. (2017) and Malladi et al. (2022) for the learning rate.
+Source: Goyal et al., Accurate, Large Minibatch SGD (arXiv 1706.02677), the linear rule; Malladi et
+al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms (arXiv 2205.10343), the root.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import math
 from typing import Any
 
+from ._grouping import is_shuffled
+from ._larger_batches import Enlarger
+from ._rates import multiply_rates
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
-FACTORS = (2, 4)
-"""The smaller change first."""
-
-PLAIN = (str, bytes, int, float, bool, type(None))
+TIMES = (2, 4)
+LEAST_STEPS = 8
+"""Steps an epoch that must remain: schedules by epoch would have too few of them to follow."""
+LINEAR = ("SGD", "ASGD")
+"""Optimizers whose update is as large as the gradient; others divide by its size."""
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where loaders feed the training with batches that can be joined."""
-    if facts.loaders is not None and not facts.loaders:
-        return "No DataLoader fed the training, so it is not known how its batches are made."
-    if any(one.neighbor_sampling for one in facts.loaders or ()):
-        return "Batches of sampled neighbors cannot be joined."
+    """It applies where torch's own DataLoader makes the batches."""
+    if facts.loaders is None:
+        return None  # each loader is asked
+    if not facts.loaders:
+        return "No DataLoader fed the training."
+    if all(loader.batch_size is None for loader in facts.loaders):
+        return "The script's own batch sampler makes the batches, so their size is the script's."
+    if not space(facts):
+        return f"Twice the batch would leave fewer than {LEAST_STEPS} steps an epoch."
     return None
 
 
+def space(facts: Facts) -> tuple[Settings, ...]:
+    """Return how many times the batch may be, with enough steps an epoch left."""
+    sized = [one for one in facts.loaders or () if one.batch_size is not None]
+    return tuple(
+        {"times": times}
+        for times in TIMES
+        if all(
+            one.num_samples is None
+            or one.num_samples >= LEAST_STEPS * times * (one.batch_size or 1) * facts.world_size
+            for one in sized
+        )
+    )
+
+
+def rate_factor(name: str, times: int) -> float:
+    """Return what the rate is multiplied by, for an optimizer of this class."""
+    return float(times) if name in LINEAR else math.sqrt(times)
+
+
 def apply(settings: Settings, session: Session) -> Undo:
-    """Let the iterators of loaders take several batches at a time while gradients are on."""
-    torch, factor = session.torch, int(settings["factor"])
-    kind = torch.utils.data.dataloader._BaseDataLoaderIter
-    following = kind.__next__
+    """Change the loaders of the training, and the rates of optimizers once one was changed."""
+    torch, times = session.torch, int(settings["times"])
+    loader_class = torch.utils.data.DataLoader
+    make, iterate = loader_class.__init__, loader_class.__iter__
+    larger = Enlarger(torch, times, session.count)
 
-    @functools.wraps(following)
-    def join_following(self: Any) -> Any:
-        batches = [following(self)]
-        if not torch.is_grad_enabled():
-            return batches[0]
-        while len(batches) < factor:
-            try:
-                batches.append(following(self))
-            except StopIteration:
-                break  # the rest of an epoch
-        session.count("joined")
-        return join(torch, batches) if len(batches) > 1 else batches[0]
+    @functools.wraps(make)
+    def make_and_enlarge(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if is_shuffled(torch, self):
+            larger.enlarge(self)
 
-    kind.__next__ = join_following
+    def enlarge_and_iterate(self: Any) -> Any:
+        if torch.is_grad_enabled():
+            larger.enlarge(self)
+        return iterate(self)
+
+    def factor_of(optimizer: Any) -> float:
+        return rate_factor(type(optimizer).__name__, times) if larger.changed else 1.0
+
+    stop = multiply_rates(session, factor_of)
+    loader_class.__init__, loader_class.__iter__ = make_and_enlarge, enlarge_and_iterate
 
     def undo() -> None:
-        if kind.__next__ is join_following:
-            kind.__next__ = following
+        loader_class.__init__, loader_class.__iter__ = make, iterate
+        larger.put_back()
+        stop()
 
     return undo
 
 
-def join(torch: Any, batches: list[Any]) -> Any:
-    """Return batches as one, row behind row.
-
-    Raises:
-        ValueError: they hold something that has no rows, or rows of several lengths.
-    """
-    first = batches[0]
-    if isinstance(first, torch.Tensor):
-        try:
-            return torch.cat(batches)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"these batches cannot be joined: {error}") from error
-    if isinstance(first, Mapping):
-        rows = {key: join(torch, [one[key] for one in batches]) for key in first}
-        kind: Any = type(first)
-        return kind(rows)
-    if isinstance(first, (tuple, list)):
-        if first and all(isinstance(one, PLAIN) for one in first):
-            return type(first)(item for one in batches for item in one)
-        items = [join(torch, list(column)) for column in zip(*batches, strict=True)]
-        return first._make(items) if hasattr(first, "_make") else type(first)(items)
-    if isinstance(first, PLAIN) and all(one == first for one in batches):
-        return first
-    raise ValueError(f"batches that hold {type(first).__name__} cannot be joined")
+def edit(settings: Settings) -> str:
+    """Return the two lines."""
+    times = int(settings["times"])
+    return (
+        f"loader = DataLoader(..., batch_size={times} * batch_size)\n"
+        f"optimizer = torch.optim.SGD(parameters, lr={times} * lr)"
+        f"  # an adaptive one, as AdamW: lr={rate_factor('AdamW', times):.4g} * lr"
+    )
 
 
 LEVER = Lever(
     name="larger_batch",
-    title="Hand out several batches of each loader as one.",
-    relieves=("HOST_BOUND", "COMPUTE_BOUND", "COMMUNICATION_BOUND"),
-    phases=("forward", "forward_and_loss", "loss", "backward", "optimizer"),
+    title="Train on batches of several times the size, with the learning rate scaled to match.",
+    relieves=("HOST_BOUND", "COMMUNICATION_BOUND", "BALANCED"),
+    phases=("forward", "loss", "forward_and_loss", "backward", "communication", "optimizer"),
     preserves=Preserves.NOTHING,
-    when="A DataLoader feeds the training with tensors whose rows have one length, alone or in "
-    "tuples, lists and dicts. It is another training: the learning rate has to follow.",
+    when="Torch's DataLoader makes the batches, and an epoch keeps 8 steps and more. It changes "
+    "the training, so it is not tried unless that is allowed, and not kept without proof over "
+    "seeds.",
     applies=applies,
-    space=lambda facts: tuple({"factor": factor} for factor in FACTORS),
-    moment=Moment.LIVE,
+    space=space,
+    moment=Moment.STARTUP,
     apply=apply,
-    edit=lambda settings: (
-        f"loader = DataLoader(data, batch_size={settings.get('factor', 2)} * BATCH, ...)\n"
-        "# and the learning rate: steptime fit --batch ... --rate ..."
-    ),
-    costs="Memory for activations, fewer updates an epoch, and another learning rate: more epochs "
-    "may be needed to the same quality. A step counter of the script's counts larger steps.",
-    source="https://arxiv.org/abs/1812.06162",
+    edit=edit,
+    costs="An epoch has fewer steps. A loop that counts steps instead makes as many as before, so "
+    "it trains on several times the samples; schedules that count them stretch too. Activations "
+    "take more memory, and a model that is made for one batch size fails.",
+    source="https://arxiv.org/abs/1706.02677",
 )

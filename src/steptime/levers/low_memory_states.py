@@ -75,7 +75,7 @@ def apply(settings: Settings, session: Session) -> Undo | None:
     return None
 
 
-def make_factored(optim: Any, name: str, *, rate_factor: float = 1.0) -> type:
+def make_factored(optim: Any, name: str) -> type:
     """Return Adafactor under a name of torch's, made with the arguments of that class."""
     decay = 0.01 if name == "AdamW" else 0.0
 
@@ -90,8 +90,7 @@ def make_factored(optim: Any, name: str, *, rate_factor: float = 1.0) -> type:
         **others: Any,
     ) -> None:
         taken = {key: others[key] for key in ("foreach", "maximize") if others.get(key) is not None}
-        rate = rate_factor * lr
-        optim.Adafactor.__init__(self, params, lr=rate, weight_decay=weight_decay, **taken)
+        optim.Adafactor.__init__(self, params, lr=lr, weight_decay=weight_decay, **taken)
 
     return named_as_torchs(name, optim.Adafactor, __init__)
 

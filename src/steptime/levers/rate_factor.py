@@ -9,8 +9,7 @@ Source: Choi et al., On Empirical Comparisons of Optimizers for Deep Learning (a
 
 from __future__ import annotations
 
-from typing import Any
-
+from ._rates import multiply_rates
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 FACTORS = (0.3, 3.0, 0.1, 10.0)
@@ -26,34 +25,8 @@ def applies(facts: Facts) -> str | None:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Put the factor on the rates before each step, and take it off after it."""
-    factor, handles = float(settings["factor"]), []
-
-    def follow(optimizer: Any) -> None:
-        own: list[Any] = []
-
-        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            own[:] = [group.get("lr") for group in optimizer.param_groups]
-            for group, rate in zip(optimizer.param_groups, own, strict=True):
-                if rate is not None:
-                    group["lr"] = rate * factor
-
-        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            for group, rate in zip(optimizer.param_groups, own, strict=True):
-                if rate is not None:
-                    group["lr"] = rate
-
-        handles.append(optimizer.register_step_pre_hook(before))
-        handles.append(optimizer.register_step_post_hook(after))
-        session.count("changed")
-
-    stop = session.for_each_optimizer(follow)
-
-    def undo() -> None:
-        stop()
-        for handle in handles:
-            handle.remove()
-
-    return undo
+    factor = float(settings["factor"])
+    return multiply_rates(session, lambda optimizer: factor)
 
 
 LEVER = Lever(

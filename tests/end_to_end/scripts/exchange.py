@@ -29,7 +29,14 @@ CASES = {
     "unused": ((), {"is_unused": True}),
     "static": ((("ddp_options", VIEW | {"static_graph": True}),), {"is_unused": True}),
     "bf16": ((("ddp_bf16", {}),), {}),
+    # One bucket: with several, gloo's callbacks exchange them in another order on each rank.
+    "narrow": ((), {"width": 200}),
+    "powersgd": ((("ddp_powersgd", {"rank": 4, "warmup_steps": 3}),), {"width": 200}),
     "own_hook": ((("ddp_bf16", {}),), {"has_hook": True}),
+    "own_hook_powersgd": (
+        (("ddp_powersgd", {"rank": 4, "warmup_steps": 3}),),
+        {"has_hook": True},
+    ),
     "accumulated": ((), {"passes": 4}),
     "no_sync": ((("ddp_no_sync", {"passes": 4}),), {"passes": 4}),
     "no_sync_with_views": (
@@ -42,11 +49,12 @@ NUM_BATCHES = 14  # of which the last two make a shorter accumulation
 
 
 class Net(nn.Module):
-    def __init__(self, *, is_unused):
+    def __init__(self, *, is_unused, width):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(64, 600), nn.Tanh(), nn.Linear(600, 600), nn.Tanh())
-        self.head = nn.Linear(600, 1)
-        self.spare = nn.Linear(600, 1) if is_unused else None
+        first, second = nn.Linear(64, width), nn.Linear(width, width)
+        self.layers = nn.Sequential(first, nn.Tanh(), second, nn.Tanh())
+        self.head = nn.Linear(width, 1)
+        self.spare = nn.Linear(width, 1) if is_unused else None
 
     def forward(self, x):
         return self.head(self.layers(x))
@@ -61,9 +69,9 @@ def mean_as_torch(group, bucket):
     )
 
 
-def train(*, passes=1, is_unused=False, has_hook=False, is_own=False):
+def train(*, passes=1, is_unused=False, has_hook=False, is_own=False, width=600):
     torch.manual_seed(0)
-    net = Net(is_unused=is_unused)
+    net = Net(is_unused=is_unused, width=width)
     model = DistributedDataParallel(net, find_unused_parameters=is_unused)
     if has_hook:
         model.register_comm_hook(dist.group.WORLD, mean_as_torch)

@@ -38,7 +38,7 @@ CPU_INFO = "/proc/cpuinfo"
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
-PACKAGES = ("simplejpeg", "torchao", "numba", "steptime")
+PACKAGES = ("simplejpeg", "torchao", "numba", "pytorch_optimizer", "schedulefree", "steptime")
 """Packages that levers need in the script's Python."""
 
 MAX_WATCHED = 4
@@ -394,6 +394,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
+        "has_token_embedding": any(isinstance(m, torch.nn.Embedding) for m in modules),
         "graph_widths": load_file(os.path.join(FOLDER, "_graph_convolutions.py")).widths_in(models),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),

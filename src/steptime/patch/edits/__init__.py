@@ -64,6 +64,7 @@ NO_EDITS: Mapping[str, str] = {
     "activation_checkpointing": _IN_THE_MODEL,
     "batched_transform": _IN_THE_DATA,
     "ddp_bf16": "It stands behind the model's name in each rank, once, before the training.",
+    "ddp_powersgd": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_no_sync": _IN_THE_LOOP,
     "decoded_cache": _IN_THE_DATA,
     "deferred_reads": "Where a number is printed or compared, it must still be read.",
@@ -73,6 +74,7 @@ NO_EDITS: Mapping[str, str] = {
     "offload_activations": _IN_THE_MODEL,
     "optimizer_in_backward": _IN_THE_LOOP,
     "maxk": _IN_THE_MODEL,
+    "larger_batch": "How many steps the loop then makes, and its schedule, are yours to say.",
     "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
     "micro_batches": _IN_THE_LOOP,
     "module_precision": _IN_THE_MODEL,
@@ -81,8 +83,10 @@ NO_EDITS: Mapping[str, str] = {
     "pinned_copies": "Each copy to the device in your loop needs its argument.",
     "prefetch_to_device": _IN_THE_LOOP,
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
+    "progressive_length": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "selective_checkpointing": _IN_THE_MODEL,
+    "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
 """Why a lever has no edit; its lines are said."""
 

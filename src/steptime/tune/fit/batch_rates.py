@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
+from steptime.levers._joined_batches import LEVER as JOINING
 from steptime.levers._repeated_rows import LEVER as REPEATING
 from steptime.levers.base import Facts, Lever
 from steptime.plan.learning_rate import advise_learning_rate
@@ -21,7 +22,11 @@ from steptime.tune.search.pairs import interval, to_speedup
 from steptime.tune.values.fit_values import BatchTrial
 from steptime.tune.values.study_values import Applied, State
 
-LEVER = "larger_batch"
+EXCLUDED_BY = "larger_batch"
+"""The lever of the training that these trials are about."""
+
+MEASURES = (JOINING, REPEATING)
+"""What makes larger batches in trials; no recipe has them."""
 
 JOINED, REPEATED = "joined", "repeated"
 """Batches of a loader as one, or, where the script makes its batches itself, their rows again."""
@@ -39,20 +44,18 @@ Why = tuple[str, Mapping[str, Fact] | None]
 
 
 def factors_with_room(
-    room: float | None, facts: Facts, levers: Sequence[Lever], *, excluded: Sequence[str] = ()
+    room: float | None, facts: Facts, *, excluded: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], Why | None]:
     """Return the factors that are worth a trial; without one, why there is none.
 
     Args:
         room: how many times as large the micro-batch could be; None where that is not known.
         facts: of script and machine.
-        levers: those that may be used.
         excluded: names of those that the user left out.
     """
-    lever = next((one for one in levers if one.name == LEVER), None)
-    if lever is None or LEVER in excluded:
+    if EXCLUDED_BY in excluded:
         return (), ("excluded", None)
-    refused = chosen(facts, lever).applies(facts)
+    refused = _measure_for(facts).applies(facts)
     if refused is not None:
         return (), ("does_not_apply", {"text": refused})
     if room is None:
@@ -66,14 +69,13 @@ def how_larger(facts: Facts) -> str:
     return REPEATED if facts.loaders is not None and not facts.loaders else JOINED
 
 
-def chosen(facts: Facts, joining: Lever) -> Lever:
-    """Return the lever that makes a larger batch."""
-    return REPEATING if how_larger(facts) == REPEATED else joining
+def _measure_for(facts: Facts) -> Lever:
+    return REPEATING if how_larger(facts) == REPEATED else JOINING
 
 
 def states_of(factors: Sequence[int], facts: Facts) -> tuple[State, ...]:
     """Return the states to compare: as written, then each factor."""
-    name = REPEATING.name if how_larger(facts) == REPEATED else LEVER
+    name = _measure_for(facts).name
     return ((), *((Applied(name=name, settings={"factor": factor}),) for factor in factors))
 
 

@@ -253,7 +253,7 @@ class FitSearch:
         """Measure whether the rate still rises with the batch, where memory is free for it."""
         found, baseline = self.found, observed.baseline
         factors, why = factors_with_room(
-            found.batch_factor, baseline.facts, self._levers, excluded=self._excluded
+            found.batch_factor, baseline.facts, excluded=self._excluded
         )
         if self._is_of_device:
             factors, why = (), ("other_device", None)

@@ -20,10 +20,10 @@ from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment
-from steptime.levers._repeated_rows import LEVER as REPEATING
 from steptime.levers.base import Lever
 from steptime.plan.per_device import peaks_per_device
 from steptime.plan.values.shared_peaks import SharedPeak
+from steptime.tune.fit.batch_rates import MEASURES
 from steptime.tune.fit.fit_bench import LimitedDoor, RealFitBench
 from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.fit_search import FitFound, FitSearch
@@ -183,7 +183,7 @@ class _FitRunner:
         subject = Subject(
             argv=options.command,
             environment=environment,
-            levers={one.name: one for one in (*levers, REPEATING)},
+            levers={one.name: one for one in (*levers, *MEASURES)},
             surroundings=surroundings,
             budget_s=options.budget_s,
             stdin=self._keep_stdin(),
