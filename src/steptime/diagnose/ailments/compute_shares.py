@@ -25,7 +25,11 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.operator_time import TimedOperator, time_of
 from steptime.measure.values.work import Count
 
-PARTS = ("products", "elementwise", "random_numbers", "lookups", "optimizer")
+OF_PHASES = ("gradient_processing", "optimizer")
+"""Parts that are phases of their own, which no count of operators divides."""
+
+_OF_MODEL = ("products", "elementwise", "random_numbers", "lookups")
+PARTS = (*_OF_MODEL, *OF_PHASES)
 
 _OF_CLASS: Mapping[str, str] = {
     **dict.fromkeys(("matmul", "convolution", "attention", "recurrent"), "products"),
@@ -51,12 +55,17 @@ def compute_share(measurement: Measurement) -> float | None:
 
 
 def parts_of_step(measurement: Measurement) -> dict[str, float]:
-    """Return the share of a step of each of `PARTS`; of the optimizer alone without a count."""
-    optimizer = _phase_share(measurement, "optimizer")
+    """Return the share of a step of each of `PARTS`; of phases alone without a count.
+
+    Of the model's parts all are there, or none; of the phases those that are worth naming, and the
+    optimizer beside the model's parts.
+    """
+    of_phases = {name: _phase_share(measurement, name) for name in OF_PHASES}
     of_model = _parts_of_model(measurement)
-    if not of_model:
-        return {} if optimizer < _WORTH_NAMING else {"optimizer": optimizer}
-    return of_model | {"optimizer": optimizer}
+    kept = ("optimizer",) if of_model else ()
+    return of_model | {
+        name: value for name, value in of_phases.items() if value >= _WORTH_NAMING or name in kept
+    }
 
 
 def parts_evidence(parts: Mapping[str, float]) -> tuple[Evidence, ...]:
@@ -86,7 +95,7 @@ def _parts_of_model(measurement: Measurement) -> dict[str, float]:
     count = measurement.count
     if count is None or not count.operators:
         return {}
-    sums = dict.fromkeys(PARTS[:-1], 0.0)
+    sums = dict.fromkeys(_OF_MODEL, 0.0)
     for one in count.classes:
         sums[_OF_CLASS.get(one.name, "elementwise")] += time_of(one)
     for row in count.operators:  # those that draw numbers have no class of their own
