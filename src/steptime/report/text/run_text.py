@@ -416,13 +416,14 @@ def _machine(
     serious = (
         [f for f in diagnosis.findings if f.severity is not Severity.INFO] if diagnosis else []
     )
-    is_contended = any(f.kind is BottleneckKind.CONTENDED for f in serious if f is not first)
-    end = ", so steps take longer" if is_contended else ""
+    taken = [f for f in serious if f.kind is BottleneckKind.CONTENDED and f is not first]
+    end = ", so steps take longer" if taken else ""
     ours, others = format_count(host.job_cores), format_count(host.others_cores)
     cores = format_count(host.num_cores)
     text = f"{cores} cores: this run kept {ours} busy, others {others}{end}"
-    if is_contended and host.delayed_fraction is not None:
-        text += f": it waited for a core for {format_percent(host.delayed_fraction)} of the time"
+    lost = [e.value for f in taken for e in f.evidence if e.name == "lost"]
+    if lost:
+        text += f": it waited for a core for {format_percent(lost[0])} of the time"
     return page.block("machine", text)
 
 
