@@ -69,6 +69,7 @@ CHANGES: Mapping[str, str] = {
     "throttle": "what holds the device's clock down",
     "device_clock": "the device's clock",
     "neighbor": "the cores that other programs keep busy",
+    "core_wait": "the time for which the run waits for a core",
     "cpu_clock": "the clock of the cores",
     "swap": "reads from swap",
     "page_cache": "the page cache, and reads from storage",
