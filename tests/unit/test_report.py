@@ -232,6 +232,17 @@ def test_no_finding_or_rank_goes_before_the_last_nicety(number: int) -> None:
     assert has_all or not niceties
 
 
+def test_processes_that_know_of_no_rank_are_told_with_the_line_where_they_train() -> None:
+    (one,) = healthy().ranks
+    apart = tuple(replace(one, rank=n, world_size=1, where=f"a3c.py:{14 + n}") for n in range(2))
+    text = show(replace(healthy(), num_ranks=2, ranks=apart))
+
+    assert re.search(r"^process +steps .* trains at$", text, re.MULTILINE)
+    assert re.findall(r"^\d .* (a3c.py:\d+)$", text, re.MULTILINE) == ["a3c.py:14", "a3c.py:15"]
+    together = tuple(replace(rank, world_size=2) for rank in apart)
+    assert "a3c.py" not in show(replace(healthy(), num_ranks=2, ranks=together))
+
+
 def test_all_loops_are_told_where_the_output_is_no_terminal() -> None:
     loops = tuple(
         TrainingLoop(number=n, num_steps=9, first_step=9 * n - 9, last_step=9 * n - 1, total_s=1.0)

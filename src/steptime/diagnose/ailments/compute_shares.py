@@ -14,6 +14,7 @@ from steptime.diagnose.ailments.own_share import MAX_STRETCH
 from steptime.diagnose.ailments.signals import (
     COMPUTE_PHASES,
     compute_device_s,
+    cpu_fraction_of,
     fraction_of,
     is_on_device,
     median_step_s,
@@ -129,7 +130,10 @@ def _operator_share(measurement: Measurement, count: Count, total_s: float) -> f
 
 def _phase_share(measurement: Measurement, name: str) -> float:
     if not is_on_device(measurement):
-        return fraction_of(measurement, name) or 0.0
+        fraction, of_cpu = fraction_of(measurement, name), cpu_fraction_of(measurement, name)
+        # A phase that slept, or lost its core in a few steps, is no more arithmetic for it.
+        of_own = name in OF_PHASES and of_cpu is not None
+        return min(fraction or 0.0, of_cpu or 0.0) if of_own else fraction or 0.0
     phase, step_s = phase_of(measurement, name), median_step_s(measurement)
     device_s = None if phase is None else phase.device_median_s
     return device_s / step_s if device_s and step_s else 0.0
