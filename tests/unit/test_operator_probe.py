@@ -22,7 +22,7 @@ from steptime.guest.count.count_plan import (
 )
 from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
 from steptime.guest.count.tally import TINY_NS
-from steptime.guest.sites.site_windows import WINDOWS, SiteWindows
+from steptime.guest.sites.site_windows import WATCHED_UPDATES, WINDOWS, SiteWindows
 from steptime.guest.timeline.call_sizes import NODES, TRAINED
 
 
@@ -192,6 +192,9 @@ def test_windows_are_the_updates_that_the_reference_names(windows: SiteWindows) 
 
     assert WINDOWS == ((1, 3), (24, 27))
     assert inside == [1, 2, 3, 24, 25, 26, 27]
+    assert not windows.is_over  # a loop with an optimizer of its own may begin
+
+    end_updates(windows, Journal(), WATCHED_UPDATES)
     assert windows.is_over
 
 

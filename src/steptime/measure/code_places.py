@@ -198,6 +198,7 @@ def find_operators(rank: RankSteps) -> Operators | None:
         missing=seen.missing,
         num_nodes=seen.nodes,
         num_nodes_used=seen.nodes_used,
+        zero_input=seen.zero_input,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.measure.values.observations import ZeroInput
 from steptime.measure.values.work import Count
 from steptime.record.rows import EventRow, SiteRow
 
@@ -48,6 +49,7 @@ class OperatorCounts:
     nodes: int | None = None
     nodes_used: int | None = None
     n: int = 0
+    zero_input: ZeroInput | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,20 @@ def part_of(one: TimedOperator) -> str:
     return "random_numbers" if name in _RANDOM else _OF_CLASS.get(one.kind, "elementwise")
 
 
+def share_of_operators(measurement: Measurement, time_s: float, total_s: float) -> float:
+    """Return the share of a step of some operators of the model; zero where that is not known.
+
+    Args:
+        measurement: of the run.
+        time_s: what they took in an update whose operators were timed [s].
+        total_s: what all operators of the model took in that update [s].
+    """
+    count = measurement.count
+    if count is None or total_s <= 0:
+        return 0.0
+    return _operator_share(measurement, count, total_s) * time_s / total_s
+
+
 def _parts_of_model(measurement: Measurement) -> dict[str, float]:
     """Return the shares of the forward and the backward; empty where operators were not timed.
 

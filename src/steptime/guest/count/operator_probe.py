@@ -23,6 +23,7 @@ from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
+from .zero_inputs import ZeroInputs
 
 PROBE_AT = 12
 """The update that is probed: after the first window of walked frames and before the second, when
@@ -92,6 +93,7 @@ class OperatorProbe:
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
         self.attention: AttentionCalls | None = None  # in the first counted update
+        self.zeros: ZeroInputs | None = None  # likewise
 
     def begin(self, *, is_scouting: bool) -> None:
         """Scout or count the update that begins here."""
@@ -162,6 +164,7 @@ class OperatorProbe:
         """
         self.is_done = True
         attention, self.attention = self.attention, None
+        zeros, self.zeros = self.zeros, None
         facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
@@ -169,7 +172,8 @@ class OperatorProbe:
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
         if self.num_nodes and not self.has_guests:
             facts |= {"nodes": self.num_nodes, "nodes_used": len(self.used_nodes)}
-        line = dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
+        facts |= {"large_ns": sum(self.durations) - sum(tiny)}
+        line = dumps(facts | (zeros.facts() if zeros is not None else {})) + "\n"
         return line if attention is None else line + attention.line(num_updates)
 
     def take(self) -> tuple[Tally | None, str | None]:
@@ -271,6 +275,7 @@ class OperatorProbe:
     def _follow_attention(self) -> None:
         try:
             self.attention = AttentionCalls(self.torch, self.fail)
+            self.zeros = ZeroInputs(self.torch)
         except Exception:
             self.fail("attention")
 
@@ -282,6 +287,14 @@ class OperatorProbe:
                 self.fail("attention")
                 self.attention.weights.clear()
 
+    def _see_zeros(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
+        if self.zeros is not None and get_ident() == self.thread:
+            try:
+                self.zeros.see(func, args, ns, tally)
+            except Exception:
+                self.fail("zeros")
+                self.zeros = None
+
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail, see_attention = self.durations, self.fail, self._see_attention
         if self.tally is None:
@@ -292,6 +305,7 @@ class OperatorProbe:
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
             durations.append(ns)
             see_attention(func, args, result)
+            self._see_zeros(func, args, ns, tally)
             follow(func, args, kwargs, result)
             try:
                 return tally.add(func, args, kwargs, result, ns)
