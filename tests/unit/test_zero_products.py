@@ -72,6 +72,7 @@ def test_a_dropout_of_the_same_input_is_told_beside() -> None:
 
     assert found is not None
     assert "take 50.0 % more" in describe_finding(found, 1.0)
+    assert found.headroom_speedup == pytest.approx(1 / (1 - 0.98 * 0.8))
 
 
 def test_a_small_product_is_not_worth_a_word() -> None:

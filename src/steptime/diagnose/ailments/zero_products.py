@@ -17,18 +17,18 @@ from steptime.measure.values.measurement import Measurement
 
 
 def find_zero_input(measurement: Measurement) -> Finding | None:
-    """No bottleneck: products with an input that is mostly zeros take a share of a step."""
+    """No bottleneck: work on an input that is mostly zeros takes a share of a step."""
     operators = measurement.operators
     seen = None if operators is None else operators.zero_input
     if operators is None or seen is None:
         return None
     total_s = operators.tiny_s + operators.large_s
     fraction = share_of_operators(measurement, seen.product_s, total_s)
-    saved = fraction * seen.zero_fraction
+    others = share_of_operators(measurement, seen.other_s, total_s)
+    saved = (fraction + others) * seen.zero_fraction
     severity = severity_of(saved)
     if severity is None:
         return None
-    others = share_of_operators(measurement, seen.other_s, total_s)
     found = make_finding(
         ZERO_INPUT,
         severity=severity,
@@ -58,10 +58,11 @@ ZERO_INPUT = Ailment(
     sentence="{zeros} of the input of {module}, a matrix of {num_rows} x {num_columns}, are zeros, "
     "and products with it take {products} of a step.",
     explanation="Other operators on it, such as a dropout, take {other_operators} more, and would "
-    "have as little to do.",
-    removal=without("the products with zeros"),
+    "have as little to do with what is not zero.",
+    removal=without("the work on zeros"),
     remedy="Keep this input sparse: `x.to_sparse_csr()` once, before the loop, which `nn.Linear` "
-    "takes; or sum the rows of the weights by `nn.EmbeddingBag`. Both leave the zeros out.",
+    "takes, with a dropout of its values alone; or sum the rows of the weights by "
+    "`nn.EmbeddingBag`. Both leave the zeros out.",
     levers=(),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread, and compared with that of the step."
