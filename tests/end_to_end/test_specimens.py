@@ -533,17 +533,24 @@ def test_gradients_that_nobody_uses_are_found(run_specimen: RunSpecimen) -> None
 
 
 @pytest.mark.parametrize(
-    ("specimen", "cause", "share"),
-    [("input_dropout", "random_numbers", 0.4), ("heavy_optimizer", "optimizer", 0.4)],
+    ("specimen", "cause", "share", "line"),
+    [
+        ("input_dropout", "random_numbers", 0.4, "self.drop(x)"),
+        ("heavy_optimizer", "optimizer", 0.4, "optimizer.step()"),
+    ],
 )
-def test_a_part_of_the_arithmetic_that_takes_the_step_is_named(
-    run_specimen: RunSpecimen, specimen: str, cause: str, share: float
+def test_a_part_of_the_arithmetic_that_takes_the_step_is_named_with_its_line(
+    run_specimen: RunSpecimen, specimen: str, cause: str, share: float, line: str
 ) -> None:
     run = run_specimen(specimen, is_forked=False)
 
     (finding,) = run.findings("COMPUTE_BOUND")
     assert finding["cause"] == cause
     assert {e["name"]: e["value"] for e in finding["evidence"]}[cause] > share
+    lines = (SPECIMENS / f"{specimen}.py").read_text().splitlines()
+    place, _, number = finding["where"].rpartition(":")
+    assert place.endswith(f"{specimen}.py")
+    assert line in lines[int(number) - 1]
 
 
 def test_an_input_of_zeros_is_found_with_its_module_and_a_dense_one_is_not(

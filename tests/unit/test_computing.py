@@ -13,7 +13,8 @@ from steptime.diagnose.ailments.computing import find_compute
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy
 from steptime.measure.values.measurement import HostLoad, Measurement
-from steptime.measure.values.operator_time import TimedModule, TimedOperator
+from steptime.measure.values.observations import Operators
+from steptime.measure.values.operator_time import OperatorPlace, TimedModule, TimedOperator
 from steptime.measure.values.work import ClassCount, Count
 from steptime.report.text.page import unwrapped_page
 from steptime.report.text.work_lines import work_lines
@@ -77,6 +78,20 @@ def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
     assert "takes 50.0 % of a step, most of it bernoulli_ in Net.drop (Dropout)" in text
     assert "By time, products take 31.0 % of a step" in text
     assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
+
+
+def test_the_line_that_calls_the_longest_operator_is_the_place() -> None:
+    rows = (operator("bernoulli_", "elementwise", 500), operator("mm", "matmul", 310))
+    lines = (("aten.mm", 20), ("aten.bernoulli_", 14), ("aten.bernoulli_", 30))
+    places = tuple(
+        OperatorPlace(name=name, file="gat.py", line=line, num=2, time_s=0.2)
+        for name, line in lines
+    )
+    found = compute_of(timed(*rows, operators=Operators(num=9, places=places)))
+
+    assert found.where == "gat.py:14"
+    assert "At gat.py:14, 2 a step, 200 ms." in describe_finding(found, 1.0)
+    assert compute_of(timed(*rows)).where is None
 
 
 @pytest.mark.parametrize(

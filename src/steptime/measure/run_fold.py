@@ -119,7 +119,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=sites,
         python_loops=find_python_loops(places, sites),
-        operators=find_operators(busiest),
+        operators=find_operators(busiest, places),
         count=within_phases(work.count, phases, steady),
         count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),

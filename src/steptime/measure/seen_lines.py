@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.measure.values.observations import ZeroInput
+from steptime.measure.values.operator_time import OperatorPlace
 from steptime.measure.values.work import Count
 from steptime.record.rows import EventRow, SiteRow
 
@@ -50,6 +51,7 @@ class OperatorCounts:
     nodes_used: int | None = None
     n: int = 0
     zero_input: ZeroInput | None = None
+    places: tuple[OperatorPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ from steptime.diagnose.ailments.signals import (
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import Site
+from steptime.measure.values.operator_time import TimedOperator
 
 MIN_PART = Threshold(
     name="MIN_PART",
@@ -52,18 +54,38 @@ def find_compute(measurement: Measurement) -> Finding | None:
     least = parts[row.cause] if row.cause else 0.0
     if fraction <= 1 - WARNING_FRACTION.value and least < CRITICAL_FRACTION.value:
         return None
+    top = largest_of(measurement.count, row.cause) if row.cause else None
     finding = make_finding(
         row,
         severity=Severity.INFO,
         evidence=(share("compute", fraction), *parts_evidence(parts)),
-        site=site_of(measurement, row.cause) if row.cause in OF_PHASES else None,
+        site=_place_of(measurement, row, top),
         missing=find_missing_signals(measurement),
     )
-    top = largest_of(measurement.count, row.cause) if row.cause else None
     if top is None:
         return finding
     module = f"{top.module} ({top.module_kind})" if top.module else "code outside of modules"
     return replace(finding, names={"operator": top.name.rpartition(".")[2], "module": module})
+
+
+def _place_of(measurement: Measurement, row: Ailment, top: TimedOperator | None) -> Site | None:
+    """Return the line of a phase, or that from which most of an operator's time is called."""
+    if row.cause in OF_PHASES:
+        return site_of(measurement, row.cause)
+    operators = measurement.operators
+    if top is None or operators is None:
+        return None
+    found = next((one for one in operators.places if one.name == top.name), None)
+    if found is None:
+        return None
+    return Site(
+        what="forward",
+        file=found.file,
+        line=found.line,
+        end_line=found.line,
+        calls_per_step=found.num,
+        s_per_step=found.time_s,
+    )
 
 
 def _part_to_name(parts: Mapping[str, float]) -> Ailment:

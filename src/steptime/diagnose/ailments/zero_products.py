@@ -11,9 +11,10 @@ from dataclasses import replace
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_cpu_time, without
 from steptime.diagnose.ailments.compute_shares import share_of_operators
 from steptime.diagnose.ailments.scale import SCALE, severity_of
-from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
+from steptime.diagnose.ailments.signals import count, make_finding, share
 from steptime.diagnose.values.finding import Finding
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import Site, ZeroInput
 
 
 def find_zero_input(measurement: Measurement) -> Finding | None:
@@ -40,10 +41,23 @@ def find_zero_input(measurement: Measurement) -> Finding | None:
             *((share("other_operators", others),) if severity_of(others) else ()),
         ),
         fraction=saved,
-        site=site_of(measurement, "forward"),
+        site=_place_of(seen),
     )
     module = f"{seen.module} ({seen.module_kind})" if seen.module else "code outside of modules"
     return replace(found, names={"module": module})
+
+
+def _place_of(seen: ZeroInput) -> Site | None:
+    if seen.file is None or seen.line is None:
+        return None
+    return Site(
+        what="forward",
+        file=seen.file,
+        line=seen.line,
+        end_line=seen.line,
+        calls_per_step=1.0,
+        s_per_step=seen.product_s,
+    )
 
 
 ZERO_INPUT = Ailment(

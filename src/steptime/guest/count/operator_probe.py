@@ -21,9 +21,9 @@ from ..watchers.inputs import Shapes
 from .attention_calls import AttentionCalls
 from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
+from .first_look import FirstLook
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
-from .zero_inputs import ZeroInputs
 
 PROBE_AT = 12
 """The update that is probed: after the first window of walked frames and before the second, when
@@ -93,7 +93,7 @@ class OperatorProbe:
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
         self.attention: AttentionCalls | None = None  # in the first counted update
-        self.zeros: ZeroInputs | None = None  # likewise
+        self.look: FirstLook | None = None  # likewise
 
     def begin(self, *, is_scouting: bool) -> None:
         """Scout or count the update that begins here."""
@@ -164,7 +164,7 @@ class OperatorProbe:
         """
         self.is_done = True
         attention, self.attention = self.attention, None
-        zeros, self.zeros = self.zeros, None
+        look, self.look = self.look, None
         facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
@@ -173,7 +173,7 @@ class OperatorProbe:
         if self.num_nodes and not self.has_guests:
             facts |= {"nodes": self.num_nodes, "nodes_used": len(self.used_nodes)}
         facts |= {"large_ns": sum(self.durations) - sum(tiny)}
-        line = dumps(facts | (zeros.facts() if zeros is not None else {})) + "\n"
+        line = dumps(facts | (look.facts() if look is not None else {})) + "\n"
         return line if attention is None else line + attention.line(num_updates)
 
     def take(self) -> tuple[Tally | None, str | None]:
@@ -275,7 +275,7 @@ class OperatorProbe:
     def _follow_attention(self) -> None:
         try:
             self.attention = AttentionCalls(self.torch, self.fail)
-            self.zeros = ZeroInputs(self.torch)
+            self.look = FirstLook(self.torch)
         except Exception:
             self.fail("attention")
 
@@ -287,13 +287,13 @@ class OperatorProbe:
                 self.fail("attention")
                 self.attention.weights.clear()
 
-    def _see_zeros(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
-        if self.zeros is not None and get_ident() == self.thread:
+    def _look_at(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
+        if self.look is not None and get_ident() == self.thread:
             try:
-                self.zeros.see(func, args, ns, tally)
+                self.look.see(func, args, ns, tally)
             except Exception:
-                self.fail("zeros")
-                self.zeros = None
+                self.fail("look")
+                self.look = None
 
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail, see_attention = self.durations, self.fail, self._see_attention
@@ -305,7 +305,7 @@ class OperatorProbe:
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
             durations.append(ns)
             see_attention(func, args, result)
-            self._see_zeros(func, args, ns, tally)
+            self._look_at(func, args, ns, tally)
             follow(func, args, kwargs, result)
             try:
                 return tally.add(func, args, kwargs, result, ns)

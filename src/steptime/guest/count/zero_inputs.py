@@ -7,10 +7,12 @@ left alone, because reading it would wait for the device.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from ctypes import string_at
 from typing import Any
 
+from ..sites.frames import Frames, Place, innermost
 from .tally import Tally
 
 MIN_ELEMENTS = 1 << 16
@@ -32,14 +34,15 @@ Shape = tuple[int, ...]
 class ZeroInputs:
     """The inputs without gradients that products of one update read, and what they take."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, frames: Frames) -> None:
         aten = torch.ops.aten
+        self.frames = frames
         self.of_c = torch._C
         self.floats = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         self.left_at = {aten.mm.default: 0, aten.addmm.default: 1}
         self.zeros: dict[tuple[int, int], float] = {}  # by address and number of elements
         self.product_ns: dict[tuple[int, int], int] = {}
-        self.places: dict[tuple[int, int], tuple[Shape, tuple[str, str]]] = {}
+        self.places: dict[tuple[int, int], tuple[Shape, tuple[str, str], Place | None]] = {}
         self.other_ns: dict[Shape, int] = {}  # of operators that multiply nothing, by shape
 
     def see(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
@@ -63,14 +66,17 @@ class ZeroInputs:
         if not sparse:
             return {}
         key = max(sparse, key=lambda one: self.product_ns[one])
-        shape, (path, kind) = self.places[key]
+        shape, (path, kind), place = self.places[key]
+        file, line = (None, None) if place is None else place[:2]
         found: dict[str, Any] = {
             "rows": shape[0],
             "columns": shape[1],
             "zero_fraction": round(self.zeros[key], 4),
+            "product_s": self.product_ns[key] * 1e-9,
+            "other_s": self.other_ns.get(shape, 0) * 1e-9,
         }
-        found |= {"product_s": self.product_ns[key] * 1e-9, "module": path, "module_kind": kind}
-        return {"zero_input": found | {"other_s": self.other_ns.get(shape, 0) * 1e-9}}
+        found |= {"module": path, "module_kind": kind, "file": file, "line": line}
+        return {"zero_input": found}
 
     def _see_other(self, args: Any, ns: int) -> None:
         if args and hasattr(args[0], "numel") and self._is_large(args[0]):
@@ -93,8 +99,9 @@ class ZeroInputs:
         if key in self.zeros or len(self.zeros) >= MAX_LOOKS:
             return
         call = tally.place_of_product()[1]
-        place = ("", "") if call is None else tally.names.get(call.key, ("", ""))
-        self.places[key] = tuple(tensor.shape), place
+        names = ("", "") if call is None else tally.names.get(call.key, ("", ""))
+        place = innermost(self.frames.stack(sys._getframe(1)))
+        self.places[key] = tuple(tensor.shape), names, place
         self.zeros[key] = count_zeros(tensor.data_ptr(), tensor.numel(), tensor.element_size())
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
+from steptime.measure.values.operator_time import OperatorPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,7 @@ class ZeroInput:
             dropout of it [s].
         module: path of the module in whose call the first of these products ran; empty outside.
         module_kind: class of that module.
+        file, line: the script's line from which it is called; null where it is not known.
     """
 
     rows: int
@@ -162,6 +164,8 @@ class ZeroInput:
     other_s: float = 0.0
     module: str = ""
     module_kind: str = ""
+    file: str | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +182,7 @@ class Operators:
         num_nodes_used: those of them that a backward call of the step ran through.
         zero_input: the input that is mostly zeros and whose products took longest; null where none
             was met on the CPU.
+        places: lines from which long operators of the forward are called, the longest first.
     """
 
     num: int = 0
@@ -188,6 +193,7 @@ class Operators:
     num_nodes: int | None = None
     num_nodes_used: int | None = None
     zero_input: ZeroInput | None = None
+    places: tuple[OperatorPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
