@@ -184,6 +184,10 @@ NOTES: Mapping[str, str] = {
         "The optimizer evaluated its closure very often in one call of its step (such calls: "
         "{optimizer_steps}): {evaluations} evaluations count as steps."
     ),
+    "loops_in_sums": (
+        "{loops} training loops, or stages with other optimizers, stepped, but steps after the "
+        "first 20,000 updates are summed, so they are told as one: its step time is of all of them."
+    ),
     "unwritten_steps": (
         "torch was used by a process that did not reach its end (killed, crashed or os._exit): "
         "steps of its last 0.2 s, if it made any, are missing."
