@@ -70,6 +70,9 @@ def test_optimizers_that_take_turns_in_a_step_are_one_loop(
 def test_each_process_of_hogwild_has_its_own_steps(run_specimen: RunSpecimen) -> None:
     data = run_specimen("hogwild", is_forked=False).data
 
+    lines = (SPECIMENS / "hogwild.py").read_text().splitlines()
+    (updates,) = (n for n, line in enumerate(lines, 1) if line.endswith("optimizer.step()"))
+    assert [rank["where"].rpartition(":")[2] for rank in data["ranks"]] == [str(updates)] * 2
     assert sorted(rank["num_steps"] for rank in data["ranks"]) == [30, 50]
     assert {rank["world_size"] for rank in data["ranks"]} == {1}
     assert all(rank["num_backwards"] == rank["num_steps"] for rank in data["ranks"])

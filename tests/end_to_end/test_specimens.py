@@ -533,14 +533,37 @@ def test_gradients_that_nobody_uses_are_found(run_specimen: RunSpecimen) -> None
 
 
 @pytest.mark.parametrize(
-    ("specimen", "cause", "share"),
-    [("input_dropout", "random_numbers", 0.4), ("heavy_optimizer", "optimizer", 0.4)],
+    ("specimen", "cause", "share", "line"),
+    [
+        ("input_dropout", "random_numbers", 0.4, "self.drop(x)"),
+        ("heavy_optimizer", "optimizer", 0.4, "optimizer.step()"),
+    ],
 )
-def test_a_part_of_the_arithmetic_that_takes_the_step_is_named(
-    run_specimen: RunSpecimen, specimen: str, cause: str, share: float
+def test_a_part_of_the_arithmetic_that_takes_the_step_is_named_with_its_line(
+    run_specimen: RunSpecimen, specimen: str, cause: str, share: float, line: str
 ) -> None:
     run = run_specimen(specimen, is_forked=False)
 
     (finding,) = run.findings("COMPUTE_BOUND")
     assert finding["cause"] == cause
     assert {e["name"]: e["value"] for e in finding["evidence"]}[cause] > share
+    lines = (SPECIMENS / f"{specimen}.py").read_text().splitlines()
+    place, _, number = finding["where"].rpartition(":")
+    assert place.endswith(f"{specimen}.py")
+    assert line in lines[int(number) - 1]
+
+
+def test_an_input_of_zeros_is_found_with_its_module_and_a_dense_one_is_not(
+    run_specimen: RunSpecimen,
+) -> None:
+    run = run_specimen("zero_input")
+    seen = run.data["operators"]["zero_input"]
+    (found,) = [one for one in run.diagnose_alone().findings if one.cause == "zero_input"]
+    lines = (SPECIMENS / "zero_input.py").read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.endswith("# ailment"))
+
+    assert (seen["rows"], seen["columns"], seen["module"]) == (512, 2048, "Sequential.0")
+    assert 0.98 < seen["zero_fraction"] < 1
+    assert (found.where or "").endswith(f"zero_input.py:{line}")
+    assert (found.headroom_speedup or 0) > 1.5
+    assert run_specimen("zero_input", "--dense").data["operators"]["zero_input"] is None

@@ -11,15 +11,16 @@ from steptime.app.describe_run import describe_run
 from steptime.diagnose.ailments.arithmetic import without_same_phases
 from steptime.diagnose.ailments.computing import find_compute
 from steptime.diagnose.diagnosis import diagnose
-from steptime.diagnose.values.finding import BottleneckKind, Finding
-from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.operator_time import TimedModule, TimedOperator
+from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy
+from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.observations import Operators
+from steptime.measure.values.operator_time import OperatorPlace, TimedModule, TimedOperator
 from steptime.measure.values.work import ClassCount, Count
 from steptime.report.text.page import unwrapped_page
 from steptime.report.text.work_lines import work_lines
-from steptime.report.words.advice import next_act
+from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.run_words import describe_finding
-from unit.builders import make_measurement
+from unit.builders import make_measurement, make_phases
 
 MS = 1e-3
 
@@ -79,6 +80,20 @@ def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
     assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
 
 
+def test_the_line_that_calls_the_longest_operator_is_the_place() -> None:
+    rows = (operator("bernoulli_", "elementwise", 500), operator("mm", "matmul", 310))
+    lines = (("aten.mm", 20), ("aten.bernoulli_", 14), ("aten.bernoulli_", 30))
+    places = tuple(
+        OperatorPlace(name=name, file="gat.py", line=line, num=2, time_s=0.2)
+        for name, line in lines
+    )
+    found = compute_of(timed(*rows, operators=Operators(num=9, places=places)))
+
+    assert found.where == "gat.py:14"
+    assert "At gat.py:14, 2 a step, 200 ms." in describe_finding(found, 1.0)
+    assert compute_of(timed(*rows)).where is None
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "cause"),
     [
@@ -111,6 +126,48 @@ def test_an_optimizer_with_most_of_the_step_is_the_cause_and_its_lever_comes_fir
         found, 1.0
     )
     assert "--levers fused_optimizer" in next_act(run, diagnose(run)).command
+
+
+@pytest.mark.parametrize("part", ["optimizer", "gradient_processing"])
+@pytest.mark.parametrize("fraction", [0.25, 0.34, 0.44])
+def test_a_third_outside_of_the_model_is_named_though_products_take_more(
+    part: str, fraction: float
+) -> None:
+    left = 1 - fraction
+    phases = make_phases({"forward": 0.4 * left, "backward": 0.6 * left, part: fraction})
+    products = count_of(operator("mm", "matmul", 1000 * left))
+    found = compute_of(make_measurement(compute_s=1.0, phases=phases, count=products))
+
+    assert (found.cause == part) is (fraction > 1 / 3)
+    assert numbers(found)[part] == pytest.approx(fraction)
+
+
+def test_clipping_that_takes_most_of_a_step_is_not_advised_a_shorter_type() -> None:
+    phases = make_phases({"forward": 0.2, "backward": 0.3, "gradient_processing": 0.5})
+    run = make_measurement(compute_s=1.0, phases=phases)
+
+    assert next_act(run, diagnose(run)).sentence.startswith("Handle all gradients in one call")
+
+
+@pytest.mark.parametrize("other", [0.02 * n for n in range(1, 17)])
+def test_no_share_of_other_code_leaves_the_arithmetic_without_advice(other: float) -> None:
+    run = make_measurement(compute_s=1 - other, other_s=other)
+    act = next_act(run, diagnose(run))
+
+    assert act.command.startswith("steptime tune --levers")
+    assert "cheaper" in act.sentence
+
+
+def test_beside_others_a_large_part_counts_without_all_the_arithmetic() -> None:
+    times_s = {"forward": 0.05, "backward": 0.1, "optimizer": 0.55, "other": 0.3}
+    halves_s = {name: time_s / 2 for name, time_s in times_s.items()}
+    phases = make_phases(times_s, cpu_s=halves_s)
+    busy = HostLoad(num_cores=4, job_cores=1, others_cores=3, num_samples=9, delayed_fraction=0.4)
+    run = make_measurement(phases=phases, host=busy)
+    found = choose_headline(diagnose(run))
+
+    assert found is not None
+    assert (found.cause, found.held_by) == ("optimizer", HeldBy.CPU_TIME)
 
 
 def test_a_large_part_is_named_where_arithmetic_does_not_fill_the_step() -> None:

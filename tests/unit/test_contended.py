@@ -91,7 +91,7 @@ def test_only_cpu_time_is_judged_again() -> None:
 
 def test_what_the_neighbor_is_or_makes_is_no_finding_about_the_run() -> None:
     hints = {row.cause for row in AILMENTS if row.when_contended.held_by is HeldBy.NOTHING}
-    assert hints == {"neighbor", "noise", "shift_neighbor"}
+    assert hints == {"neighbor", "noise", "shift_neighbor", "shift_core_wait"}
 
 
 # -- the own share of a phase

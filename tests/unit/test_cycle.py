@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,26 @@ def test_without_any_order_each_update_is_a_step_after_a_while() -> None:
     found = [cycle.add(one) for one in disorder]
 
     assert all(found[-20:])
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "late"),
+    [
+        pytest.param([0] * 150 + [1] * 30 + [0] * 100, {151, 152, 153}, id="one after the other"),
+        pytest.param(([0] * 6 + [1] * 4) * 12, {7, 8, 9}, id="in turns"),
+    ],
+)
+def test_loops_have_a_step_for_each_update(optimizers: list[int], late: set[int]) -> None:
+    cycle = Cycle(tells_loops=True)
+    ended = {number for number, one in enumerate(optimizers, 1) if cycle.add(one)}
+
+    assert set(range(1, len(optimizers) + 1)) - ended == {1} | late
+
+
+def test_a_critic_is_no_loop_of_its_own() -> None:
+    cycle = Cycle(tells_loops=True)
+    piece = [0] * 5 + [1]
+    assert [n for n, one in enumerate(piece * 4, 1) if cycle.add(one)][-2:] == [18, 24]
 
 
 @given(

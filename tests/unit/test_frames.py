@@ -43,7 +43,7 @@ def test_two_moments_in_one_function_give_its_lines(probe: Probe) -> None:
         probe()
 
     work()
-    assert probe.lines(work) == [(1, 3)]
+    assert probe.lines(work) == [(2, 3)]
 
 
 def test_a_call_between_is_the_line_that_made_it(probe: Probe) -> None:
@@ -57,6 +57,20 @@ def test_a_call_between_is_the_line_that_made_it(probe: Probe) -> None:
 
     work()
     assert probe.lines(work) == [(1, 3)]
+
+
+def test_what_follows_a_call_is_not_blamed_on_its_line(probe: Probe) -> None:
+    def work() -> object:
+        probe()
+        sum(range(3))
+        sum(range(4))
+        kept = probe()
+        probe()
+        return kept, sum(range(3)), probe()
+
+    work()
+    # A result that is kept, and a second call on the line, are work on the line itself.
+    assert probe.lines(work) == [(2, 4), (4, 5), (5, 6)]
 
 
 def test_the_end_of_a_loop_leads_to_its_head(probe: Probe) -> None:
@@ -79,7 +93,7 @@ def test_the_end_of_a_loop_leads_to_its_head(probe: Probe) -> None:
             sum(range(4))
 
     work()
-    assert probe.lines(work) == [(1, 2), (2, 4), (1, 2), (2, 4)]
+    assert probe.lines(work) == [(1, 2), (3, 4), (1, 2), (3, 4)]
 
 
 def test_the_head_of_a_loop_leads_to_its_first_marker(probe: Probe) -> None:
@@ -91,7 +105,7 @@ def test_the_head_of_a_loop_leads_to_its_first_marker(probe: Probe) -> None:
             probe()
 
     work()
-    assert probe.lines(work) == [(3, 5), (1, 3), (3, 5)]
+    assert probe.lines(work) == [(4, 5), (1, 3), (4, 5)]
 
 
 def test_work_on_both_sides_of_a_loops_end_is_told_as_going_around(probe: Probe) -> None:
@@ -104,7 +118,7 @@ def test_work_on_both_sides_of_a_loops_end_is_told_as_going_around(probe: Probe)
             sum(range(3))
 
     work()
-    assert probe.lines(work) == [(3, 5), (5, 3), (3, 5)]
+    assert probe.lines(work) == [(4, 5), (6, 3), (4, 5)]
 
 
 def test_a_function_called_anew_is_the_line_that_calls_it(probe: Probe) -> None:

@@ -62,3 +62,11 @@ def test_made_up_files_are_not_remembered(places: FileOwners) -> None:
     for number in range(100):
         places.owner(f"<eval_with_key>.{number}")
     assert not places.known
+
+
+def test_a_file_that_a_library_writes_for_itself_is_the_librarys() -> None:
+    owners = FileOwners(TORCH)
+
+    assert owners.owner("/tmp/json.encoder_made_4x7.py") == LIBRARYS
+    assert owners.owner("/home/me/json_reader.py") == USERS
+    assert owners.owner("/home/me/my.experiment.py") == USERS

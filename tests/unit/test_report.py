@@ -41,6 +41,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.run_summary import RunSummary
+from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
@@ -214,6 +215,42 @@ def test_findings_and_ranks_stay_when_niceties_have_gone() -> None:
     assert "more findings" not in text
     assert re.findall(r"^(\d+) +500 ", text, re.MULTILINE) == ["0", "1", "2"]
     assert "Steptime itself took" not in text
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 7, 9, 12, 20])
+def test_no_finding_or_rank_goes_before_the_last_nicety(number: int) -> None:
+    many = crowded()
+    run = replace(many, num_ranks=8, ranks=many.ranks[:8])
+    leak = finding(None, "leak", evidence=(Evidence(name="growth", value=0.5, unit="fraction"),))
+    balanced = finding(BottleneckKind.BALANCED, None)
+    text = on_terminal(run, diagnosis_of(balanced, *(leak,) * number))
+
+    rows = re.findall(r"^\d +\d+ ", text, re.MULTILINE)
+    has_all = len(rows) == 8 and "more findings" not in text
+    labels = ("lines", "workers", "beside", "memory", "machine", "overhead", "not seen", "work")
+    niceties = [one for one in labels if re.search(rf"^{one}  ", text, re.MULTILINE)]
+    assert has_all or not niceties
+
+
+def test_processes_that_know_of_no_rank_are_told_with_the_line_where_they_train() -> None:
+    (one,) = healthy().ranks
+    apart = tuple(replace(one, rank=n, world_size=1, where=f"a3c.py:{14 + n}") for n in range(2))
+    text = show(replace(healthy(), num_ranks=2, ranks=apart))
+
+    assert re.search(r"^process +steps .* trains at$", text, re.MULTILINE)
+    assert re.findall(r"^\d .* (a3c.py:\d+)$", text, re.MULTILINE) == ["a3c.py:14", "a3c.py:15"]
+    together = tuple(replace(rank, world_size=2) for rank in apart)
+    assert "a3c.py" not in show(replace(healthy(), num_ranks=2, ranks=together))
+
+
+def test_all_loops_are_told_where_the_output_is_no_terminal() -> None:
+    loops = tuple(
+        TrainingLoop(number=n, num_steps=9, first_step=9 * n - 9, last_step=9 * n - 1, total_s=1.0)
+        for n in range(1, 10)
+    )
+    run = replace(healthy(), loops=loops)
+    assert "9: 9 steps" in show(run)
+    assert "more loops in the document of --json: 3" in on_terminal(run)
 
 
 def test_where_the_output_is_no_terminal_all_of_it_is_shown() -> None:

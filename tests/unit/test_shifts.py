@@ -246,6 +246,20 @@ def test_neighbors_are_the_cause_where_the_run_waited_for_a_core(
     assert causes_of(with_host(before, after, grows="other"))[0] == cause
 
 
+def test_longer_waits_for_a_core_are_the_cause_though_others_took_no_more() -> None:
+    taken = {"busy_cores": 2.0, "job_cores": 1.0}
+    others = [{**taken, "delayed_fraction": delayed} for delayed in (0.1, 0.5)]
+    alone = [{**host, "busy_cores": 1.1} for host in others]
+    found = finding_of(with_host(others[0], others[1], grows="forward"))
+
+    assert (found.cause, found.severity) == ("shift_core_wait", Severity.INFO)
+    assert "waited for a core for 50.0 % of the time; before, it waited for 10.0 % of it" in (
+        describe_finding(found, 0.1)
+    )
+    # Its own workers and threads may wait for each other.
+    assert "core_wait" not in causes_of(with_host(alone[0], alone[1], grows="forward"))
+
+
 def test_the_phase_that_it_shows_in_is_named() -> None:
     found = finding_of(RunSeries(steps=tuple(make_steps(grows="other"))))
 

@@ -833,6 +833,31 @@ def test_threads_that_step_beside_the_busiest_are_noted() -> None:
     )
 
 
+def loops_line(*places: int) -> Line:
+    rows = [[n, "SGD", "/home/me/train.py", line, None, None] for n, line in enumerate(places)]
+    return {"k": "op", "optimizers": rows}
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "lines", "loops"),
+    [
+        pytest.param([0] * 10 + [1] * 10, (7, 20), 2, id="both before the blocks"),
+        pytest.param([0] * 20, (7, 20), 2, id="the second one in blocks"),
+        pytest.param([0] * 20, (7, 7), None, id="folds"),
+        pytest.param([0, 1] * 10, (7, 8), None, id="GAN"),
+    ],
+)
+def test_loops_that_are_told_as_one_in_a_long_run_are_noted(
+    optimizers: list[int], lines: tuple[int, ...], loops: int | None
+) -> None:
+    rows = updates_of(*optimizers)
+    measurement = measure_lines(loops_line(*lines), *rows, make_block(len(rows), 100))
+
+    expected = None if loops is None else Note(code="loops_in_sums", facts={"loops": loops})
+    assert note(measurement, "loops_in_sums") == expected
+    assert note(measure_lines(loops_line(*lines), *rows), "loops_in_sums") is None
+
+
 def test_a_device_without_device_times_is_noted() -> None:
     measurement = measure_lines(*updates_of(*[0] * 20), device="cuda")
 

@@ -27,6 +27,7 @@ from steptime.measure.values.observations import (
     Site,
     Suspicion,
     Switch,
+    ZeroInput,
     cell_name,
     place_text,
 )
@@ -185,7 +186,7 @@ def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
 # -- operators and compiling
 
 
-def find_operators(rank: RankSteps) -> Operators | None:
+def find_operators(rank: RankSteps, places: CodePlaces) -> Operators | None:
     """Return the operators of one eager step; None if the guest wrote nothing of them."""
     seen, loops = rank.signals.operators, loops_apart(rank)
     if seen is None or (loops and seen.n - 1 not in loops[0].steps):
@@ -198,7 +199,15 @@ def find_operators(rank: RankSteps) -> Operators | None:
         missing=seen.missing,
         num_nodes=seen.nodes,
         num_nodes_used=seen.nodes_used,
+        zero_input=_zero_input(seen.zero_input, places),
+        places=tuple(replace(one, file=places.name(one.file)) for one in seen.places),
     )
+
+
+def _zero_input(seen: ZeroInput | None, places: CodePlaces) -> ZeroInput | None:
+    if seen is None or seen.file is None:
+        return seen
+    return replace(seen, file=places.name(seen.file))
 
 
 def find_compilation(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from steptime.core.note import Fact, Note, Numbers
 from steptime.measure.host_load import observed_part
 from steptime.measure.recipe_use import find_recipe, unseen_levers
+from steptime.measure.steps.loops_apart import num_summed_loops
 from steptime.record.places import NUMBER
 
 if TYPE_CHECKING:
@@ -151,6 +152,12 @@ def steps_by_evaluation(seen: NoteFacts) -> Note | None:
         return None
     facts = {"evaluations": most.evaluations, "optimizer_steps": max(1, most.evaluated_steps)}
     return Note(code="steps_by_evaluation", facts=facts)
+
+
+def loops_in_sums(seen: NoteFacts) -> Note | None:
+    """Note several loops that are told as one, because their later steps are summed."""
+    most = max((num_summed_loops(rank) for rank in seen.ranks), default=0)
+    return Note(code="loops_in_sums", facts={"loops": most}) if most else None
 
 
 def unwritten_steps(seen: NoteFacts) -> Note | None:
@@ -303,6 +310,7 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     no_step_ended,
     steps_by_backward,
     steps_by_evaluation,
+    loops_in_sums,
     unwritten_steps,
     ended_abruptly,
     several_threads_stepped,

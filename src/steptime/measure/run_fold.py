@@ -119,7 +119,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=sites,
         python_loops=find_python_loops(places, sites),
-        operators=find_operators(busiest),
+        operators=find_operators(busiest, places),
         count=within_phases(work.count, phases, steady),
         count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),
@@ -157,6 +157,8 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
     missing = find_missing([rank], has_workers=bool(records.workers))
     machine = records.command.machine
     placed = place_samples(rank, window)
+    first = next(iter(rank.signals.optimizers), None)
+    places = places_of(records)
     limits = [n for n in (machine.memory_bytes, machine.memory_limit_bytes) if n is not None]
     return RankSummary(
         rank=rank.head.rank,
@@ -167,7 +169,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device=rank.head.device,
         versions=rank.head.versions,
         input_shapes=rank.signals.input_shapes,
-        loaders=name_loaders(rank.signals.loaders, places_of(records)),
+        loaders=name_loaders(rank.signals.loaders, places),
         awaited=rank.signals.awaited,
         num_threads=rank.head.num_threads,
         num_steps=rank.num_steps,
@@ -185,6 +187,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device_name=rank.head.device_name,
         device_bytes=rank.head.device_bytes,
         num_multiprocessors=rank.head.num_multiprocessors,
+        where=None if first is None else places.where(first.file, first.line),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.measure.values.observations import ZeroInput
+from steptime.measure.values.operator_time import OperatorPlace
 from steptime.measure.values.work import Count
 from steptime.record.rows import EventRow, SiteRow
 
@@ -48,6 +50,8 @@ class OperatorCounts:
     nodes: int | None = None
     nodes_used: int | None = None
     n: int = 0
+    zero_input: ZeroInput | None = None
+    places: tuple[OperatorPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from steptime.diagnose.ailments import (
     verdicts,
     waiting,
     wasted_work,
+    zero_products,
 )
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.values.finding import BottleneckKind, Finding
@@ -45,6 +46,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *attention.AILMENTS,
     *wasted_work.AILMENTS,
     *unused_graphs.AILMENTS,
+    *zero_products.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,
     *overfitting.AILMENTS,

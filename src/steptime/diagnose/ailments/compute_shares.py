@@ -14,6 +14,7 @@ from steptime.diagnose.ailments.own_share import MAX_STRETCH
 from steptime.diagnose.ailments.signals import (
     COMPUTE_PHASES,
     compute_device_s,
+    cpu_fraction_of,
     fraction_of,
     is_on_device,
     median_step_s,
@@ -25,7 +26,11 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.operator_time import TimedOperator, time_of
 from steptime.measure.values.work import Count
 
-PARTS = ("products", "elementwise", "random_numbers", "lookups", "optimizer")
+OF_PHASES = ("gradient_processing", "optimizer")
+"""Parts that are phases of their own, which no count of operators divides."""
+
+_OF_MODEL = ("products", "elementwise", "random_numbers", "lookups")
+PARTS = (*_OF_MODEL, *OF_PHASES)
 
 _OF_CLASS: Mapping[str, str] = {
     **dict.fromkeys(("matmul", "convolution", "attention", "recurrent"), "products"),
@@ -51,12 +56,17 @@ def compute_share(measurement: Measurement) -> float | None:
 
 
 def parts_of_step(measurement: Measurement) -> dict[str, float]:
-    """Return the share of a step of each of `PARTS`; of the optimizer alone without a count."""
-    optimizer = _phase_share(measurement, "optimizer")
+    """Return the share of a step of each of `PARTS`; of phases alone without a count.
+
+    Of the model's parts all are there, or none; of the phases those that are worth naming, and the
+    optimizer beside the model's parts.
+    """
+    of_phases = {name: _phase_share(measurement, name) for name in OF_PHASES}
     of_model = _parts_of_model(measurement)
-    if not of_model:
-        return {} if optimizer < _WORTH_NAMING else {"optimizer": optimizer}
-    return of_model | {"optimizer": optimizer}
+    kept = ("optimizer",) if of_model else ()
+    return of_model | {
+        name: value for name, value in of_phases.items() if value >= _WORTH_NAMING or name in kept
+    }
 
 
 def parts_evidence(parts: Mapping[str, float]) -> tuple[Evidence, ...]:
@@ -77,6 +87,20 @@ def part_of(one: TimedOperator) -> str:
     return "random_numbers" if name in _RANDOM else _OF_CLASS.get(one.kind, "elementwise")
 
 
+def share_of_operators(measurement: Measurement, time_s: float, total_s: float) -> float:
+    """Return the share of a step of some operators of the model; zero where that is not known.
+
+    Args:
+        measurement: of the run.
+        time_s: what they took in an update whose operators were timed [s].
+        total_s: what all operators of the model took in that update [s].
+    """
+    count = measurement.count
+    if count is None or total_s <= 0:
+        return 0.0
+    return _operator_share(measurement, count, total_s) * time_s / total_s
+
+
 def _parts_of_model(measurement: Measurement) -> dict[str, float]:
     """Return the shares of the forward and the backward; empty where operators were not timed.
 
@@ -86,7 +110,7 @@ def _parts_of_model(measurement: Measurement) -> dict[str, float]:
     count = measurement.count
     if count is None or not count.operators:
         return {}
-    sums = dict.fromkeys(PARTS[:-1], 0.0)
+    sums = dict.fromkeys(_OF_MODEL, 0.0)
     for one in count.classes:
         sums[_OF_CLASS.get(one.name, "elementwise")] += time_of(one)
     for row in count.operators:  # those that draw numbers have no class of their own
@@ -120,7 +144,10 @@ def _operator_share(measurement: Measurement, count: Count, total_s: float) -> f
 
 def _phase_share(measurement: Measurement, name: str) -> float:
     if not is_on_device(measurement):
-        return fraction_of(measurement, name) or 0.0
+        fraction, of_cpu = fraction_of(measurement, name), cpu_fraction_of(measurement, name)
+        # A phase that slept, or lost its core in a few steps, is no more arithmetic for it.
+        of_own = name in OF_PHASES and of_cpu is not None
+        return min(fraction or 0.0, of_cpu or 0.0) if of_own else fraction or 0.0
     phase, step_s = phase_of(measurement, name), median_step_s(measurement)
     device_s = None if phase is None else phase.device_median_s
     return device_s / step_s if device_s and step_s else 0.0

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal, by_cpu_time
 from steptime.diagnose.ailments.compute_shares import (
+    OF_PHASES,
     compute_share,
     largest_of,
     parts_evidence,
@@ -18,9 +19,16 @@ from steptime.diagnose.ailments.compute_shares import (
 )
 from steptime.diagnose.ailments.own_share import own_arithmetic
 from steptime.diagnose.ailments.scale import CRITICAL_FRACTION, WARNING_FRACTION, Threshold
-from steptime.diagnose.ailments.signals import find_missing_signals, make_finding, share
+from steptime.diagnose.ailments.signals import (
+    find_missing_signals,
+    make_finding,
+    share,
+    site_of,
+)
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import Site
+from steptime.measure.values.operator_time import TimedOperator
 
 MIN_PART = Threshold(
     name="MIN_PART",
@@ -42,30 +50,60 @@ def find_compute(measurement: Measurement) -> Finding | None:
     if fraction is None:
         return None
     parts = parts_of_step(measurement)
-    row = _largest_part(parts)
+    row = _part_to_name(parts)
     least = parts[row.cause] if row.cause else 0.0
     if fraction <= 1 - WARNING_FRACTION.value and least < CRITICAL_FRACTION.value:
         return None
+    top = largest_of(measurement.count, row.cause) if row.cause else None
     finding = make_finding(
         row,
         severity=Severity.INFO,
         evidence=(share("compute", fraction), *parts_evidence(parts)),
+        site=_place_of(measurement, row, top),
         missing=find_missing_signals(measurement),
     )
-    top = largest_of(measurement.count, row.cause) if row.cause else None
     if top is None:
         return finding
     module = f"{top.module} ({top.module_kind})" if top.module else "code outside of modules"
     return replace(finding, names={"operator": top.name.rpartition(".")[2], "module": module})
 
 
-def _largest_part(parts: Mapping[str, float]) -> Ailment:
-    """Return the row of the part with the most time; that of all arithmetic if none stands out."""
+def _place_of(measurement: Measurement, row: Ailment, top: TimedOperator | None) -> Site | None:
+    """Return the line of a phase, or that from which most of an operator's time is called."""
+    if row.cause in OF_PHASES:
+        return site_of(measurement, row.cause)
+    operators = measurement.operators
+    if top is None or operators is None:
+        return None
+    found = next((one for one in operators.places if one.name == top.name), None)
+    if found is None:
+        return None
+    return Site(
+        what="forward",
+        file=found.file,
+        line=found.line,
+        end_line=found.line,
+        calls_per_step=found.num,
+        s_per_step=found.time_s,
+    )
+
+
+def _part_to_name(parts: Mapping[str, float]) -> Ailment:
+    """Return the row of the part to act on; that of all arithmetic if none stands out.
+
+    It is the part with the most time. A third of a step for which there is a remedy of its own
+    comes before products, which are what a model is for.
+    """
     own = {row.cause: row for row in AILMENTS if row.cause}
     found = max((name for name in parts if name in own), key=lambda name: parts[name], default="")
-    is_large = parts.get(found, 0.0) >= MIN_PART.value
-    return own[found] if is_large and parts[found] >= parts.get("products", 0.0) else COMPUTE
+    most = parts.get(found, 0.0)
+    is_apart = found in _APART and most >= CRITICAL_FRACTION.value
+    is_most = most >= max(MIN_PART.value, parts.get("products", 0.0))
+    return own[found] if is_most or is_apart else COMPUTE
 
+
+_APART = (*OF_PHASES, "random_numbers")
+"""Parts that no remedy for products makes shorter."""
 
 _BY_TIME = (
     "By time, products take {products} of a step, operators on single values {elementwise}, random "
@@ -82,8 +120,8 @@ _REMOVAL = Removal(
     is_of_run=False,
 )
 _CONTENDED = by_cpu_time(
-    "The arithmetic must have more than four fifths of the CPU time as well, and must have used a "
-    "core for a tenth of its time: else it slept.",
+    "The arithmetic must have more than four fifths of the CPU time as well, or the named part a "
+    "third of it, and must have used a core for a tenth of its time: else it slept.",
     own_arithmetic,
 )
 LEVERS = (
@@ -130,15 +168,26 @@ def _part_row(
 
 OPTIMIZER = _part_row(
     cause="optimizer",
-    what="the optimizer's update takes more of the step than any other part of the arithmetic",
+    what="the optimizer's update takes more of the step than any other part, or a third of it",
     sentence="the optimizer's update takes {optimizer} of a step; all arithmetic takes {compute}.",
     remedy="Let one kernel update all parameters (`fused=True` of Adam, AdamW, SGD and Adagrad), "
     "or update less often, with larger batches.",
     levers=("fused_optimizer", "num_threads", "allocator", "wait_policy"),
 )
+GRADIENTS = _part_row(
+    cause="gradient_processing",
+    what="what is done to gradients before the update takes more of the step than any other part, "
+    "or a third of it",
+    sentence="what is done between backward and the update (clipping, norms, scaling of gradients) "
+    "takes {gradient_processing} of a step; all arithmetic takes {compute}.",
+    remedy="Handle all gradients in one call (`clip_grad_norm_` with `foreach=True`), instead of "
+    "each parameter in a loop, and read norms (`.item()`) only where they are logged.",
+    levers=(),
+)
 RANDOM_NUMBERS = _part_row(
     cause="random_numbers",
-    what="drawing random numbers, as a dropout does, takes more of the step than the products",
+    what="drawing random numbers, as a dropout does, takes more of the step than the products, or "
+    "a third of it",
     sentence="drawing random numbers, as a dropout does, takes {random_numbers} of a step, most of "
     "it {operator} in {module}; all arithmetic takes {compute}.",
     remedy="Draw fewer of them: drop out after the first layer, where the data is smaller, or only "
@@ -166,7 +215,7 @@ LOOKUPS = _part_row(
     "without writing one row for each, and rows that are needed twice can be looked up once.",
     levers=("compile", "num_threads", "autocast"),
 )
-AILMENTS = (COMPUTE, OPTIMIZER, RANDOM_NUMBERS, ELEMENTWISE, LOOKUPS)
+AILMENTS = (COMPUTE, OPTIMIZER, GRADIENTS, RANDOM_NUMBERS, ELEMENTWISE, LOOKUPS)
 
 SAME_PHASES = (COMPUTE.cause, ELEMENTWISE.cause, LOOKUPS.cause)
 """Causes that a finding on the host, or on memory, explains better."""

@@ -214,7 +214,7 @@ def find_page_faults(measurement: Measurement) -> Finding | None:
         severity=severity,
         evidence=(
             share("page_faults", fraction),
-            count("num_page_faults", worst.host_memory.minor_faults_per_step or 0),
+            count("num_page_faults", round(worst.host_memory.minor_faults_per_step or 0)),
         ),
         fraction=fraction,
         missing=missing_beside_phases(measurement),

@@ -126,7 +126,7 @@ def find_swapping(measurement: Measurement) -> Finding | None:
         evidence=(
             share("swapping", fraction),
             *size("swap_in", swap_in),
-            count("major_faults", faults),
+            count("major_faults", max(1, round(faults))),
         ),
         fraction=fraction,
     )

@@ -214,10 +214,11 @@ def own_arithmetic(measurement: Measurement, finding: Finding) -> float | None:
     """Return the share of the compute phases in a step's CPU time.
 
     It is None where these phases used a core for so little of their time that the script must have
-    slept.
+    slept, and where neither they nor the part of them that the finding names decide.
     """
+    named = {e.name: e.value for e in finding.evidence}
     if is_on_device(measurement):
-        return next((e.value for e in finding.evidence if e.name == "compute"), None)
+        return named.get("compute")
     phases = [p for p in measurement.phases if p.name in PHASES and p.cpu_median_s is not None]
     total_s = math.fsum(p.cpu_median_s or 0.0 for p in phases)
     compute = [p for p in phases if p.name in COMPUTE_PHASES]
@@ -226,7 +227,9 @@ def own_arithmetic(measurement: Measurement, finding: Finding) -> float | None:
     if total_s <= 0 or core_s * MAX_STRETCH.value < wall_s:
         return None
     share = core_s / total_s
-    return share if share > 1 - WARNING_FRACTION.value else None
+    of_part = named.get(finding.cause or "", 0.0) / named.get("compute", 1.0) * share
+    is_enough = share > 1 - WARNING_FRACTION.value or of_part >= CRITICAL_FRACTION.value
+    return share if is_enough else None
 
 
 def own_unattributed(measurement: Measurement, finding: Finding) -> float | None:

@@ -36,7 +36,7 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
     found = make_finding(
         BY_CHANGE[what],
         # What others did is said by CONTENDED, and nobody can mend it in the script.
-        severity=Severity.INFO if what == "neighbor" else severity_of(lost) or Severity.INFO,
+        severity=Severity.INFO if what in _OF_OTHERS else severity_of(lost) or Severity.INFO,
         evidence=(
             count("shift_step", shift.index),
             seconds("shift_before", shift.before_s),
@@ -53,8 +53,12 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
 
 def _is_own(one: Explained) -> bool:
     """Return whether steps became longer, and not because others took the cores."""
-    by_others = bool(one.causes) and one.causes[0].name == "neighbor"
+    by_others = bool(one.causes) and one.causes[0].name in _OF_OTHERS
     return one.shift.ratio.estimate > 1 and not by_others
+
+
+_OF_OTHERS = ("neighbor", "core_wait")
+"""Changes that other programs made."""
 
 
 def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
@@ -135,6 +139,15 @@ BY_CHANGE: Mapping[str, Ailment] = {
         needs="load of the machine over the run",
         explanation="Since then other programs have kept {neighbor_after} cores busy; before, they "
         "kept {neighbor_before} busy.",
+        remedy="Train when the machine is quiet.",
+        when_contended=by_nothing("It is the neighbor itself."),
+    ),
+    "core_wait": _row(
+        "shift_core_wait",
+        what="the same, and the run waited longer for a core, though others took no more cores",
+        needs="load of the machine over the run; the kernel's count of waits for a core",
+        explanation="Since then a thread of the run has waited for a core for {core_wait_after} of "
+        "the time; before, it waited for {core_wait_before} of it.",
         remedy="Train when the machine is quiet.",
         when_contended=by_nothing("It is the neighbor itself."),
     ),

@@ -183,7 +183,7 @@ def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
     asked = (
         _throttle(sides),
         _device_clock(sides),
-        _neighbor(sides),
+        _neighbor(sides) or _core_wait(sides),
         _cpu_clock(sides),
         _swap(sides),
         _page_cache(sides),
@@ -246,9 +246,26 @@ def _neighbor(sides: _Sides) -> ShiftCause | None:
     )
 
 
+def _core_wait(sides: _Sides) -> ShiftCause | None:
+    """Others took no more cores than before, or less, and the run lost its core more often.
+
+    They must have taken some where steps are longer: the run's own workers may take cores, too.
+    """
+    explains = _explained_by_delay(sides) or 0.0
+    others = _medians([_of(side, _others) for side in sides.host])
+    pair = _medians([_of(side, _delayed) for side in sides.host])
+    if pair is None or others is None or explains < MIN_EXPLAINED.value:
+        return None
+    if others[sides.is_slower] < MIN_NEIGHBOR_CORES.value:
+        return None
+    return ShiftCause(
+        name="core_wait", before=pair[0], after=pair[1], unit="fraction", explains=explains
+    )
+
+
 def _explained_by_delay(sides: _Sides) -> float | None:
     """Return the part of the change that waits for a core make; None where nobody counts them."""
-    pair = _medians([_of(side, lambda p: p.delayed_fraction) for side in sides.host])
+    pair = _medians([_of(side, _delayed) for side in sides.host])
     if pair is None:
         return None
     before, after = (max(_LEAST_ON_CORE, 1 - one) for one in pair)
@@ -333,6 +350,10 @@ def _phases(sides: _Sides) -> list[ShiftCause]:
 
 def _others(point: HostPoint) -> float:
     return max(0.0, point.busy_cores - point.job_cores)
+
+
+def _delayed(point: HostPoint) -> float | None:
+    return point.delayed_fraction
 
 
 def _ours(point: HostPoint) -> float:

@@ -21,6 +21,7 @@ from ..watchers.inputs import Shapes
 from .attention_calls import AttentionCalls
 from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
+from .first_look import FirstLook
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
 
@@ -92,6 +93,7 @@ class OperatorProbe:
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
         self.attention: AttentionCalls | None = None  # in the first counted update
+        self.look: FirstLook | None = None  # likewise
 
     def begin(self, *, is_scouting: bool) -> None:
         """Scout or count the update that begins here."""
@@ -162,6 +164,7 @@ class OperatorProbe:
         """
         self.is_done = True
         attention, self.attention = self.attention, None
+        look, self.look = self.look, None
         facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
@@ -169,7 +172,8 @@ class OperatorProbe:
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
         if self.num_nodes and not self.has_guests:
             facts |= {"nodes": self.num_nodes, "nodes_used": len(self.used_nodes)}
-        line = dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
+        facts |= {"large_ns": sum(self.durations) - sum(tiny)}
+        line = dumps(facts | (look.facts() if look is not None else {})) + "\n"
         return line if attention is None else line + attention.line(num_updates)
 
     def take(self) -> tuple[Tally | None, str | None]:
@@ -271,6 +275,7 @@ class OperatorProbe:
     def _follow_attention(self) -> None:
         try:
             self.attention = AttentionCalls(self.torch, self.fail)
+            self.look = FirstLook(self.torch)
         except Exception:
             self.fail("attention")
 
@@ -282,6 +287,14 @@ class OperatorProbe:
                 self.fail("attention")
                 self.attention.weights.clear()
 
+    def _look_at(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
+        if self.look is not None and get_ident() == self.thread:
+            try:
+                self.look.see(func, args, ns, tally)
+            except Exception:
+                self.fail("look")
+                self.look = None
+
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail, see_attention = self.durations, self.fail, self._see_attention
         if self.tally is None:
@@ -292,6 +305,7 @@ class OperatorProbe:
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
             durations.append(ns)
             see_attention(func, args, result)
+            self._look_at(func, args, ns, tally)
             follow(func, args, kwargs, result)
             try:
                 return tally.add(func, args, kwargs, result, ns)

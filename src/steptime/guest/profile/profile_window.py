@@ -164,7 +164,7 @@ class ProfileWindow:
         self.tool: TorchProfiler | DeviceRange = (
             TorchProfiler(torch, with_stacks=wish.with_stacks) if is_torchs else DeviceRange(torch)
         )
-        self.cycle = Cycle()
+        self.cycle = Cycle(tells_loops=True)
         self.state = WAITING
         self.num_seen = self.num_spans = self.first = 0
         self.num_done = self.num_tries = 0

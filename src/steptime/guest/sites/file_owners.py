@@ -43,7 +43,7 @@ class FileOwners:
     def _find_owner(self, file: str) -> int:
         if file.startswith((self.torch_folder, *self.our_folders)):
             return NOBODYS
-        if any(folder in file for folder in _PACKAGES):
+        if any(folder in file for folder in _PACKAGES) or is_generated(file):
             return LIBRARYS
         if file.startswith(self.command_folder):
             return NOBODYS  # a launcher that was installed with a package: two lines that call it
@@ -62,3 +62,9 @@ class FileOwners:
             if owner <= best and line is not None:
                 found, best = (file, line), owner
         return found
+
+
+def is_generated(file: str) -> bool:
+    """Return whether a library wrote the file for itself, under the dotted name of a module."""
+    package, _, rest = os.path.basename(file).removesuffix(".py").partition(".")
+    return bool(rest) and package in sys.modules

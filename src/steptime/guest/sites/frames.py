@@ -22,13 +22,18 @@ SLACK = 8
 
 
 class Spot(NamedTuple):
-    """Where one function was at a moment; `frame` is an id, and no frame is kept."""
+    """Where one function was at a moment; `frame` is an id, and no frame is kept.
+
+    It is direct where the call that it was in was torch's, and no function of a library's or of the
+    user's goes on with it.
+    """
 
     frame: int
     code: CodeType
     offset: int
     line: int
     file: str
+    is_direct: bool = False
 
 
 Stack = tuple[Spot, ...]
@@ -58,7 +63,8 @@ class Frames:
                 line = frame.f_lineno or code.co_firstlineno
                 file = code.co_filename
                 file = file if file.startswith("<") else os.path.abspath(file)
-                spot = Spot(id(frame), code, frame.f_lasti, line, file)
+                is_direct = not (users or others)
+                spot = Spot(id(frame), code, frame.f_lasti, line, file, is_direct)
                 (users if owner == USERS else others).append(spot)
             frame = frame.f_back
         return tuple(reversed(users or others))
@@ -79,8 +85,11 @@ class Frames:
 
     def _lines(self, a: Spot, b: Spot) -> tuple[int, int] | None:
         """Return first and last line; None if `a` cannot lead to `b` (another call of it)."""
+        start = line_after(a) if a.is_direct else a.line
+        if start >= b.line > a.line:
+            start = a.line  # one line alone is that of a call
         if b.offset > a.offset:
-            return min(a.line, b.line), max(a.line, b.line)
+            return min(start, b.line), max(start, b.line)
         key = (a.file, a.code.co_firstlineno, a.offset, b.offset)
         if key not in self.loops:
             self.loops[key] = loop_around(a.code, a.offset, b.offset)
@@ -91,8 +100,22 @@ class Frames:
         if last <= a.line:  # nothing follows in the loop's body
             return min(first, b.line), b.line
         if b.line <= first:  # nothing precedes in the loop's body
-            return a.line, last
-        return a.line, b.line
+            return min(start, last), last
+        return start, b.line
+
+
+def line_after(spot: Spot) -> int:
+    """Return the line on which something may follow a call.
+
+    It is the next one where the call is the end of its line, as `loss.backward()` is.
+    """
+    code, at = spot.code.co_code, spot.offset + 2
+    while at < len(code) and opname[code[at]] == "CACHE":
+        at += 2
+    if at >= len(code) or opname[code[at]] != "POP_TOP":
+        return spot.line
+    lines = (line for begin, end, line in spot.code.co_lines() if begin <= at + 2 < end)
+    return max(spot.line, next(lines, None) or spot.line)
 
 
 def innermost(stack: Stack) -> Place | None:

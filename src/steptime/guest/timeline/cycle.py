@@ -9,6 +9,8 @@ comparable.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from ...record.places import BY_HAND
 
 MAX_PERIOD = 32
@@ -21,10 +23,21 @@ PATIENCE = 200
 """After this many updates without any order, each update counts as a step."""
 
 
-class Cycle:
-    """The order in which optimizers take turns; `generation` grows each time that order changes."""
+MIN_LOOP = 4
+"""An optimizer that steps as often before another one does has a loop of its own, whose updates are
+steps; `measure/steps/rounds.py` has the same rule."""
 
-    def __init__(self) -> None:
+
+class Cycle:
+    """The order in which optimizers take turns; `generation` grows each time that order changes.
+
+    Args:
+        tells_loops: whether loops in turns have a step for each update. Levers are compared over
+            whole turns instead, because steps of two loops are not alike.
+    """
+
+    def __init__(self, *, tells_loops: bool = False) -> None:
+        self.tells_loops = tells_loops
         self.generation = 0
         self.reset()
 
@@ -57,6 +70,9 @@ class Cycle:
 
     def _learn(self) -> None:
         recent = self.recent
+        if self.tells_loops and self._are_loops():
+            self._take(1)
+            return
         turning = set(recent[-RECENT:])
         for period in range(1, min(MAX_PERIOD, len(recent) // 2) + 1):
             piece = recent[-period:]
@@ -65,6 +81,16 @@ class Cycle:
                 return
         self.num_lost += 1
         self._take(1 if self.num_lost > PATIENCE else 0)
+
+    def _are_loops(self) -> bool:
+        """Return whether each optimizer of late has stepped several times before another one."""
+        runs = [(one, sum(1 for _ in group)) for one, group in groupby(self.recent)]
+        if runs and self.num > len(self.recent) and runs[0][1] < MIN_LOOP:
+            del runs[0]  # its beginning is forgotten
+        if runs and runs[-1][1] < MIN_LOOP:
+            runs.pop()  # it goes on
+        is_plain = BY_HAND not in self.recent and len({one for one, _ in runs}) > 1
+        return is_plain and all(num >= MIN_LOOP for _, num in runs)
 
     def _take(self, period: int) -> None:
         if period and self.num_lost <= PATIENCE:

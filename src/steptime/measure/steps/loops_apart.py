@@ -44,20 +44,43 @@ class LoopSteps:
 
 def loops_apart(rank: RankSteps) -> tuple[LoopSteps, ...]:
     """Return the loops of a rank, the longest first; none where it has one, or has blocks."""
+    alike, groups = ({}, {}) if rank.blocks else _alike(rank)
+    loops = [_loop(rank, keys, groups) for keys in alike.values()]
+    return tuple(sorted(loops, key=lambda one: -one.usual_s)) if len(loops) > 1 else ()
+
+
+def num_summed_loops(rank: RankSteps) -> int:
+    """Return how many loops are told as one, because the rank's later steps are in blocks.
+
+    A block does not say whose steps it holds. An optimizer that first stepped in a block, at
+    another line or of another class than those before, has a loop of its own. Zero where there is
+    one loop.
+    """
+    if not rank.blocks:
+        return 0
+    single = {one for optimizers in set(rank.steps.optimizers) for one in optimizers}
+    rows = rank.signals.optimizers
+    met = {row[1:] for row in rows if row.number in single}
+    later = {row[1:] for row in rows if row.number not in single} - met
+    num = max(1, len(_alike(rank)[0])) + len(later)
+    return num if num > 1 and single != {BY_HAND} else 0
+
+
+def _alike(
+    rank: RankSteps,
+) -> tuple[dict[tuple[object, ...], list[frozenset[int]]], dict[frozenset[int], list[int]]]:
+    """Return the optimizers of each loop, by kind, and the steps of each; empty for one loop."""
     by_optimizers: dict[frozenset[int], list[int]] = {}
     for place, optimizers in enumerate(rank.steps.optimizers):
         by_optimizers.setdefault(frozenset(optimizers), []).append(place)
     groups = {key: places for key, places in by_optimizers.items() if len(places) >= MIN_STEPS}
     known = [optimizer for key in groups for optimizer in key]
-    if len(groups) < 2 or rank.blocks or len(set(known)) < len(known) or BY_HAND in known:
-        return ()
+    if len(groups) < 2 or len(set(known)) < len(known) or BY_HAND in known:
+        return {}, {}
     alike: dict[tuple[object, ...], list[frozenset[int]]] = {}
     for key, places in groups.items():
         alike.setdefault(_kind(rank, key, places), []).append(key)
-    if len(alike) < 2:
-        return ()
-    loops = [_loop(rank, keys, groups) for keys in alike.values()]
-    return tuple(sorted(loops, key=lambda one: -one.usual_s))
+    return alike, groups
 
 
 def _kind(rank: RankSteps, key: frozenset[int], places: Sequence[int]) -> tuple[object, ...]:

@@ -218,6 +218,7 @@ class RankSummary:
             padding; null where the inputs are no tokens.
         useful_fraction: share of the positions of its batches that are no padding; null where
             nothing told of it.
+        where: the line that steps its first optimizer, as `train.py:31`; null if not known.
     """
 
     rank: int
@@ -246,6 +247,7 @@ class RankSummary:
     awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
     useful_fraction: float | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

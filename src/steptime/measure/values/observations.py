@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
+from steptime.measure.values.operator_time import OperatorPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,32 @@ class Compilation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroInput:
+    """An input of the model that is mostly zeros, and that products read as a dense matrix.
+
+    Attributes:
+        rows, columns: its shape.
+        zero_fraction: share of zeros among some of its elements, in one early step.
+        product_s: time of the products that read it, in that step [s].
+        other_s: time of other operators on tensors of its shape without gradients, such as a
+            dropout of it [s].
+        module: path of the module in whose call the first of these products ran; empty outside.
+        module_kind: class of that module.
+        file, line: the script's line from which it is called; null where it is not known.
+    """
+
+    rows: int
+    columns: int
+    zero_fraction: float
+    product_s: float
+    other_s: float = 0.0
+    module: str = ""
+    module_kind: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
     """Operators of torch in the model's calls and the backward of one eager step.
 
@@ -153,6 +180,9 @@ class Operators:
         missing: why no operators were counted, as a machine word.
         num_nodes: operators that were noted for a backward call; null where nobody knows.
         num_nodes_used: those of them that a backward call of the step ran through.
+        zero_input: the input that is mostly zeros and whose products took longest; null where none
+            was met on the CPU.
+        places: lines from which long operators of the forward are called, the longest first.
     """
 
     num: int = 0
@@ -162,6 +192,8 @@ class Operators:
     missing: str | None = None
     num_nodes: int | None = None
     num_nodes_used: int | None = None
+    zero_input: ZeroInput | None = None
+    places: tuple[OperatorPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The time of a step's operators, by their name and by the module that they ran in."""
+"""The time of a step's operators, by their name, by module, and by the line that calls them."""
 
 from __future__ import annotations
 
@@ -63,3 +63,22 @@ class TimedModule:
     num: int = 0
     time_s: float | None = None
     device_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPlace:
+    """A line of the script from which long operators of one forward were called.
+
+    Attributes:
+        name: name of the operator, such as `aten.bernoulli_`.
+        file: the file, relative to the command's folder where it lies below that folder.
+        line: the line.
+        num: how many took 50 µs or more there.
+        time_s: their time [s].
+    """
+
+    name: str
+    file: str
+    line: int
+    num: int
+    time_s: float

@@ -87,7 +87,9 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = 
     act = next_act(m, diagnosis, store=store)
     parts: list[Html | None] = []
     if m.errors and m.end.state is not RunState.FINISHED:
-        parts.append(tag("p", run_words.describe_error(m.errors[0]), class_="bad"))
+        is_own = run_words.is_interrupt(m.errors[0])  # no failure, whoever pressed Ctrl-C
+        text = run_words.describe_error(m.errors[0])
+        parts.append(tag("p", text, class_=None if is_own else "bad"))
     if finding is not None:
         parts += [_finding(m, finding), _evidence(finding)]
     elif diagnosis is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -63,6 +63,7 @@ class _Detail:
     num_ranks: int = 8
     small_fraction: float = 0.01
     num_trainings: int = 10
+    num_loops: int = 6
     is_brief: bool = True
     without: frozenset[str] = frozenset()  # sections, by the names of `_NICETIES`
 
@@ -72,8 +73,11 @@ _NICETIES = ("overhead", "not seen", "padding", "roofs", "work", "machine", "bes
 _SOME, _EVERY = frozenset(_NICETIES[:4]), frozenset(_NICETIES)
 _LAST = _EVERY | {"small phases", "lines", "workers"}
 
-_WHOLE = _Detail(num_notes=_ALL, num_ranks=_ALL, num_trainings=_ALL, is_brief=False)
+_WHOLE = _Detail(num_notes=_ALL, num_ranks=_ALL, num_trainings=_ALL, num_loops=_ALL, is_brief=False)
 """Where the output is no terminal, nobody has to scroll: programs and files get all of it."""
+
+_BARE = _Detail(small_fraction=0.1, num_notes=1, num_trainings=4, without=_LAST)
+"""Findings and ranks alone."""
 
 # These are tried in turn until the report fits a screen: what is nice to know goes first, findings
 # and ranks go last. Phases below one hundredth of a step share a line even where there is room,
@@ -84,18 +88,9 @@ _DETAILS = (
     _Detail(small_fraction=0.02, without=_SOME),
     _Detail(small_fraction=0.02, without=_EVERY),
     _Detail(small_fraction=0.05, without=_EVERY, num_notes=2, num_trainings=6),
-    _Detail(small_fraction=0.05, without=_EVERY, num_notes=1, num_trainings=4, num_ranks=4),
-    *(
-        _Detail(
-            num_findings=number,
-            num_notes=1,
-            num_ranks=min(4, number),
-            small_fraction=0.1,
-            num_trainings=4,
-            without=_LAST,
-        )
-        for number in range(8, 0, -1)
-    ),
+    _BARE,
+    replace(_BARE, num_ranks=4),
+    *(replace(_BARE, num_findings=n, num_ranks=min(4, n)) for n in range(8, 0, -1)),
 )
 
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -158,7 +153,7 @@ def _report(
         *outliving_lines(m, page),
         *_error(m, page),
         *gap,
-        *_steps(m, page),
+        *_steps(m, page, num_loops=detail.num_loops),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
         *edit_lines(primary, page),
@@ -252,26 +247,23 @@ def _device(m: Measurement) -> str:
     return f"{device}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
-def _steps(m: Measurement, page: Page) -> list[Text]:
+def _steps(m: Measurement, page: Page, *, num_loops: int) -> list[Text]:
     if m.num_steps == 0:
         return page.block("steps", "none was seen", style="bold")
     details = "; ".join(_step_details(m))
     number, on_ranks = step_words.describe_ranks(m)
     line = Text.assemble((number, "bold"), on_ranks, f" ({details})" if details else "")
-    return [*page.block("steps", line), *_loops(m, page)]
+    return [*page.block("steps", line), *_loops(m, page, limit=num_loops)]
 
 
-def _loops(m: Measurement, page: Page) -> list[Text]:
+def _loops(m: Measurement, page: Page, *, limit: int) -> list[Text]:
     """Say what each of several loops in one process does; the report is about one of them."""
     lines: list[Text] = []
-    for loop in m.loops[:_MAX_LOOPS]:
+    for loop in m.loops[:limit]:
         told = " (this report)" if loop.is_shown else ""
         text = f"{loop.number}{told}: {step_words.describe_loop(loop)}"
         lines += page.block("" if lines else "loops", printable(text))
-    return lines + _left_out("loops", len(m.loops) - _MAX_LOOPS, page)
-
-
-_MAX_LOOPS = 6
+    return lines + _left_out("loops", len(m.loops) - limit, page)
 
 
 def _step_details(m: Measurement) -> Iterable[str]:
@@ -416,13 +408,14 @@ def _machine(
     serious = (
         [f for f in diagnosis.findings if f.severity is not Severity.INFO] if diagnosis else []
     )
-    is_contended = any(f.kind is BottleneckKind.CONTENDED for f in serious if f is not first)
-    end = ", so steps take longer" if is_contended else ""
+    taken = [f for f in serious if f.kind is BottleneckKind.CONTENDED and f is not first]
+    end = ", so steps take longer" if taken else ""
     ours, others = format_count(host.job_cores), format_count(host.others_cores)
     cores = format_count(host.num_cores)
     text = f"{cores} cores: this run kept {ours} busy, others {others}{end}"
-    if is_contended and host.delayed_fraction is not None:
-        text += f": it waited for a core for {format_percent(host.delayed_fraction)} of the time"
+    lost = [e.value for f in taken for e in f.evidence if e.name == "lost"]
+    if lost:
+        text += f": it waited for a core for {format_percent(lost[0])} of the time"
     return page.block("machine", text)
 
 

@@ -79,10 +79,19 @@ def _seconds(value_s: float | None) -> str:
 
 
 def rank_lines(ranks: Sequence[RankSummary], *, page: Page, limit: int) -> list[Text]:
-    """Return one row per rank; if there are too many, those that wait least for the others."""
+    """Return one row per rank; if there are too many, those that wait least for the others.
+
+    Processes without a process group do not wait; each row ends with the line that steps there.
+    """
     shown = sorted(sorted(ranks, key=_communication_s)[:limit], key=lambda r: r.rank)
     heading = ["rank", "steps", "step", "input wait", "compute", "communication", "CPU"]
-    lines = columns([heading, *(_rank_cells(r) for r in shown)])
+    cells = [_rank_cells(r) for r in shown]
+    if all(rank.world_size == 1 for rank in ranks):
+        heading = ["process", *heading[1:], "trains at"]
+        cells = [
+            [*row, printable(rank.where or "-")] for row, rank in zip(cells, shown, strict=True)
+        ]
+    lines = columns([heading, *cells])
     if len(ranks) > limit:
         left_out = f"more ranks, which wait longer for the others: {len(ranks) - limit}"
         lines.append(Text(left_out, style="dim"))

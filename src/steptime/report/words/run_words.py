@@ -69,6 +69,7 @@ CHANGES: Mapping[str, str] = {
     "throttle": "what holds the device's clock down",
     "device_clock": "the device's clock",
     "neighbor": "the cores that other programs keep busy",
+    "core_wait": "the time for which the run waits for a core",
     "cpu_clock": "the clock of the cores",
     "swap": "reads from swap",
     "page_cache": "the page cache, and reads from storage",
@@ -182,6 +183,10 @@ NOTES: Mapping[str, str] = {
     "steps_by_evaluation": (
         "The optimizer evaluated its closure very often in one call of its step (such calls: "
         "{optimizer_steps}): {evaluations} evaluations count as steps."
+    ),
+    "loops_in_sums": (
+        "{loops} training loops, or stages with other optimizers, stepped, but steps after the "
+        "first 20,000 updates are summed, so they are told as one: its step time is of all of them."
     ),
     "unwritten_steps": (
         "torch was used by a process that did not reach its end (killed, crashed or os._exit): "

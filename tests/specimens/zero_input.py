@@ -1,0 +1,25 @@
+"""A layer on a bag of words: its input is almost all zeros, and the product is dense."""
+
+import argparse
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=30)
+parser.add_argument("--dense", action="store_true", help="no zeros in the input")
+options = parser.parse_args()
+
+torch.manual_seed(0)
+words = torch.rand(512, 2048)
+if not options.dense:
+    words = words * (torch.rand(512, 2048) < 0.01)
+labels = torch.randint(0, 7, (512,))
+model = nn.Sequential(nn.Linear(2048, 256), nn.ReLU(), nn.Linear(256, 7))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(options.steps):
+    loss = nn.functional.cross_entropy(model(words), labels)  # ailment
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("loss", loss.item())
