@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
 STEPTIME = (sys.executable, "-m", "steptime")
-LIMIT_S = 120
+LIMIT_S = 300
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
