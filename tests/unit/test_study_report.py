@@ -16,6 +16,7 @@ from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, li
 from steptime.report.text.study_story import CHOICES
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
+from steptime.report.words.batch_words import REASONS as BATCH_REASONS
 from steptime.report.words.fit_words import FIT_REASONS
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import (
@@ -273,7 +274,7 @@ def said_in(*patterns: str) -> set[str]:
 
 def test_every_reason_of_a_study_has_words() -> None:
     known = {*words.REASONS, *words.BARE_REASONS, *words.NOT_TRIED, *words.OUTCOME_REASONS}
-    known |= {*FIT_REASONS}
+    known |= {*FIT_REASONS, *BATCH_REASONS}
     found = said_in(r'reason="(\w+)"', r'reason = "(\w+)"', r'reason or "(\w+)"')
     assert len(found) > 15
     # An outcome of its own, and a sentence of the lever's.

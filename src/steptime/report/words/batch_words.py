@@ -8,7 +8,7 @@ from steptime.report.words.fit_words import describe_reason
 from steptime.report.words.rate_words import CAUTION, describe_rate
 from steptime.tune.values.fit_values import BatchTrial, FitStudy
 
-_REASONS = {
+REASONS = {
     "excluded": "the lever `larger_batch` was left out",
     "growth_not_known": "it is not known what grows with the batch",
     "no_room": "the limit has no room for twice the batch",
@@ -48,7 +48,7 @@ def _why_none(study: FitStudy) -> str:
 
 
 def _reason(word: str) -> str:
-    return _REASONS.get(word, word)
+    return REASONS.get(word, word)
 
 
 def _finding(trials: tuple[BatchTrial, ...]) -> str:
@@ -64,7 +64,7 @@ def describe_trial(one: BatchTrial) -> str:
     size = f"{one.factor} times the batch"
     if one.rate_gain is None:
         word = one.reason or "too_few_rounds"
-        why = _REASONS.get(word) or describe_reason(word, one.facts)
+        why = REASONS.get(word) or describe_reason(word, one.facts)
         return f"{size}: not measured: {why}"
     text = f"{size}: {format_gain(one.rate_gain)} samples in a second, in turns in one process"
     text += ", by the processor's time" if one.clock == "cpu" else ""
