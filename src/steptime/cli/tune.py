@@ -54,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trials.add_argument(
         "--share-network",
         action="store_true",
-        help="let the trials use the network and the socket files of this machine; what the script "
-        "sends, each trial then sends too",
+        help="let the trials use this machine's network and socket files; each trial then sends "
+        "what the script sends",
     )
     trials.add_argument(
         "--unsafe-trials",
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--report",
         metavar="FILE",
-        help="write the report to FILE as plain text, instead of to stdout",
+        help="write the report as plain text to FILE, not to stdout",
     )
     add_json(output, what=BESIDE)
     output.add_argument(
