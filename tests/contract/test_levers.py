@@ -30,6 +30,9 @@ WITH_EVIDENCE = (
     *("no_compile", "dynamic_shapes", "cudnn_benchmark", "deferred_reads", "prefetch_to_device"),
     *("selective_checkpointing", "optimizer_in_backward", "no_foreach"),
     *("flush_denormal", "no_anomaly_mode", "no_profiler", "no_deterministic"),
+    *("maxk", "fused_sampling", "progressive_length", "other_optimizer", "gradient_transform"),
+    *("larger_batch", "ddp_powersgd", "rate_factor", "weight_averaging", "low_memory_states"),
+    *("offload_activations", "return_freed_memory"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

@@ -18,7 +18,17 @@ from steptime.report.html.html_hardware import RESOURCES
 from steptime.report.html.html_losses import losses_part
 from steptime.report.html.html_study import StudyPageFacts, render_study_page
 from steptime.verify.values import LossComparison, LossOverlay
-from study_cases import BF16, FUSED, PASSED, faster, make_study, speedup, trial
+from study_cases import (
+    BF16,
+    FUSED,
+    ONE_THREAD,
+    PASSED,
+    STUDY_ID,
+    faster,
+    make_study,
+    speedup,
+    trial,
+)
 from study_page_cases import STUDIES, WATERFALL, compared, hostile_study, tuned
 
 BLOCKS = {"h1", "h2", "h3", "p", "tr", "pre", "summary", "li", "title", "figcaption", "div"}
@@ -123,6 +133,31 @@ def test_each_lever_of_the_recipe_is_a_step_and_the_rest_is_one_too() -> None:
     assert rest.after == pytest.approx(1 / 1.7)
 
 
+def test_the_way_is_the_one_whose_steps_are_known_best() -> None:
+    trials = (
+        trial(1, BF16, speedup=speedup(1.78, 0.29, 2.13)),
+        trial(2, FUSED, speedup=speedup(1.04, 0.89, 1.28)),
+        trial(3, BF16, FUSED, reference=(FUSED,), kind="confirm", speedup=speedup(1.8, 1.7, 1.9)),
+        trial(4, BF16, FUSED, reference=(BF16,), kind="confirm", speedup=speedup(1.05, 1.0, 1.1)),
+    )
+
+    first, second, *_ = gains_of(replace(faster(), trials=trials))
+
+    assert (first.added, first.speedup) == ((FUSED,), trials[1].speedup)
+    assert (second.added, second.speedup) == ((BF16,), trials[2].speedup)
+
+
+def test_what_was_kept_is_not_among_what_was_thrown_away() -> None:
+    unclear = trial(1, BF16, speedup=speedup(1.2, 0.9, 1.4), reason="unclear")
+    slower = trial(2, BF16, ONE_THREAD, speedup=speedup(0.8, 0.7, 0.9), reason="slower")
+    told = replace(tuned(), study=replace(faster(), trials=(unclear, slower)))
+
+    text = "\n".join(lines_of(told))
+    thrown = text.partition("h2: Tried and thrown away")[2].partition("h2:")[0]
+    assert "num_threads" in thrown
+    assert "autocast bf16 |" not in thrown
+
+
 def test_levers_that_came_on_together_are_one_step_in_any_order() -> None:
     bundle = trial(1, FUSED, BF16, speedup=speedup(1.52, 1.4, 1.6))
 
@@ -210,6 +245,16 @@ def test_without_sure_parts_nothing_is_said_of_hardware(doubt: dict[str, Any]) -
     facts = replace(tuned(), waterfall=replace(WATERFALL, **doubt))
 
     assert "What faster hardware would change" not in titles(facts)
+
+
+@pytest.mark.parametrize("waterfall", [None, replace(WATERFALL, parts=(), missing="no_ceilings")])
+def test_where_no_run_says_it_the_commands_are_named_that_do(waterfall: Any) -> None:
+    lines = lines_of(replace(tuned(), waterfall=waterfall))
+
+    (commands,) = [line for line in lines if "steptime machine" in line]
+    assert "⏎steptime run -- python train.py" in commands
+    assert commands.endswith(f"⏎steptime report {STUDY_ID}")
+    assert not [line for line in lines if "arithmetic (FLOP/s)" in line]
 
 
 def test_every_resource_is_a_part_of_a_step() -> None:

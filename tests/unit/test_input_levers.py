@@ -124,14 +124,15 @@ def test_images_that_are_not_decoded_any_more_need_no_decoder() -> None:
     assert "batched_transform" in found
 
 
-def test_the_command_keeps_the_levers_of_the_recipe() -> None:
-    measurement = trained_with("prepared_data", "autocast", "interpreter", **IMAGES)
+def test_the_command_names_the_recipe_and_only_levers_that_it_lacks() -> None:
+    measurement = trained_with("prepared_data", "autocast", "maxk", **IMAGES)
 
     told = trial_command(("dataloader",), measurement)
-    assert "--levers prepared_data,autocast,dataloader -- " in told
+    assert told.startswith("steptime tune --recipe tuned.toml --levers dataloader -- ")
     act = next_act(measurement, diagnose(measurement))
     assert "The recipe already uses prepared_data." in act.sentence
-    assert act.command.startswith("steptime tune --levers prepared_data,autocast,")
+    assert act.command.startswith("steptime tune --recipe tuned.toml --levers ")
+    assert not {"prepared_data", "autocast", "maxk"} & set(act.command.split()[5].split(","))
 
 
 def test_an_input_whose_levers_are_all_on_offers_none() -> None:

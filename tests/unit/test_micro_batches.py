@@ -278,6 +278,30 @@ def test_several_losses_and_backward_calls_of_an_update_are_those_of_the_whole_b
     assert torch.allclose(gradients(model), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [FOUR, AGAIN], ids=["parts", "computed again"])
+def test_a_model_that_feeds_another_one_goes_in_parts_as_well(session, settings):
+    torch.manual_seed(0)
+    encoder, head, x = TwoHeads(), nn.Linear(3, 4), torch.randn(18, 6)
+
+    def update():
+        encoder.zero_grad()
+        head.zero_grad()
+        out, second = encoder(x)
+        (head(out).square().mean() + second.abs().mean()).backward(retain_graph=True)
+        (head(out) - 1).abs().mean().backward()
+        return torch.cat([gradients(encoder), gradients(head)])
+
+    expected = update()
+    undo = LEVER.apply(settings, session)
+    update()
+    encoder.sizes.clear()
+    found = update()
+    undo()
+
+    assert {4, 5} == set(encoder.sizes)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
 class ReturnsLosses(Probe):
     """Its mean over the chosen rows of a part says nothing of the whole batch's."""
 

@@ -166,6 +166,34 @@ def test_levers_can_be_chosen(answer: Callable) -> None:
     assert [lever.name for lever in asked[0].levers] == [NAMES[0], NAMES[1]]
 
 
+def test_the_levers_of_a_recipe_are_tried_beside_those_that_are_named(answer: Callable) -> None:
+    asked = answer(faster())
+    assert main.main(["tune", *COMMAND]) == 0
+    words = ["--recipe", "tuned.toml", "--levers", f"compile,{BF16.name}"]
+
+    assert main.main(["tune", *words, *COMMAND]) == 0
+    chosen = {lever.name for lever in asked[1].levers}
+    assert chosen == {"compile", BF16.name, FUSED.name}
+    assert read_recipe(Path("tuned.toml")).levers == (BF16, FUSED)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--recipe", "tuned.toml"], 2, "--recipe needs --levers"),
+        (["--recipe", "none.toml", "--levers", "compile"], 2, "there is no recipe none.toml"),
+        (["--recipe", "x", "--levers", "compile", "--objective", "memory"], 2, "--objective speed"),
+    ],
+)
+def test_a_recipe_that_adds_nothing_is_refused(
+    answer: Callable, capsys: Capture, words: list[str], code: int, message: str
+) -> None:
+    answer(faster())
+
+    assert main.main(["tune", *words, *COMMAND]) == code
+    assert message in capsys.readouterr().err
+
+
 # -- endings
 
 

@@ -29,7 +29,7 @@ from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.report.text.training_lines import name_trainings
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
-from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import check_output, make_recipe, read_recipe, write_recipe
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.other_python import OtherPython, check_other_python
@@ -312,6 +312,26 @@ def choose_levers(
     wanted = {name for name in known if name != INTERPRETER} if only is None else set(only)
     wanted |= {INTERPRETER} if with_interpreter else set()
     return tuple(lever for lever in levers if lever.name in wanted)
+
+
+def with_recipe(only: tuple[str, ...] | None, recipe: str | None) -> tuple[str, ...] | None:
+    """Return the names of the levers to try, with those of a recipe if one is given.
+
+    Another interpreter is tried only where the user names one.
+
+    Raises:
+        UsageError: the recipe would add nothing, because all levers are tried.
+        RecipeError: it cannot be read.
+    """
+    if recipe is None:
+        return only
+    if only is None:
+        raise UsageError(
+            "--recipe needs --levers: without it, all levers are tried.",
+            hint="Or leave --recipe out.",
+        )
+    found = [one.name for one in read_recipe(Path(recipe)).levers if one.name != INTERPRETER]
+    return (*found, *(name for name in only if name not in found))
 
 
 def _ignore(_: StudyProgress) -> None:

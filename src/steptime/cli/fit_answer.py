@@ -43,7 +43,7 @@ def refuse_what_is_of_speed(options: argparse.Namespace) -> None:
     Raises:
         UsageError: one of them was given.
     """
-    given = ("allow", "levers", "python", "run_steps", "report", "require_speedup")
+    given = ("allow", "levers", "recipe", "python", "run_steps", "report", "require_speedup")
     for name in given:
         if getattr(options, name) is not None:
             flag = f"--{name.replace('_', '-')}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import check_json, store_to_write, take_command
 from steptime.cli.output import STDOUT, console_for, say, tell, write_json
-from steptime.core.printable import printable
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def _show_shapes(options: argparse.Namespace) -> int:
         page = page_of(console_for(sys.stdout))
         page.write(shapes_lines(advice, page=page))
     if written is not None:
+        from steptime.core.printable import printable
+
         say(f"steptime: the page of these widths: {printable(str(written))}")
     return 0
 

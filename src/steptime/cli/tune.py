@@ -39,6 +39,7 @@ EXAMPLES = """\
 examples:
   steptime tune -- python train.py
   steptime tune --budget 1h --exclude compile -- torchrun train.py
+  steptime tune --recipe tuned.toml --levers compile -- python train.py
   steptime tune --training 2 -- bash train.sh
   steptime tune --share-network -- python train_from_a_bucket.py
   steptime tune --python ../other/bin/python -- python train.py
@@ -53,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trials.add_argument(
         "--share-network",
         action="store_true",
-        help="let the trials use the network and the socket files of this machine; what the script "
-        "sends, each trial then sends too",
+        help="let the trials use this machine's network and socket files; each trial then sends "
+        "what the script sends",
     )
     trials.add_argument(
         "--unsafe-trials",
@@ -71,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--report",
         metavar="FILE",
-        help="write the report to FILE as plain text, instead of to stdout",
+        help="write the report as plain text to FILE, not to stdout",
     )
     add_json(output, what=BESIDE)
     output.add_argument(
@@ -96,12 +97,11 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
     search.add_argument(
         "--levers", metavar="A,B", help="try only these; `steptime levers` lists them"
     )
+    search.add_argument("--recipe", metavar="FILE", help="with --levers: those of a recipe, too")
     search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
     add_allow(search)
     search.add_argument(
-        "--python",
-        metavar="FILE",
-        help="try another interpreter, with its own torch, too",
+        "--python", metavar="FILE", help="try another interpreter, with its own torch, too"
     )
     search.add_argument(
         "--objective",
@@ -118,9 +118,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         help="how many steps your real training has",
     )
     search.add_argument(
-        "--fresh",
-        action="store_true",
-        help="do not continue an earlier study of this command",
+        "--fresh", action="store_true", help="do not continue an earlier study of this command"
     )
     add_proof(search)
     add_training(search, what="tune", default="needed where a command starts several")
@@ -162,11 +160,11 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
     budget_s = parse_time(options.budget)
     only = None if options.levers is None else parse_names(options.levers)
     exclude = parse_names(options.exclude or "")
-    from steptime.app.tune import choose_levers, other_python
+    from steptime.app.tune import choose_levers, other_python, with_recipe
     from steptime.tune.study_options import StudyOptions
 
     other = None if options.python is None else other_python(options.python, command)
-    names = ("--levers", "--exclude")
+    only, names = with_recipe(only, options.recipe), ("--levers", "--exclude")
     return StudyOptions(
         command=command,
         store=store_to_write(options),

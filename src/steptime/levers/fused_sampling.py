@@ -23,9 +23,11 @@ def applies(facts: Facts) -> str | None:
     """It applies where PyG's own sampler feeds training, and `steptime[graph]` is there."""
     if facts.loaders is None:
         return "The loaders were not observed, so it is not known whether neighbors are sampled."
+    if not facts.loaders:
+        return "No DataLoader fed the training."
     kinds = [loader.neighbor_sampling for loader in facts.loaders]
     if FUSABLE not in kinds:
-        if None in kinds or not kinds:
+        if None in kinds:
             return "It was not observed whether the loaders sample neighbors of a graph."
         reasons = [WHY_NOT[kind] for kind in kinds if kind in WHY_NOT]
         return reasons[0] if reasons else "No loader samples neighbors of a graph."

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.levers._changing_evidence import CHANGED
 from steptime.levers._measured_evidence import MEASURED
 from steptime.levers._published_evidence import PUBLISHED
 from steptime.levers._switch_evidence import SWITCHED
 from steptime.levers.base import Lever, LeverEvidence
 
-_PARTS = (PUBLISHED, MEASURED, SWITCHED)
+_PARTS = (PUBLISHED, MEASURED, SWITCHED, CHANGED)
 
 EVIDENCE: Mapping[str, tuple[LeverEvidence, ...]] = {
     name: tuple(one for part in _PARTS for one in part.get(name, ()))

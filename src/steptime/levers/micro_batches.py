@@ -64,8 +64,9 @@ LEVER = Lever(
         "outputs = torch.cat(parts)  # then the loss, as before"
     ),
     costs="A small batch becomes slower: each operator starts once for each part. Computed again, "
-    "a step takes up to a third longer. Several losses of an update, and several backward calls, "
-    "are as they were. A model that returns its losses itself stays as it is: what it averages "
-    "over, and so how much each part counts, is not known.",
+    "a step takes up to a third longer. Several losses of an update, several backward calls and "
+    "several models give the gradients of the whole batch. A model that returns its "
+    "losses itself stays as it is: what it averages over, and so how much each part counts, is not "
+    "known.",
     source="https://arxiv.org/abs/1811.06965",
 )

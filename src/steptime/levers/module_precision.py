@@ -129,6 +129,8 @@ LEVER = Lever(
     apply=apply,
     edit=edit,
     costs="The casts between the two precisions. A large last layer (a vocabulary) is as slow as "
-    "in float32 again. A tied embedding keeps its own precision in each of its two places.",
+    "in float32 again. Nothing is computed in 8 bits (fp8): that is no rounding of the same "
+    "training, so it would need a proof over seeds. A tied embedding keeps its own "
+    "precision in each of its two places.",
     source="https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference",
 )

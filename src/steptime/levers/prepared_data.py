@@ -19,6 +19,8 @@ from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 def applies(facts: Facts) -> str | None:
     """It applies where a copy lies beside the folder that a loader reads."""
+    if facts.loaders is not None and not facts.loaders:
+        return "No DataLoader fed the training."
     if facts.loaders is None or any(loader.prepared is None for loader in facts.loaders):
         if not folders(facts):
             return "It was not observed whether a prepared copy lies beside the data."

@@ -7,8 +7,10 @@ of its own: what the steps do not explain of it is a row, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
@@ -17,8 +19,15 @@ from steptime.report.words import study_words as words
 from steptime.tune.values.study_values import Applied, State, Study, Trial
 
 _UNTIMED = ("observe", "quality")
+_MAX_ORDERED = 5
+"""Of more levers than that, only the order of the recipe is looked at."""
+
 _LEAST = 0.005
 """A rest below half a percent of the baseline's time is not worth a row."""
+
+
+Part = tuple[State, Interval | None]
+"""Levers that came on together, and their speedup where it was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +44,18 @@ class LeverStep:
 
 
 def gains_of(study: Study) -> tuple[LeverStep, ...]:
-    """Return what each lever gave where a trial timed it, in the order of the recipe.
+    """Return what each lever gave where a trial timed it, in the order that is known best.
 
-    Levers that came on together are one step. Those that no trial told from the others, and the
-    difference between the trials and the proof, are in the last one, which ends at the proof.
+    Trials that timed a lever over the others may know it better than those that timed it alone;
+    where all are known as well, the order is the recipe's. Levers that came on together
+    are one step. Those that no trial told from the others, and the difference between the trials
+    and the proof, are in the last one, which ends at the proof.
     """
     if study.speedup is None or not study.recipe:
         return ()
     time, gains = 1.0, list[LeverStep]()
     left: list[Applied] = []
-    for added, speedup in _timed(study):
+    for added, speedup in min(_ways(study), key=_doubt_of):
         if speedup is None:
             left += added
             continue
@@ -58,28 +69,48 @@ def gains_of(study: Study) -> tuple[LeverStep, ...]:
     return tuple(gains)
 
 
-def _timed(study: Study) -> Iterator[tuple[State, Interval | None]]:
+def _ways(study: Study) -> Iterator[tuple[Part, ...]]:
+    """Yield ways from nothing to the recipe, that in its own order first."""
+    recipe = study.recipe
+    trials = [
+        trial
+        for trial in study.trials
+        if trial.kind not in _UNTIMED
+        and trial.speedup is not None
+        and all(applied in recipe for applied in (*trial.state, *trial.reference))
+    ]
+    orders = permutations(recipe) if len(recipe) <= _MAX_ORDERED else [recipe]
+    return (tuple(_timed(order, trials)) for order in orders)
+
+
+def _doubt_of(way: Sequence[Part]) -> tuple[int, float]:
+    """Return how many levers nobody timed, and how wide the intervals of the others are."""
+    found = [speedup for _, speedup in way if speedup is not None]
+    width = math.fsum(math.log(one.high / one.low) if one.low > 0 else math.inf for one in found)
+    return sum(len(added) for added, speedup in way if speedup is None), round(width, 9)
+
+
+def _timed(recipe: State, trials: Sequence[Trial]) -> Iterator[Part]:
     """Yield parts of the recipe, each with its speedup over the parts before, or without one.
 
     A lever that was not timed on top of those before it may have been taken out of the whole.
     """
     begun = 0
-    while begun < len(study.recipe):
-        end, found = _next_part(study, begun)
-        yield study.recipe[begun:end], found
+    while begun < len(recipe):
+        end, found = _next_part(recipe, trials, begun)
+        yield recipe[begun:end], found
         begun = end
 
 
-def _next_part(study: Study, begun: int) -> tuple[int, Interval | None]:
+def _next_part(recipe: State, trials: Sequence[Trial], begun: int) -> tuple[int, Interval | None]:
     """Return where the next part of the recipe ends, and its speedup: of as few as possible."""
-    recipe = study.recipe
-    alone = _speedup_of(study.trials, recipe[: begun + 1], recipe[:begun])
+    alone = _speedup_of(trials, recipe[: begun + 1], recipe[:begun])
     if alone is None:
-        alone = _taken_out(study, recipe[begun])
+        alone = _taken_out(recipe, trials, recipe[begun])
     if alone is not None:
         return begun + 1, alone
     for end in range(begun + 2, len(recipe) + 1):
-        found = _speedup_of(study.trials, recipe[:end], recipe[:begun])
+        found = _speedup_of(trials, recipe[:end], recipe[:begun])
         if found is not None:
             return end, found
     return begun + 1, None
@@ -90,20 +121,19 @@ def _speedup_of(trials: Sequence[Trial], state: State, reference: State) -> Inte
     found = [
         trial.speedup
         for trial in trials
-        if trial.kind not in _UNTIMED
-        and trial.speedup is not None
+        if trial.speedup is not None
         and is_same(trial.state, state)
         and is_same(trial.reference, reference)
     ]
     return max(found, key=lambda one: one.n, default=None)
 
 
-def _taken_out(study: Study, applied: Applied) -> Interval | None:
+def _taken_out(recipe: State, trials: Sequence[Trial], applied: Applied) -> Interval | None:
     """Return what is lost where this lever alone is taken out of the recipe."""
-    rest = tuple(one for one in study.recipe if one != applied)
-    if (found := _speedup_of(study.trials, study.recipe, rest)) is not None:
+    rest = tuple(one for one in recipe if one != applied)
+    if (found := _speedup_of(trials, recipe, rest)) is not None:
         return found
-    lost = _speedup_of(study.trials, rest, study.recipe)
+    lost = _speedup_of(trials, rest, recipe)
     if lost is None or lost.low <= 0:
         return None
     return Interval(estimate=1 / lost.estimate, low=1 / lost.high, high=1 / lost.low, n=lost.n)

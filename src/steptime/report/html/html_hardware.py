@@ -8,11 +8,13 @@ Source: Amdahl, Validity of the single processor approach (1967).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from steptime.core.units import format_percent, format_seconds, format_speedup
 from steptime.diagnose.values.reach_values import Waterfall
-from steptime.report.html.html_tags import Html, joined_html, table, tag
+from steptime.report.html.html_tags import Html, joined_html, preformatted, table, tag
+from steptime.tune.values.study_values import Study
 
 RESOURCES: Mapping[str, tuple[str, ...]] = {
     "arithmetic (FLOP/s)": ("arithmetic", "ceiling", "precision", "shape", "recomputation"),
@@ -28,6 +30,17 @@ ceiling explains, and what nothing explains, are of none."""
 _FACTOR = 2.0
 _LEAST = 0.01
 """A resource that holds less than a hundredth of a step is left out."""
+
+
+def unknown_part(waterfall: Waterfall | None, study: Study) -> Html | None:
+    """Say how to learn what hardware would change, where no run of the command says it yet."""
+    if waterfall is not None and waterfall.missing is None:
+        return None
+    said = "Not known yet. It follows from the parts of a step, on a machine whose ceilings are "
+    said += "measured. These commands find them, and write this page again:"
+    run = f"steptime run -- {shlex.join(study.command)}"
+    commands = f"steptime machine\n{run}\nsteptime report {study.study_id}"
+    return joined_html([tag("p", said, class_="dim"), preformatted(commands)])
 
 
 def hardware_part(waterfall: Waterfall | None, *, run_id: str | None) -> Html | None:

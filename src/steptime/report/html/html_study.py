@@ -16,7 +16,7 @@ from steptime.diagnose.values.reach_values import Waterfall
 from steptime.report.html.html_forest import trials_part
 from steptime.report.html.html_frame import frame, section
 from steptime.report.html.html_gains import gains_part
-from steptime.report.html.html_hardware import hardware_part
+from steptime.report.html.html_hardware import hardware_part, unknown_part
 from steptime.report.html.html_losses import losses_part
 from steptime.report.html.html_tags import Html, breakable, joined_html, preformatted, table, tag
 from steptime.report.html.html_thrown_away import thrown_away_part
@@ -97,6 +97,7 @@ def _body(facts: StudyPageFacts) -> list[Html]:
         section(
             "What faster hardware would change",
             hardware_part(facts.waterfall, run_id=facts.waterfall_run),
+            unknown_part(facts.waterfall, study) if study.recipe else None,
         ),
         section("The recipe", _recipe(facts)),
         section("Why each thing was done", _choices(study)),
@@ -252,10 +253,13 @@ def _check_cells(check: QualityCheck) -> list[Html | str]:
 
 def _not_tried(study: Study) -> Html | None:
     found = words.describe_not_tried(study.not_tried)
-    rows = [text.partition(": ")[::2] for text in found]
-    if not rows:
+    pairs = [text.partition(": ")[::2] for text in found]
+    if not pairs:
         return None
-    return table(["lever", "why"], [[tag("b", breakable(who)), why] for who, why in rows], left=2)
+    rows: list[list[Html | str]] = [
+        [tag("b", breakable(who)), why[:1].upper() + why[1:]] for who, why in pairs
+    ]
+    return table(["lever", "why"], rows, left=2)
 
 
 def _recipe(facts: StudyPageFacts) -> Html | None:

@@ -12,7 +12,7 @@ from steptime.report.html.html_forest import name_of
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.words import study_words as words
 from steptime.report.words.unproven_words import describe_few
-from steptime.tune.values.study_values import Study, Trial, TrialEnd
+from steptime.tune.values.study_values import State, Study, Trial, TrialEnd
 from steptime.verify.values import Outcome
 
 _MAX_ROWS, _MAX_FOLDED = 30, 300
@@ -47,16 +47,18 @@ def _thrown_away(study: Study) -> Iterator[Trial]:
     """Yield the last trial of each state that was not kept, in the order of the first."""
     last: dict[str, Trial] = {}
     for trial in study.trials:
-        if trial.kind != "observe" and _is_thrown_away(trial):
+        if trial.kind != "observe" and _is_thrown_away(trial, study.recipe):
             name = words.describe_state(trial.state)
             last[name] = trial
     yield from last.values()
 
 
-def _is_thrown_away(trial: Trial) -> bool:
+def _is_thrown_away(trial: Trial, recipe: State) -> bool:
     if trial.end is TrialEnd.INTERRUPTED:
         return False
     is_bad = trial.quality is not None and trial.quality.outcome is not Outcome.PASS
+    if trial.state and all(applied in recipe for applied in trial.state):
+        return is_bad  # what was unclear by itself was kept in the end
     return is_bad or trial.reason is not None or trial.end is not TrialEnd.FINISHED
 
 

@@ -23,6 +23,7 @@ from steptime.measure.values.profiled import (
     RankProfile,
 )
 from steptime.report.text.page import Page, joined, shortened
+from steptime.report.words.algorithm_words import ALGORITHMS
 
 # Why there is nothing to show of the window.
 REASONS: Mapping[str, str] = {
@@ -180,20 +181,11 @@ def _describe_operator(one: OperatorTime, num_steps: int) -> str:
     return text
 
 
-_ALGORITHMS = {
-    "winograd": "Winograd",
-    "fft": "FFT",
-    "implicit_gemm": "implicit GEMM",
-    "gemm": "GEMM of unrolled patches",
-    "direct": "direct sums",
-}
-
-
 def describe_class(one: OperatorTime) -> str:
     """Return `matmul`, or `convolution by Winograd` where the kernel's name says how."""
     if one.algorithm is None:
         return one.kind
-    return f"{one.kind} by {_ALGORITHMS.get(one.algorithm, one.algorithm)}"
+    return f"{one.kind} by {ALGORITHMS.get(one.algorithm, one.algorithm)}"
 
 
 def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:

@@ -54,6 +54,11 @@ _OF_THE_USER = "interpreter"
 _WITHOUT_KERNELS = frozenset(("LBFGS", "SparseAdam"))
 """Optimizers of torch that update neither in one kernel nor in one for each operator."""
 
+_CHANGE_THE_TRAINING = ("low_memory_states",)
+"""Levers of findings that `tune` does not try: whole runs over seeds have to speak for them."""
+
+_CELLS = ("LSTMCell", "GRUCell")
+
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
@@ -164,7 +169,7 @@ def _knows_layers(measurement: Measurement) -> bool:
 def _may_help(lever: str, measurement: Measurement) -> bool:
     """Return whether the lever may apply here, as far as the measurement shows."""
     compilation, count = measurement.compilation, measurement.count
-    if lever == _OF_THE_USER:
+    if lever == _OF_THE_USER or lever in _CHANGE_THE_TRAINING:
         return False
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
@@ -179,7 +184,7 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
     if lever == "fused_attention":
         return any(one.way == "written" for one in measurement.attention or ())
     if lever == "fused_rnn":
-        return count is not None and any(one.kind == "LSTMCell" for one in count.modules)
+        return count is not None and any(one.kind in _CELLS for one in count.modules)
     if lever == "fused_optimizer":
         known = () if measurement.memory is None else measurement.memory.optimizers
         return not known or not set(known) <= _WITHOUT_KERNELS
@@ -209,11 +214,12 @@ def bench_command(finding: Finding, measurement: Measurement) -> str | None:
 def trial_command(levers: Sequence[str], measurement: Measurement) -> str:
     """Return the command that tries these levers beside those of the run's recipe.
 
-    A study starts from the command as it is written, so its recipe has only what it tried.
+    A study starts from the command as it is written, so it has to know what the recipe has.
     """
-    kept = [name for name in _in_use(measurement) if name != _OF_THE_USER]
-    names = ",".join((*kept, *(name for name in levers if name not in kept)))
-    return _command(f"steptime tune{_which(measurement)} --levers {names} --", measurement)
+    use = measurement.recipe
+    recipe = f" --recipe {shlex.quote(use.path)}" if use and _in_use(measurement) else ""
+    options = f"{_which(measurement)}{recipe} --levers {','.join(levers)}"
+    return _command(f"steptime tune{options} --", measurement)
 
 
 def fit_command(measurement: Measurement) -> str:

@@ -17,6 +17,7 @@ from steptime.diagnose.ailments.ailment import Removal
 from steptime.diagnose.ailments.all_ailments import ailment_named, ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.observations import ScriptError
+from steptime.report.words.algorithm_words import ALGORITHMS
 from steptime.report.words.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
@@ -127,6 +128,7 @@ ATTENTION: Mapping[str, str] = {
 WORDS: Mapping[str, str] = {
     **NUMBERS,
     **ATTENTION,
+    **ALGORITHMS,
     "interpreter": "the start of Python",
     "data_set": "the data set",
     "loading": "loading a checkpoint",
