@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +21,8 @@ MODES = ("L", "RGB", "CMYK")
 
 class DecodedImages:
     """Loads images for Pillow from what was kept of them."""
+
+    depth = 1
 
     def __init__(self, image_module: Any, image_class: Any, store: PixelStore, load: Any) -> None:
         self.image_module, self.image_class = image_module, image_class
@@ -51,11 +53,13 @@ class DecodedImages:
     def read_ahead(self, dataset: Any) -> None:
         """Decode files that a data set lists, for a few seconds at most."""
         began = perf_counter()
-        for one in chain_of(dataset):
-            for name in jpeg_names(one):
-                if perf_counter() - began > AHEAD_S or self.store.is_closed:
-                    return
-                self.decode(name)
+        outer: Any = getattr(vars(self.image_class).get("load"), "loading", None)
+        with outer.ahead(dataset) if hasattr(outer, "ahead") else nullcontext():
+            for one in chain_of(dataset):
+                for name in jpeg_names(one):
+                    if perf_counter() - began > AHEAD_S or self.store.is_closed:
+                        return
+                    self.decode(name)
 
     def decode(self, name: Any) -> None:
         """Decode a file; if it is none, or damaged, the script may never ask for it."""

@@ -110,6 +110,8 @@ class Decoder:
             and leaves the file where Pillow would.
     """
 
+    depth = 2
+
     def __init__(
         self, pil: tuple[Any, Any], source: Any, load: Any, find: Any = find_pixels
     ) -> None:
@@ -181,14 +183,13 @@ def leave_as_loaded(image: Any, pixels: Any) -> None:
 def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
     """Let a class of images load by `loading.load`, which has what was there as its `own_load`.
 
-    A decoder goes inside a store of decoded images, whichever comes first. Return the way back.
+    What says at which size an image is decoded goes around a store of decoded images, and that
+    around a decoder (`depth`), whichever comes first. Return the way back.
     """
     before = vars(image_class).get("load")
     outer = getattr(before, "loading", None)
-    if outer is not None and hasattr(outer, "store"):
-        inner = outer.own_load
-        loading.own_load, outer.own_load = inner, loading.load
-        return lambda: setattr(outer, "own_load", inner)
+    if outer is not None and outer.depth < loading.depth:
+        return put_behind(outer, loading)
 
     def load(image: Any) -> Any:
         return loading.load(image)
@@ -204,6 +205,16 @@ def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
     image_class.load = load
     take_back = put_convert(image_class, loading) if isinstance(loading, Decoder) else _nothing
     return undo
+
+
+def put_behind(outer: Any, loading: Any) -> Callable[[], None]:
+    """Let what loads images call `loading` in place of what it calls now; return the way back."""
+    load = outer.own_load
+    inner = getattr(load, "loading", getattr(load, "__self__", None))
+    if inner is not None and inner.depth < loading.depth:
+        return put_behind(inner, loading)
+    loading.own_load, outer.own_load = load, loading.load
+    return lambda: setattr(outer, "own_load", load)
 
 
 def _nothing() -> None:

@@ -56,6 +56,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "decodes_jpeg": True if lists_jpegs(dataset) else None,
         "prepared": prepared_copy(dataset),
         "num_batched_transforms": count_batched(torch, loader),
+        "scaled_decoding": tools("_first_resize").scaled_decoding_of(dataset),
     }
 
 
@@ -95,9 +96,17 @@ def lists_jpegs(dataset: Any) -> bool:
     return any(next(names_of(one), None) is not None for one in tools().chain_of(dataset))
 
 
+def decoding_of(dataset: Any, sizes: list[tuple[int, int]], samples: list[Any]) -> str | None:
+    """Return whether JPEG files may be decoded smaller, by the sizes of some and their samples."""
+    own = tools("_first_resize")
+    found: str | None = own.scaled_decoding_of(dataset, sizes)
+    is_found = found in (None, own.USABLE)
+    return own.POSITIONS if is_found and not all(map(own.is_of_classes, samples)) else found
+
+
 @contextmanager
 def watched_jpegs() -> Iterator[list[Any]]:
-    """Count the JPEG images that Pillow decodes meanwhile: it gives a list with one item each."""
+    """Note the JPEG images that Pillow decodes meanwhile: it gives a list of their sizes."""
     plugin, seen = sys.modules.get("PIL.JpegImagePlugin"), list[Any]()
     if plugin is None:
         yield seen
@@ -107,7 +116,7 @@ def watched_jpegs() -> Iterator[list[Any]]:
 
     def load(image: Any) -> Any:
         if image.tile:
-            seen.append(None)
+            seen.append(image.size)
         return original(image)
 
     image_class.load = load
@@ -160,6 +169,8 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
         "sample_bytes": max(size for _, size in copies),
         "decodes_jpeg": bool(jpegs),
     }
+    if jpegs:
+        facts["scaled_decoding"] = decoding_of(dataset, jpegs, [sample for sample, _ in copies])
     before, batches = states(torch), []
     for _ in range(2):
         samples = [copy_of(sample)[0] for sample, _ in copies]
