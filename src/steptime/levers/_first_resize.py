@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ._datasets import chain_of
-from ._jpeg import jpeg_names
+from ._jpeg import listed_names
 from ._transforms import CHAINS, CONVERTERS, SCALING, V1, V2, name_of
 from .base import LoaderFacts
 
@@ -190,7 +190,7 @@ def listed_sizes(dataset: Any) -> list[tuple[int, int]]:
     with suppress(ImportError, RuntimeError):
         image_module = import_module("PIL.Image")
         for one in chain_of(dataset):
-            for place, name in enumerate(islice(jpeg_names(one), MAX_NAMES)):
+            for place, name in enumerate(islice(listed_names(one), MAX_NAMES)):
                 is_wanted = not place & (place - 1)  # 0, 1, 2, 4, 8: in several classes
                 with suppress(OSError, SyntaxError, TypeError, ValueError):
                     if is_wanted and os.path.isfile(name):

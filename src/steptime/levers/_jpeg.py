@@ -16,6 +16,7 @@ from ._datasets import EVERY, NUM_FIRST
 from ._lent_pixels import LentPixels
 from .base import Facts
 
+JPEG_ENDINGS, PNG_ENDINGS = (".jpg", ".jpeg"), (".png",)
 START_OF_IMAGE = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
 BASELINE = (0xC0, 0xC1)
@@ -27,16 +28,21 @@ LAYOUTS = {"RGB": ("RGBX", 4), "L": ("GRAY", 1)}
 """Pillow's modes as simplejpeg names them, and the bytes of a pixel in Pillow's memory."""
 
 
-def why_no_jpeg(facts: Facts) -> str | None:
-    """Return why no sample was made from a JPEG file by Pillow; None where one may have been."""
+def why_no_jpeg(facts: Facts, *, is_png_meant: bool = False) -> str | None:
+    """Return why no sample was made from a JPEG file by Pillow; None where one may have been.
+
+    With `is_png_meant`, a PNG file will do.
+    """
     loaders = facts.loaders
     if loaders is not None and not loaders:
         return "No DataLoader fed the training."
     if loaders and all(
-        loader.decodes_jpeg is False or loader.is_in_memory or loader.is_tensor_dataset
+        (loader.decodes_jpeg is False and not (is_png_meant and loader.decodes_png is not False))
+        or loader.is_in_memory
+        or loader.is_tensor_dataset
         for loader in loaders
     ):
-        return "No sample was made from a JPEG file by Pillow."
+        return f"No sample was made from a JPEG {'or PNG ' * is_png_meant}file by Pillow."
     return None
 
 
@@ -247,11 +253,14 @@ def put_convert(image_class: Any, decoder: Decoder) -> Callable[[], None]:
     return undo
 
 
-def jpeg_names(dataset: Any) -> Iterator[Any]:
-    """Give the JPEG files that a data set lists, alone or first in tuples; there may be none."""
+def listed_names(dataset: Any, endings: tuple[str, ...] = JPEG_ENDINGS) -> Iterator[Any]:
+    """Give the files that a data set lists, alone or first in tuples; there may be none.
+
+    Of a list, the first name says of which kind all are.
+    """
     for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
         if isinstance(value, list) and value:
             names = (one[0] if isinstance(one, tuple) and one else one for one in value)
-            if str(next(names)).lower().endswith((".jpg", ".jpeg")):
+            if str(next(names)).lower().endswith(endings):
                 yield from (one[0] if isinstance(one, tuple) and one else one for one in value)
                 return
