@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
-    *("jpeg_decoder", "batched_transform", "decoded_cache", "prepared_data"),
+    *("jpeg_decoder", "batched_transform", "decoded_cache", "prepared_data", "scaled_decoding"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
     *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),

@@ -2,6 +2,9 @@
 
 import io
 import os
+import zlib
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +16,7 @@ from steptime.levers.base import Facts, LoaderFacts
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
+PngImageFile = pytest.importorskip("PIL.PngImagePlugin").PngImageFile
 JpegImageFile = pytest.importorskip("PIL.JpegImagePlugin").JpegImageFile
 
 SESSION = SimpleNamespace(torch=torch)
@@ -43,6 +47,19 @@ def decodes(monkeypatch):
 
 
 @pytest.fixture
+def png_decodes(monkeypatch):
+    """How many PNG images Pillow itself decoded in this process."""
+    seen, original = [], PngImageFile.load
+
+    def load(image):
+        seen.extend(["decoded"] * bool(image.tile))
+        return original(image)
+
+    monkeypatch.setattr(PngImageFile, "load", load)
+    return seen
+
+
+@pytest.fixture
 def put_on(decodes):
     """What puts the lever on, with a number of bytes."""
     undos = []
@@ -59,16 +76,16 @@ def put_on(decodes):
 class Files(torch.utils.data.Dataset):
     """Opens its files as torchvision does, and crops at random."""
 
-    def __init__(self, folder, *, is_listed=True):
-        self.folder = folder
+    def __init__(self, folder, *, is_listed=True, ending="jpg"):
+        self.names = [folder / f"{index}.{ending}" for index in range(NUM)].__getitem__
         if is_listed:
-            self.samples = [(str(folder / f"{index}.jpg"), index) for index in range(NUM)]
+            self.samples = [(str(self.names(index)), index) for index in range(NUM)]
 
     def __len__(self):
         return NUM
 
     def __getitem__(self, index):
-        with open(self.folder / f"{index}.jpg", "rb") as file:
+        with open(self.names(index), "rb") as file:
             image = Image.open(file).convert("RGB")
         left = int(torch.randint(0, 8, ()))
         image.putpixel((left, 0), (1, 2, 3))  # what is given is the script's own
@@ -194,6 +211,125 @@ def test_beside_jpeg_decoder_a_kept_image_is_decoded_by_neither(folder, decodes,
     assert vars(JpegImageFile)["load"] is before
 
 
+# -- PNG files
+
+
+def chunk(kind, data):
+    checksum = zlib.crc32(kind + data).to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + kind + data + checksum
+
+
+def write_png(path, mode="RGB", **fields):
+    """Write an image with a text, a private chunk and a time behind its pixels."""
+    shape = (SIDE, SIDE, len(mode)) if len(mode) > 1 else (SIDE, SIDE)
+    pixels = np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+    Image.fromarray(pixels).save(path, "PNG", **fields)
+    data = path.read_bytes()
+    behind = chunk(b"tEXt", b"who\0me") + chunk(b"prVt", b"own") + chunk(b"zzZz", b"more")
+    path.write_bytes(data[:-12] + behind + data[-12:])
+
+
+def seen_of(path, open_file):
+    """Return all that a script can see of an image."""
+    with open_file(path) as file:
+        image = Image.open(file)
+        image.load()
+        place = None if isinstance(file, Path) else file.tell()
+        found = np.array(image).tolist(), image.convert("RGBA").tobytes(), image.mode, image.info
+        return *found, dict(image.text), image.private_chunks, image.fp, image.png, place
+
+
+@pytest.mark.parametrize("open_file", [lambda path: path.open("rb"), nullcontext])
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [("L", {}), ("LA", {}), ("RGB", {}), ("RGBA", {}), ("RGB", {"transparency": (1, 2, 3)})],
+)
+def test_a_png_that_is_kept_is_left_as_pillow_leaves_it(
+    tmp_path, put_on, png_decodes, mode, fields, open_file
+):
+    write_png(tmp_path / "a.png", mode, **fields)
+    bare = seen_of(tmp_path / "a.png", open_file)
+    num_before = len(png_decodes)
+    put_on()
+
+    assert [seen_of(tmp_path / "a.png", open_file) for _ in range(3)] == [bare] * 3
+    assert len(png_decodes) == num_before + 1
+    assert bare[4] == {"who": "me"}
+
+
+def pixels_of(path):
+    with Image.open(path) as image:
+        return image.tobytes()
+
+
+def write_interlaced(path):
+    """Write an image of one pixel, whose rows are those of its first pass."""
+    header = (1).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 1])
+    pixels = chunk(b"IDAT", zlib.compress(bytes([0, 9, 8, 7])))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b""))
+
+
+def write_frames(path):
+    first, *others = [Image.new("RGB", (SIDE, SIDE), (9 * i, 1, 2)) for i in range(3)]
+    first.save(path, save_all=True, append_images=others)
+
+
+ODD = {
+    "palette": lambda path: Image.new("P", (SIDE, SIDE), 3).save(path),
+    "bits": lambda path: Image.new("1", (SIDE, SIDE), 1).save(path),
+    "16 bits": lambda path: Image.fromarray(np.full((SIDE, SIDE), 999, np.uint16)).save(path),
+    "interlaced": write_interlaced,
+    "frames": write_frames,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_png_is_decoded_by_pillow_each_time(tmp_path, put_on, png_decodes, kind):
+    ODD[kind](tmp_path / "a.png")
+    bare = pixels_of(tmp_path / "a.png")
+    png_decodes.clear()
+    put_on()
+
+    assert {pixels_of(tmp_path / "a.png") for _ in range(2)} == {bare}
+    assert len(png_decodes) == 2
+
+
+def test_pictures_of_a_stream_that_holds_several_are_not_kept(tmp_path, put_on, png_decodes):
+    write_png(tmp_path / "a.png")
+    (tmp_path / "two.png").write_bytes((tmp_path / "a.png").read_bytes() * 2)
+    put_on()
+    for _ in range(2):
+        with (tmp_path / "two.png").open("rb") as file:
+            Image.open(file).load()
+
+    assert len(png_decodes) == 2
+
+
+def test_a_folder_of_pngs_is_read_ahead_and_kept(folder, put_on, png_decodes):
+    for index in range(NUM):
+        Image.open(folder / f"{index}.jpg").save(folder / f"{index}.png")
+    bare = epochs(Files(folder, ending="png"))
+    png_decodes.clear()
+    put_on()
+
+    assert epochs(Files(folder, ending="png")) == bare
+    assert len(png_decodes) == NUM
+
+
+def test_a_png_whose_pixels_differ_is_decoded_from_then_on(
+    tmp_path, put_on, png_decodes, monkeypatch
+):
+    write_png(tmp_path / "a.png")
+    monkeypatch.setattr(_decoded_images, "EVERY", 2)
+    put_on()
+    expected = Image.open(tmp_path / "a.png").tobytes()
+    monkeypatch.setattr(PixelStore, "get", lambda store, key: bytes(len(expected)))
+    found = [Image.open(tmp_path / "a.png").tobytes() for _ in range(4)][-1]
+
+    assert found == expected
+    assert len(png_decodes) == 4
+
+
 # -- the store
 
 
@@ -249,8 +385,10 @@ def facts(**fields):
 
 def test_it_is_offered_where_jpegs_are_decoded_with_room_in_memory_or_on_disk():
     assert decoded_cache.LEVER.applies(facts()) is None
-    assert "No sample" in decoded_cache.LEVER.applies(facts(decodes_jpeg=False))
     assert "No sample" in decoded_cache.LEVER.applies(facts(decodes_jpeg=None, is_in_memory=True))
+    assert decoded_cache.LEVER.applies(facts(decodes_jpeg=False, decodes_png=True)) is None
+    both = decoded_cache.LEVER.applies(facts(decodes_jpeg=False, decodes_png=False))
+    assert both == "No sample was made from a JPEG or PNG file by Pillow."
     assert decoded_cache.LEVER.space(facts(num_samples=1000)) == (
         {"limit_bytes": 2 << 30, "is_on_disk": False},
     )

@@ -133,7 +133,9 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,
+        "decodes_png": None,
         "num_batched_transforms": 0,
+        "scaled_decoding": "no_resize",
         "prepared": "",
         "neighbor_sampling": "",
     }
@@ -201,7 +203,10 @@ class Pictures(Rows):
 
 @pytest.mark.parametrize(("kind", "expected"), [("JPEG", True), ("PNG", False)])
 def test_it_is_seen_whether_samples_are_decoded_from_jpeg_files(kind, expected):
-    assert probe(Pictures(kind))["decodes_jpeg"] is expected
+    found = probe(Pictures(kind))
+
+    assert found["decodes_jpeg"] is expected
+    assert found["decodes_png"] is not expected
 
 
 def test_a_list_of_jpeg_files_says_so_where_workers_read():
@@ -209,7 +214,27 @@ def test_a_list_of_jpeg_files_says_so_where_workers_read():
     rows.samples = [("a/b.JPG", 0)]
 
     assert describe(rows, num_workers=2)["decodes_jpeg"] is True
+    assert describe(rows, num_workers=2)["decodes_png"] is None
+    rows.samples = [("a/b.png", 0)]
+    assert describe(rows, num_workers=2)["decodes_png"] is True
     assert describe(Rows(), num_workers=2)["decodes_jpeg"] is None
+
+
+@pytest.mark.parametrize(("target", "expected"), [(3, "usable"), (0.5, "positions")])
+def test_samples_say_whether_their_images_may_be_decoded_smaller(target, expected):
+    transforms = pytest.importorskip("torchvision_here").load_torchvision().transforms
+    rows = Pictures("JPEG")
+    rows.transform = transforms.Compose([transforms.Resize(2), transforms.ToTensor()])
+    kind = type(rows)
+
+    class Targets(kind):
+        def __getitem__(self, index):
+            self.file.seek(0)
+            return self.transform(self.open(self.file).convert("RGB")), target
+
+    rows.__class__ = Targets
+
+    assert probe(rows)["scaled_decoding"] == expected
 
 
 def test_transforms_that_a_batch_can_take_are_counted():

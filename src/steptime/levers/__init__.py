@@ -35,6 +35,7 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "decoded_cache",
     "jpeg_decoder",
+    "scaled_decoding",
     "prepared_data",
     "fused_sampling",
     "trim_padding",

@@ -24,6 +24,8 @@ FILES = LoaderFacts(
     is_deterministic=True,
     is_collate_deterministic=True,
     decodes_jpeg=True,
+    decodes_png=False,
+    scaled_decoding="usable",
     num_batched_transforms=2,
     prepared="/data/photos.prepared",
 )

@@ -16,6 +16,7 @@ from ._datasets import EVERY, NUM_FIRST
 from ._lent_pixels import LentPixels
 from .base import Facts
 
+JPEG_ENDINGS, PNG_ENDINGS = (".jpg", ".jpeg"), (".png",)
 START_OF_IMAGE = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
 BASELINE = (0xC0, 0xC1)
@@ -27,16 +28,21 @@ LAYOUTS = {"RGB": ("RGBX", 4), "L": ("GRAY", 1)}
 """Pillow's modes as simplejpeg names them, and the bytes of a pixel in Pillow's memory."""
 
 
-def why_no_jpeg(facts: Facts) -> str | None:
-    """Return why no sample was made from a JPEG file by Pillow; None where one may have been."""
+def why_no_jpeg(facts: Facts, *, is_png_meant: bool = False) -> str | None:
+    """Return why no sample was made from a JPEG file by Pillow; None where one may have been.
+
+    With `is_png_meant`, a PNG file will do.
+    """
     loaders = facts.loaders
     if loaders is not None and not loaders:
         return "No DataLoader fed the training."
     if loaders and all(
-        loader.decodes_jpeg is False or loader.is_in_memory or loader.is_tensor_dataset
+        (loader.decodes_jpeg is False and not (is_png_meant and loader.decodes_png is not False))
+        or loader.is_in_memory
+        or loader.is_tensor_dataset
         for loader in loaders
     ):
-        return "No sample was made from a JPEG file by Pillow."
+        return f"No sample was made from a JPEG {'or PNG ' * is_png_meant}file by Pillow."
     return None
 
 
@@ -110,6 +116,8 @@ class Decoder:
             and leaves the file where Pillow would.
     """
 
+    depth = 2
+
     def __init__(
         self, pil: tuple[Any, Any], source: Any, load: Any, find: Any = find_pixels
     ) -> None:
@@ -181,14 +189,13 @@ def leave_as_loaded(image: Any, pixels: Any) -> None:
 def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
     """Let a class of images load by `loading.load`, which has what was there as its `own_load`.
 
-    A decoder goes inside a store of decoded images, whichever comes first. Return the way back.
+    What says at which size an image is decoded goes around a store of decoded images, and that
+    around a decoder (`depth`), whichever comes first. Return the way back.
     """
     before = vars(image_class).get("load")
     outer = getattr(before, "loading", None)
-    if outer is not None and hasattr(outer, "store"):
-        inner = outer.own_load
-        loading.own_load, outer.own_load = inner, loading.load
-        return lambda: setattr(outer, "own_load", inner)
+    if outer is not None and outer.depth < loading.depth:
+        return put_behind(outer, loading)
 
     def load(image: Any) -> Any:
         return loading.load(image)
@@ -204,6 +211,16 @@ def put_around(image_class: Any, loading: Any) -> Callable[[], None]:
     image_class.load = load
     take_back = put_convert(image_class, loading) if isinstance(loading, Decoder) else _nothing
     return undo
+
+
+def put_behind(outer: Any, loading: Any) -> Callable[[], None]:
+    """Let what loads images call `loading` in place of what it calls now; return the way back."""
+    load = outer.own_load
+    inner = getattr(load, "loading", getattr(load, "__self__", None))
+    if inner is not None and inner.depth < loading.depth:
+        return put_behind(inner, loading)
+    loading.own_load, outer.own_load = load, loading.load
+    return lambda: setattr(outer, "own_load", load)
 
 
 def _nothing() -> None:
@@ -236,11 +253,14 @@ def put_convert(image_class: Any, decoder: Decoder) -> Callable[[], None]:
     return undo
 
 
-def jpeg_names(dataset: Any) -> Iterator[Any]:
-    """Give the JPEG files that a data set lists, alone or first in tuples; there may be none."""
+def listed_names(dataset: Any, endings: tuple[str, ...] = JPEG_ENDINGS) -> Iterator[Any]:
+    """Give the files that a data set lists, alone or first in tuples; there may be none.
+
+    Of a list, the first name says of which kind all are.
+    """
     for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
         if isinstance(value, list) and value:
             names = (one[0] if isinstance(one, tuple) and one else one for one in value)
-            if str(next(names)).lower().endswith((".jpg", ".jpeg")):
+            if str(next(names)).lower().endswith(endings):
                 yield from (one[0] if isinstance(one, tuple) and one else one for one in value)
                 return

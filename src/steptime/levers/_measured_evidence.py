@@ -21,6 +21,7 @@ _PICTURES = "benchmarks/busy_scripts/pictures.py, two cores beside a busy neighb
 _BUSY = "benchmarks/results/busy_studies.json"
 _ARMS = "benchmarks/results/compare_arms.json"
 _DATA = "benchmarks/results/data_levers.json"
+_FOLDERS = "benchmarks/results/data_pictures.json"
 _PREPARED = "benchmarks/results/data_prepared.json"
 _JPEG = "benchmarks/results/data_jpeg_decoder.json"
 _PADDING = "benchmarks/results/padding_levers.json"
@@ -200,6 +201,28 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
     ),
     "decoded_cache": (
         _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.64, 1.59, 1.76),
+        _ours(
+            "The same as PNG files, reading alone", _FOLDERS, 3.26, 2.76, 3.95, "Beside neighbors."
+        ),
+    ),
+    "scaled_decoding": (
+        _ours(
+            "4000 x 3000, RandomResizedCrop(224), reading alone",
+            _FOLDERS,
+            3.33,
+            3.12,
+            3.43,
+            "At one half; photos enlarged to that size.",
+        ),
+        _ours(
+            "4000 x 3000, Resize(256), reading alone",
+            _FOLDERS,
+            5.82,
+            5.54,
+            6.11,
+            "At a quarter; photos enlarged to that size.",
+        ),
+        _ours("Photos of 500 x 375, Resize(64), reading alone", _FOLDERS, 1.29, 1.27, 1.33),
     ),
     "jpeg_decoder": (
         _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.01, 1.00, 1.04),

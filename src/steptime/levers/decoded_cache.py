@@ -1,8 +1,9 @@
-"""Keeps decoded JPEG images, so that later epochs decode none.
+"""Keeps decoded JPEG and PNG images, so that later epochs decode none.
 
 What is random of a sample (crops, flips, colors) comes after the decoding, and the decoding gives
 the same pixels each time; so it alone is saved, whatever data set opens the files with Pillow, in
-the training process and in workers. A file that changes on disk is decoded again.
+the training process and in workers. A file that changes on disk is decoded again. PNG files with a
+palette, of other than 8 bits, interlaced or animated are always decoded by Pillow.
 
 A data set that lists its files is read ahead for some seconds before the first batch, so that a
 trial measures what later epochs cost.
@@ -14,6 +15,7 @@ Stalls in DNN Training (2021), https://arxiv.org/abs/2007.06775: keep what fits,
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ._decoded_images import DecodedImages
@@ -29,8 +31,8 @@ USUAL_BYTES = 600_000
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where samples are made from JPEG files by Pillow."""
-    return why_no_jpeg(facts)
+    """It applies where samples are made from JPEG or PNG files by Pillow."""
+    return why_no_jpeg(facts, is_png_meant=True)
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
@@ -46,26 +48,27 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Let Pillow's class of JPEG images ask the store first, here and in forked processes."""
+    """Let Pillow's classes of images ask one store first, here and in forked processes."""
     modules = pillow()
     if modules is None:
         return lambda: None
-    image_module, image_class = modules[0], modules[1].JpegImageFile
+    classes = modules[1].JpegImageFile, import_module("PIL.PngImagePlugin").PngImageFile
     store = PixelStore(int(settings["limit_bytes"]), is_on_disk=bool(settings["is_on_disk"]))
-    images = DecodedImages(image_module, image_class, store, image_class.load)
-    take_back = put_around(image_class, images)
+    kinds = [DecodedImages(modules[0], one, store, one.load) for one in classes]
+    ways_back = [put_around(one, kind) for one, kind in zip(classes, kinds, strict=True)]
     loader_class, seen = session.torch.utils.data.DataLoader, set[int]()
     iterate = loader_class.__iter__
 
     def read_ahead_and_iterate(loader: Any) -> Any:
         if id(loader.dataset) not in seen and session.torch.is_grad_enabled():
             seen.add(id(loader.dataset))
-            images.read_ahead(loader.dataset)
+            kinds[0].read_ahead(loader.dataset)
         return iterate(loader)
 
     def undo() -> None:
         loader_class.__iter__ = iterate
-        take_back()
+        for take_back in ways_back:
+            take_back()
         store.close()
 
     loader_class.__iter__ = read_ahead_and_iterate
@@ -74,13 +77,13 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 LEVER = Lever(
     name="decoded_cache",
-    title="Keep decoded JPEG images in memory or on disk for later epochs.",
+    title="Keep decoded JPEG and PNG images in memory or on disk for later epochs.",
     relieves=("INPUT_BOUND",),
     phases=("input_wait", "fetch"),
     preserves=Preserves.EXACT,
     when=(
-        "Samples are made from JPEG files that Pillow opens, in the training process or in forked "
-        "workers. It pays off from the second epoch on."
+        "Samples are made from JPEG or PNG files that Pillow opens, in the training process or in "
+        "forked workers. It pays off from the second epoch on."
     ),
     applies=applies,
     space=space,

@@ -22,6 +22,7 @@ NUM_SAMPLES = 8
 """A coin flip, from a generator of the data set's own, escapes notice once in 256 times."""
 
 MIN_SAMPLES = 2
+JPEG, PNG = "PIL.JpegImagePlugin.JpegImageFile", "PIL.PngImagePlugin.PngImageFile"
 LIMIT_S = 0.25
 """For one pass of two or three: a trial lasts seconds."""
 
@@ -53,9 +54,11 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     return facts | {
         "num_samples": len(dataset),
         "is_shuffled": shuffled,
-        "decodes_jpeg": True if lists_jpegs(dataset) else None,
+        "decodes_jpeg": True if lists_images(dataset, "JPEG_ENDINGS") else None,
+        "decodes_png": True if lists_images(dataset, "PNG_ENDINGS") else None,
         "prepared": prepared_copy(dataset),
         "num_batched_transforms": count_batched(torch, loader),
+        "scaled_decoding": tools("_first_resize").scaled_decoding_of(dataset),
     }
 
 
@@ -70,7 +73,7 @@ def describe_rows(rows: Any) -> dict[str, Any]:
     """Return what is known of a data set in memory without reading it."""
     exact = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
     if not hasattr(rows, "parts"):
-        return exact | {"is_in_memory": True, "decodes_jpeg": False}
+        return exact | {"is_in_memory": True, "decodes_jpeg": False, "decodes_png": False}
     sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
     return exact | {"is_tensor_dataset": True, "sample_bytes": sum(sizes)}
 
@@ -89,25 +92,35 @@ def count_batched(torch: Any, loader: Any) -> int | None:
     return None
 
 
-def lists_jpegs(dataset: Any) -> bool:
-    """Return whether a data set, or one that it wraps, lists JPEG files."""
-    names_of = tools("_jpeg").jpeg_names
-    return any(next(names_of(one), None) is not None for one in tools().chain_of(dataset))
+def lists_images(dataset: Any, endings: str) -> bool:
+    """Return whether a data set, or one that it wraps, lists files with such endings."""
+    own = tools("_jpeg")
+    lists = [own.listed_names(one, getattr(own, endings)) for one in tools().chain_of(dataset)]
+    return any(next(names, None) is not None for names in lists)
+
+
+def decoding_of(dataset: Any, sizes: list[tuple[int, int]], samples: list[Any]) -> str | None:
+    """Return whether JPEG files may be decoded smaller, by the sizes of some and their samples."""
+    own = tools("_first_resize")
+    found: str | None = own.scaled_decoding_of(dataset, sizes)
+    is_found = found in (None, own.USABLE)
+    return own.POSITIONS if is_found and not all(map(own.is_of_classes, samples)) else found
 
 
 @contextmanager
-def watched_jpegs() -> Iterator[list[Any]]:
-    """Count the JPEG images that Pillow decodes meanwhile: it gives a list with one item each."""
-    plugin, seen = sys.modules.get("PIL.JpegImagePlugin"), list[Any]()
+def watched_images(name: str) -> Iterator[list[tuple[int, int]]]:
+    """Note the images that Pillow decodes meanwhile by a class: it gives a list of their sizes."""
+    module, _, class_name = name.rpartition(".")
+    plugin, seen = sys.modules.get(module), list[tuple[int, int]]()
     if plugin is None:
         yield seen
         return
-    image_class = plugin.JpegImageFile
+    image_class = getattr(plugin, class_name)
     own, original = vars(image_class).get("load"), image_class.load
 
     def load(image: Any) -> Any:
         if image.tile:
-            seen.append(None)
+            seen.append(image.size)
         return original(image)
 
     image_class.load = load
@@ -147,7 +160,7 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     num_wanted = min(NUM_SAMPLES, num)
     indices = [place * num // num_wanted for place in range(num_wanted)]
     began, before, first, copies = clock(), states(torch), [], []
-    with watched_jpegs() as jpegs:
+    with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:
         for index in indices:
             sample = dataset[index]
             first.append(content_of(sample))
@@ -159,7 +172,10 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
         "is_deterministic": again == first and states(torch) == before,
         "sample_bytes": max(size for _, size in copies),
         "decodes_jpeg": bool(jpegs),
+        "decodes_png": bool(pngs),
     }
+    if jpegs:
+        facts["scaled_decoding"] = decoding_of(dataset, jpegs, [sample for sample, _ in copies])
     before, batches = states(torch), []
     for _ in range(2):
         samples = [copy_of(sample)[0] for sample, _ in copies]

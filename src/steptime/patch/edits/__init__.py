@@ -85,6 +85,7 @@ NO_EDITS: Mapping[str, str] = {
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
     "progressive_length": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
+    "scaled_decoding": _IN_THE_DATA,
     "selective_checkpointing": _IN_THE_MODEL,
     "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
