@@ -50,6 +50,7 @@ NAMES: tuple[str, ...] = (
     "larger_batch",
     "weight_averaging",
     "progressive_length",
+    "progressive_resolution",
     "gradient_transform",
     "other_optimizer",
     "maxk",

@@ -84,6 +84,7 @@ NO_EDITS: Mapping[str, str] = {
     "prefetch_to_device": _IN_THE_LOOP,
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
     "progressive_length": _IN_THE_LOOP,
+    "progressive_resolution": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "selective_checkpointing": _IN_THE_MODEL,
     "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
