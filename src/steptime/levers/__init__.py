@@ -53,6 +53,7 @@ NAMES: tuple[str, ...] = (
     "progressive_resolution",
     "gradient_transform",
     "other_optimizer",
+    "quantized_training",
     "maxk",
     "micro_batches",
     "return_freed_memory",

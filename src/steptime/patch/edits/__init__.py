@@ -86,6 +86,7 @@ NO_EDITS: Mapping[str, str] = {
     "progressive_length": _IN_THE_LOOP,
     "progressive_resolution": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
+    "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
     "selective_checkpointing": _IN_THE_MODEL,
     "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
