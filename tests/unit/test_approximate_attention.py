@@ -109,6 +109,17 @@ def test_more_rounds_of_hashing_come_nearer():
     assert near < 0.6 * far
 
 
+def test_hashing_loses_less_where_attention_is_sharp():
+    queries, _, values = (one.detach() for one in rows(128))
+    errors = []
+    for given in (queries, 10 * queries):
+        torch.manual_seed(0)
+        found = LSHAttention(8, 4)(given, values)
+        errors.append(relative_error(found, shared_attention(given, values)))
+
+    assert errors[1] < 0.8 * errors[0]
+
+
 def test_nothing_of_what_comes_later_is_seen():
     queries, _, values = (one.detach() for one in rows(40))
     layer = LSHAttention(8, 2)
