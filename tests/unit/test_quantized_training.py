@@ -146,6 +146,8 @@ def test_without_torchao_it_says_what_it_needs(monkeypatch):
     ("change", "words"),
     [
         ({"has_torchao": False}, "pip install torchao"),
+        ({"has_torchao": None}, "not observed"),
+        ({"capabilities": None}, "not observed"),
         ({"device": "cpu", "capabilities": ("amx_bf16",)}, "CUDA device"),
         ({"capabilities": ("sm_75",)}, "8.9 or later for float8"),
         ({"world_size": 2}, "several ranks"),

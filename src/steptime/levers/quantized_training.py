@@ -31,7 +31,11 @@ NEEDS = (
 
 def applies(facts: Facts) -> str | None:
     """It applies to trainings in 16 bits on one CUDA device where torchao is."""
-    if not facts.has_torchao or facts.device != "cuda" or not space(facts):
+    if facts.device != "cuda" or facts.has_torchao is False:
+        return NEEDS
+    if facts.has_torchao is None or facts.capabilities is None:
+        return "Whether torchao is there, and which device, was not observed."
+    if not space(facts):
         return NEEDS
     if facts.world_size > 1:
         return "It has not been tried where several ranks train."
