@@ -195,7 +195,7 @@ def save(
         f" --seeds {args.seeds} --epochs {args.epochs} --train {args.train} --test {args.test}",
         "size": f"MNIST at 14 x 14, first {args.train} training and {args.test} test images, "
         f"batch 50, {args.epochs} epochs, {args.seeds} seeds, {len(RATES)} rates a method",
-        "not_run": "CIFAR-10, ResNet-20, VGG-11, 5 seeds and 15 epochs; segmentation",
+        "not_run": "CIFAR-10, ResNet-20, VGG-11, 5 seeds and 15 epochs",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",
         "torch": torch.__version__,
         "cpu_s": round(cpu_s),

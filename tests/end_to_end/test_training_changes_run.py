@@ -18,17 +18,16 @@ from study_cases import faster
 
 pytestmark = [needs_torch, needs_linux]
 
-COMMAND = (sys.executable, "changed.py")
 
-
-def epochs(folder: Path, *levers: Applied) -> list[dict[str, Any]]:
+def epochs(folder: Path, *levers: Applied, name: str = "changed.py") -> list[dict[str, Any]]:
     """What the script says of each epoch, with the levers on."""
-    shutil.copy(SCRIPTS / "changed.py", folder)
-    study = replace(faster(), recipe=levers, command=COMMAND, torch_version=None)
-    script = describe_script(COMMAND, folder=folder)
+    shutil.copy(SCRIPTS / name, folder)
+    command = (sys.executable, name)
+    study = replace(faster(), recipe=levers, command=command, torch_version=None)
+    script = describe_script(command, folder=folder)
     recipe = make_recipe(study, script=script, machine=MachineIdentity())
     write_recipe(folder / "tuned.toml", recipe)
-    done = run_forked(folder, *COMMAND, options=("--recipe", "tuned.toml"))
+    done = run_forked(folder, *command, options=("--recipe", "tuned.toml"))
     assert done.exit_code == 0, done.stderr.decode()
     errors = [one["error"] for one in done.data["recipe"]["levers"]]
     assert errors == [None] * len(levers)
@@ -62,3 +61,13 @@ def test_another_optimizer_and_rate_leave_the_scripts_own_rate(tmp_path: Path) -
 
     assert [one["rate"] for one in found] == [0.01] * 2
     assert [one["moved"] for one in found] == [0.0] * 2
+
+
+def test_the_first_steps_see_smaller_images(tmp_path: Path) -> None:
+    lever = Applied(name="progressive_resolution", settings={"start": 0.5, "steps": 6})
+    (found,) = epochs(tmp_path, lever, name="pictures.py")
+
+    # A new size is tried before the whole images of its step, and leaves no trace.
+    assert found["sides"] == [16, 32, 16, 24, 32, 24, 24, 32, 32, 32]
+    assert found["evaluated"] == [32]
+    assert found["batches"] == 8

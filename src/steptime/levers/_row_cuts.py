@@ -6,7 +6,6 @@ This is no lever, as it has no `LEVER`. Like the levers, it imports only the sta
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from ._padding import fields_of, find_useful, is_tied, is_whole
@@ -98,12 +97,3 @@ class LossesInside:
         """Take note of whether a result of the model holds a single number with a gradient."""
         tensors = [one for _, one in fields_of(self._torch, result)]
         self._known[model] = any(one.numel() == 1 and one.requires_grad for one in tensors)
-
-
-def counting_steps(counts: Any) -> Callable[[Any], None]:
-    """Return what counts the steps of each optimizer in a mapping."""
-
-    def count(optimizer: Any) -> None:
-        counts[optimizer] = counts.get(optimizer, 0) + 1
-
-    return count

@@ -15,14 +15,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._row_cuts import LossesInside, counting_steps, cut_batch, cut_like
+from ._growth import GROWTH_STEPS, GrowingShare
+from ._row_cuts import LossesInside, cut_batch, cut_like
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 STARTS = (0.5, 0.25)
 """Of a row; the milder change first."""
-
-GROWTH_STEPS = 1000
-"""Steps until rows are whole; a recipe takes any other number."""
 
 
 def applies(facts: Facts) -> str | None:
@@ -41,20 +39,14 @@ def applies(facts: Facts) -> str | None:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Cut batches and calls while fewer steps were made than the growth takes."""
-    torch, start = session.torch, float(settings["start"])
-    growth = max(1, int(settings["steps"]))
+    torch, growth = session.torch, GrowingShare(settings)
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     following, inside = iterator.__next__, LossesInside(torch)
-    steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     models: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def fraction() -> float:
-        made = max(steps.values(), default=0)
-        return min(1.0, start + (1 - start) * made / growth)
 
     def give_next(self: Any) -> Any:
         batch = following(self)
-        now = fraction()
+        now = growth.fraction()
         is_training = torch.is_grad_enabled() and any(one.training for one in models)
         if now == 1 or not is_training:
             return batch
@@ -64,7 +56,7 @@ def apply(settings: Settings, session: Session) -> Undo:
         return cut
 
     def call_model(call: Any, model: Any, args: Any, kwargs: Any) -> Any:
-        now = fraction()
+        now = growth.fraction()
         tokens = inside.tokens_in(args, kwargs) if now < 1 and model.training else None
         if tokens is None:
             return call(model, *args, **kwargs)
@@ -79,7 +71,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
     undos = [
         session.for_each_model(models.add),
-        session.before_update(counting_steps(steps)),
+        growth.watch(session),
         session.wrap_calls(call_model),
     ]
     iterator.__next__ = give_next
