@@ -92,14 +92,14 @@ class Network(nn.Module):
             self.last = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), self.last)
 
     def forward(self) -> Any:
-        x = SparseProduct.apply(self.data["words"], self.first)
+        x = of_words(self.data["words"], self.first)
         if self.kind == "gat":
             x = self.drop(self.activate(x + self.bias))
             x = self.drop(self.activate(self.middle(x, self.data["edges"])))
             return self.last(x, self.data["edges"])
         x = Spread.apply(x, *self.data[self.kind]) + self.bias
         if self.kind == "sage":
-            x = x + SparseProduct.apply(self.data["words"], self.first_root)
+            x = x + of_words(self.data["words"], self.first_root)
         elif self.kind == "gin":
             x = self.middle(x)
         own, summed = self.spread(x)
@@ -122,6 +122,11 @@ class Network(nn.Module):
         rows = CBSR(val=self.drop(rows.val), idx=rows.idx, width=rows.width)
         own = rows.dense() if self.kind == "sage" else None
         return own, aggregate(graph, rows, weight)
+
+
+def of_words(words: Any, weight: Any) -> Any:
+    """The first product: of a sparse matrix for bags of words, of a dense one for the blocks."""
+    return SparseProduct.apply(words, weight) if isinstance(words, tuple) else words @ weight
 
 
 def word_weight(data: dict[str, Any]) -> nn.Parameter:
@@ -235,7 +240,9 @@ def blocks(seed: int, *, num_nodes: int = 5000, num_classes: int = 8) -> dict[st
     order = torch.randperm(num_nodes, generator=draw)
     split = {"train": order[:250], "val": order[250:1000], "test": order[1000:]}
     classes = {"y": y, "num_classes": num_classes}
-    return about_graph(edges, num_nodes) | about_words(x) | split | classes
+    return (
+        about_graph(edges, num_nodes) | {"words": x, "num_features": x.shape[1]} | split | classes
+    )
 
 
 def run_planetoid(options: argparse.Namespace, results: Results) -> None:
