@@ -40,7 +40,7 @@ HIDDEN = 256
 K = 32
 BLOCK_KS = (4, 16, 32, 64, 128, 256)
 WEIGHT_DECAY = 5e-4
-GRID = {"lr": (0.01,), "dropout": (0.5, 0.8)}
+GRID = {"lr": (0.01,), "dropout": (0.5, 0.8, 0.9)}
 TUNING_SEEDS = (1001, 1002)
 EPOCHS = {"gcn": 60, "sage": 60, "gin": 60, "gat": 40}
 
