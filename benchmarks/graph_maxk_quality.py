@@ -1,15 +1,17 @@
 """What MaxK costs in accuracy: beside ReLU on Cora and Citeseer, and over k on a block model.
 
-    python benchmarks/graph_maxk_quality.py planetoid --data FOLDER [--seeds 10]
+    python benchmarks/graph_maxk_quality.py planetoid --data FOLDER [--networks gcn sage gin gat]
     python benchmarks/graph_maxk_quality.py blocks [--seeds 5]
 
 FOLDER holds the files `ind.cora.*` and `ind.citeseer.*` of kimiyoung/planetoid (MIT). The network
-is GCN with one hidden layer of 256, or two layers of GAT with eight heads of 32, where
-MaxK is the activation; k is 32. Both arms choose dropout from the same grid, by
-the mean accuracy on the validation nodes over two seeds of their own. Then come the seeds that
-are compared: accuracy on the test nodes in the epoch that is best on the validation nodes. `blocks`
-is a stochastic block model of 5,000 nodes with noisy features, with the settings chosen for ReLU,
-which favors ReLU. Results go to benchmarks/results/graph_maxk_quality_<part>.json.
+is GCN, SAGE (mean) or GIN with two sums over neighbors and 256 hidden entries between them, where
+MaxK is in the product; or two layers of GAT with eight heads of 32, where it is the activation
+alone, as attention gives each edge and head a weight of its own. k is 32. Both arms choose dropout
+from the same grid, by the mean accuracy on the validation nodes over two seeds of their own. Then
+come the seeds that are compared: accuracy on the test nodes in the epoch that is best on the
+validation nodes. `blocks` is a stochastic block model of 5,000 nodes with noisy features, with the
+settings chosen for ReLU, which favors ReLU. Results go to
+benchmarks/results/graph_maxk_quality_<part>.json.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ HIDDEN = 256
 K = 32
 BLOCK_KS = (4, 16, 32, 64, 128, 256)
 WEIGHT_DECAY = 5e-4
-GRID = {"lr": (0.01,), "dropout": (0.5, 0.8)}
+GRID = {"lr": (0.01,), "dropout": (0.5, 0.8, 0.9)}
 TUNING_SEEDS = (1001, 1002)
-EPOCHS = {"gcn": 60, "gat": 40}
+EPOCHS = {"gcn": 60, "sage": 60, "gin": 60, "gat": 40}
 
 
 class SparseProduct(torch.autograd.Function):
@@ -57,7 +59,7 @@ class SparseProduct(torch.autograd.Function):
 
 
 class Spread(torch.autograd.Function):
-    """GCN's normalized sum of dense rows, with its transposed graph made once."""
+    """A network's sum over neighbors of dense rows, with its transposed graph made once."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, graph: Adjacency, weight: Any) -> Any:
@@ -71,27 +73,38 @@ class Spread(torch.autograd.Function):
 
 
 class Network(nn.Module):
-    """GCN or GAT; k is None for ReLU."""
+    """GCN, SAGE, GIN or GAT; k is None for ReLU."""
 
     def __init__(self, kind: str, data: dict[str, Any], k: int | None, dropout: float) -> None:
         super().__init__()
         self.kind, self.k, self.dropout, self.data = kind, k, dropout, data
-        self.first = nn.Parameter(torch.empty(data["num_features"], HIDDEN))
-        nn.init.xavier_uniform_(self.first)
+        self.first, num_classes = word_weight(data), data["num_classes"]
         self.bias = nn.Parameter(torch.zeros(HIDDEN))
+        self.last: Any = nn.Linear(HIDDEN, num_classes)
         if kind == "gat":
             self.middle = GATConv(HIDDEN, HIDDEN // 8, heads=8)
-            self.last = GATConv(HIDDEN, data["num_classes"], heads=1)
-        else:
-            self.last = nn.Linear(HIDDEN, data["num_classes"])
+            self.last = GATConv(HIDDEN, num_classes, heads=1)
+        elif kind == "sage":
+            self.first_root = word_weight(data)
+            self.last_root = nn.Linear(HIDDEN, num_classes, bias=False)
+        elif kind == "gin":
+            self.middle = nn.Sequential(nn.ReLU(), nn.Linear(HIDDEN, HIDDEN))
+            self.last = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), self.last)
 
     def forward(self) -> Any:
-        x = SparseProduct.apply(self.data["words"], self.first)
-        if self.kind == "gcn":
-            return self.last(self.spread(Spread.apply(x, *self.data["graph"]) + self.bias))
-        x = self.drop(self.activate(x + self.bias))
-        x = self.drop(self.activate(self.middle(x, self.data["edges"])))
-        return self.last(x, self.data["edges"])
+        x = of_words(self.data["words"], self.first)
+        if self.kind == "gat":
+            x = self.drop(self.activate(x + self.bias))
+            x = self.drop(self.activate(self.middle(x, self.data["edges"])))
+            return self.last(x, self.data["edges"])
+        x = Spread.apply(x, *self.data[self.kind]) + self.bias
+        if self.kind == "sage":
+            x = x + of_words(self.data["words"], self.first_root)
+        elif self.kind == "gin":
+            x = self.middle(x)
+        own, summed = self.spread(x)
+        out = self.last(summed)
+        return out + self.last_root(own) if self.kind == "sage" else out
 
     def activate(self, x: Any) -> Any:
         return torch.relu(x) if self.k is None else maxk(x, self.k)
@@ -99,14 +112,25 @@ class Network(nn.Module):
     def drop(self, x: Any) -> Any:
         return functional.dropout(x, self.dropout, self.training)
 
-    def spread(self, x: Any) -> Any:
-        """The activation, dropout, and the sum over neighbors."""
-        graph, weight = self.data["graph"]
+    def spread(self, x: Any) -> tuple[Any, Any]:
+        """The activation with dropout, where SAGE needs it, and its sum over neighbors."""
+        graph, weight = self.data[self.kind]
         if self.k is None:
-            return Spread.apply(self.drop(torch.relu(x)), graph, weight)
+            own = self.drop(torch.relu(x))
+            return own, Spread.apply(own, graph, weight)
         rows = compress(x, self.k)
         rows = CBSR(val=self.drop(rows.val), idx=rows.idx, width=rows.width)
-        return aggregate(graph, rows, weight)
+        own = rows.dense() if self.kind == "sage" else None
+        return own, aggregate(graph, rows, weight)
+
+
+def of_words(words: Any, weight: Any) -> Any:
+    """The first product: of a sparse matrix for bags of words, of a dense one for the blocks."""
+    return SparseProduct.apply(words, weight) if isinstance(words, tuple) else words @ weight
+
+
+def word_weight(data: dict[str, Any]) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(data["num_features"], HIDDEN)))
 
 
 def train(kind: str, data: dict[str, Any], k: int | None, seed: int, how: dict) -> dict[str, float]:
@@ -173,7 +197,17 @@ def compare(kind: str, name: str, data: dict[str, Any], seeds: int) -> dict[str,
 
 
 def about_graph(edges: Any, num_nodes: int) -> dict[str, Any]:
-    return {"edges": edges, "graph": gcn_weights(edges, torch.ones(edges.shape[1]), num_nodes, 1.0)}
+    """The graph as each network weighs it: GIN counts a node as its own neighbor, SAGE averages."""
+    mean = Adjacency.from_edge_index(edges, num_nodes, num_nodes)
+    inverse = (mean.indptr[1:] - mean.indptr[:-1]).clamp(min=1).float().reciprocal()
+    nodes = torch.arange(num_nodes)
+    loops = torch.cat([edges, torch.stack([nodes, nodes])], dim=1)
+    return {
+        "edges": edges,
+        "gcn": gcn_weights(edges, torch.ones(edges.shape[1]), num_nodes, 1.0),
+        "sage": (mean, inverse[mean.rows()]),
+        "gin": (Adjacency.from_edge_index(loops, num_nodes, num_nodes), None),
+    }
 
 
 def about_words(x: Any) -> dict[str, Any]:
@@ -206,12 +240,14 @@ def blocks(seed: int, *, num_nodes: int = 5000, num_classes: int = 8) -> dict[st
     order = torch.randperm(num_nodes, generator=draw)
     split = {"train": order[:250], "val": order[250:1000], "test": order[1000:]}
     classes = {"y": y, "num_classes": num_classes}
-    return about_graph(edges, num_nodes) | about_words(x) | split | classes
+    return (
+        about_graph(edges, num_nodes) | {"words": x, "num_features": x.shape[1]} | split | classes
+    )
 
 
 def run_planetoid(options: argparse.Namespace, results: Results) -> None:
     for kind in options.networks:
-        for name in ("cora", "citeseer"):
+        for name in options.graphs:
             data = planetoid(options.data, name)
             results.add(compare(kind, name, data, options.seeds))
 
@@ -233,12 +269,14 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--networks", nargs="*", default=["gcn", "gat"])
+    parser.add_argument("--graphs", nargs="*", default=["cora", "citeseer"])
     options = parser.parse_args()
     if options.part == "planetoid" and not options.data:
         parser.error("planetoid needs --data FOLDER with the files ind.cora.* and ind.citeseer.*")
     warnings.filterwarnings("ignore", message="Sparse")
     run = {"planetoid": run_planetoid, "blocks": run_blocks}[options.part]
-    label = "_".join([options.part, *(options.networks if options.part == "planetoid" else ())])
+    parts = [options.part, *options.networks, *(options.graphs if len(options.graphs) == 1 else ())]
+    label = "_".join(parts) if options.part == "planetoid" else options.part
     settings = {"seeds": options.seeds, "hidden": HIDDEN, "grid": GRID, "epochs": EPOCHS}
     run(options, Results(HERE / "results" / f"graph_maxk_quality_{label}.json", settings))
 

@@ -3,17 +3,18 @@
     python benchmarks/graph_sampling.py kernel --dgl FOLDER
     python benchmarks/graph_sampling.py chart --dgl FOLDER
     python benchmarks/graph_sampling.py epoch --dgl FOLDER
+    python benchmarks/graph_sampling.py gat --dgl FOLDER
 
 `FOLDER` holds dgl 2.1.0 (`pip install --no-deps --target FOLDER dgl==2.1.0 pandas`), the last one
 on the index; DGL's fused sampler is the kernel of the FastSample paper, by its authors. Blocks are
 made of the same seeds in turns, A B C A B C. `kernel` takes RMAT graphs of 2**19 and 2**20 nodes,
 16 edges a node, on one and on two threads: DGL splits a batch over its threads, ours makes one
 batch a thread. `chart` goes through batches of 1,024 to 10,240 seeds on one thread. `epoch` trains
-GraphSAGE with either sampler in one loop. The figure is the median over rounds of the ratio of
-times (above 1 is a gain), with quartiles; one thread by CPU time, two by wall time. On a machine
-that others use, wall times of two threads tell little; `best` is the ratio of the shortest wall
-times, each arm's quietest moment. On one thread DGL's fused sampler falls back to two steps.
-Results go to benchmarks/results/graph_sampling.json.
+GraphSAGE with either sampler in one loop, and `gat` a graph attention network. The figure is the
+median over rounds of the ratio of times (above 1 is a gain), with quartiles; one thread by CPU
+time, two by wall time. On a machine that others use, wall times of two threads tell little; `best`
+is the ratio of the shortest wall times, each arm's quietest moment. On one thread DGL's fused
+sampler falls back to two steps. Results go to benchmarks/results/graph_sampling.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import _graphs
 import numba
 import numpy as np
 import torch
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GATConv, SAGEConv
 
 from steptime.graph.csc import csc_of_edges
 from steptime.graph.sample import FusedSampler
@@ -52,14 +53,14 @@ RATIOS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("kernel", "chart", "epoch"))
+    parser.add_argument("part", choices=("kernel", "chart", "epoch", "gat"))
     parser.add_argument("--dgl", help="folder with dgl 2.1.0, if it is not installed")
     parser.add_argument("--rounds", type=int, default=11)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dgl = _graphs.load_dgl(options.dgl)
     load, rows = os.getloadavg()[0], list[Any]()
-    parts = {"kernel": time_kernels, "chart": time_chart, "epoch": time_epochs}
+    parts = {"kernel": time_kernels, "chart": time_chart, "epoch": time_epochs, "gat": time_gat}
     for row in parts[options.part](dgl, options.rounds):
         rows.append(row)
         save(options, dgl, load, rows)
@@ -204,10 +205,15 @@ def assert_same_blocks(contest: Contest) -> None:
 # --- a whole epoch ----------------------------------------------------------------------
 
 
-class Sage(torch.nn.Module):
-    def __init__(self, widths: list[int]) -> None:
+def attention(width: int, out: int) -> Any:
+    """Four heads; bipartite, as the targets of a block are the first of its sources."""
+    return GATConv((width, width), out, heads=4, concat=False, add_self_loops=False)
+
+
+class Stack(torch.nn.Module):
+    def __init__(self, layer: Callable[[int, int], Any], widths: list[int]) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList(SAGEConv(*pair) for pair in pairwise(widths))
+        self.layers = torch.nn.ModuleList(layer(*pair) for pair in pairwise(widths))
 
     def forward(self, x: Any, layers: list[tuple[Any, int]]) -> Any:
         for number, (layer, (edges, num)) in enumerate(zip(self.layers, layers, strict=True)):
@@ -222,11 +228,19 @@ def time_epochs(dgl: Any, rounds: int) -> Iterator[Any]:
         yield time_epoch(contest, fanouts, width, rounds)
 
 
-def time_epoch(contest: Contest, fanouts: list[int], width: int, rounds: int) -> Any:
+def time_gat(dgl: Any, rounds: int) -> Iterator[Any]:
+    contest = Contest(dgl, 19)
+    for fanouts in ([10, 25], [15, 10, 5]):
+        yield time_epoch(contest, fanouts, 64, rounds, attention)
+
+
+def time_epoch(
+    contest: Contest, fanouts: list[int], width: int, rounds: int, layer: Any = SAGEConv
+) -> Any:
     """Train in turns with each sampler; return CPU times and the share of sampling."""
     contest.dgl.utils.set_num_threads(1)
     x, y = torch.randn(contest.num_nodes, width), torch.randint(10, (contest.num_nodes,))
-    model = Sage([width] * len(fanouts) + [10])
+    model = Stack(layer, [width] * len(fanouts) + [10])
     optimizer = torch.optim.Adam(model.parameters())
     samplers = {"ours": ours_layers(contest, fanouts), "two_step": dgl_layers(contest, fanouts)}
     draw = np.random.default_rng(3)
@@ -251,7 +265,7 @@ def time_epoch(contest: Contest, fanouts: list[int], width: int, rounds: int) ->
     share = median(shares["two_step"])
     row = {
         "graph": contest.name,
-        "model": f"SAGE, {len(fanouts)} layers",
+        "model": f"{'SAGE' if layer is SAGEConv else 'GAT'}, {len(fanouts)} layers",
         "width": width,
         "fanouts": "-".join(map(str, fanouts)),
         "n": rounds,

@@ -1,6 +1,8 @@
 """The lever `fused_sampling`: PyG's own loaders, sampled by ours, with the same distribution."""
 
 import dataclasses
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -127,3 +129,20 @@ def test_without_the_extra_it_says_what_to_install():
     facts = dataclasses.replace(CPU, loaders=(loader,), has_numba=False)
 
     assert "steptime[graph]" in LEVER.applies(facts)
+
+
+def test_a_killed_worker_ends_the_epoch_with_a_message(lever):
+    def die(batch):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    loader = NeighborLoader(
+        make_data(),
+        [3],
+        batch_size=16,
+        num_workers=1,
+        multiprocessing_context="fork",
+        transform=die,
+    )
+
+    with pytest.raises(RuntimeError, match=r"worker.*(killed by signal|exited unexpectedly)"):
+        list(loader)

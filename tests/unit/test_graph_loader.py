@@ -11,6 +11,7 @@ pytest.importorskip("numba")
 pytest.importorskip("torch_geometric")
 
 from torch_geometric.data import Data, HeteroData  # noqa: E402
+from torch_geometric.sampler import NumNeighbors  # noqa: E402
 
 from steptime.errors import GraphError, MissingExtraError  # noqa: E402
 from steptime.graph.csc import csc_of_edges  # noqa: E402
@@ -106,6 +107,33 @@ def test_types_are_sampled_by_relation():
         assert (ends[0] == batch[kind[0]].n_id[local[0]]).all()
         assert (ends[1] == batch[kind[2]].n_id[local[1]]).all()
     assert (batch["paper"].x == data["paper"].x[batch["paper"].n_id]).all()
+
+
+def test_fan_outs_may_differ_by_type_with_a_default():
+    data, ends = make_typed(), ("author", torch.arange(20))
+    first, *others = data.edge_types
+    hops = {first: [2, 1]} | {key: [3, 3] for key in others}
+
+    by_dict = next(iter(NeighborLoader(data, hops, ends, seed=1)))
+    by_default = next(
+        iter(NeighborLoader(data, NumNeighbors({first: [2, 1]}, [3, 3]), ends, seed=1))
+    )
+
+    assert by_dict[first].e_id.tolist() == by_default[first].e_id.tolist()
+    for kind in data.edge_types:
+        assert by_dict[kind].e_id.numel() <= 20 * hops[kind][0] * (1 + 20 * hops[kind][1])
+    with pytest.raises(GraphError, match="Missing number of neighbors"):
+        NeighborLoader(data, {first: [2, 1]}, ends)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_weights_of_any_float_type_and_with_gradients_can_be_sampled_by(kind):
+    data = make_data()
+    data.chance = (data.edge_index[0] % 2).to(kind).requires_grad_()
+
+    batch = next(iter(NeighborLoader(data, [3], batch_size=20, weight_attr="chance")))
+
+    assert (batch.n_id[batch.edge_index[0]] % 2 == 1).all()
 
 
 def test_both_directions_are_there_where_asked_for():
@@ -232,6 +260,9 @@ def test_data_without_edges_and_links_without_times_are_refused():
         NeighborLoader(Data(x=torch.randn(3, 2)), [3])
     with pytest.raises(GraphError, match="pass PyG's Data"):
         NeighborLoader((1, 2), [3])
+    for fanouts in (3, [2.5]):
+        with pytest.raises(GraphError, match="a list of whole numbers, one for each hop"):
+            NeighborLoader(make_data(), fanouts)
     with pytest.raises(GraphError, match="belong together"):
         LinkNeighborLoader(make_data(), [3], time_attr="time")
 

@@ -14,7 +14,7 @@ from steptime.core.interval import Interval
 from steptime.report.text.interval_bars import draw, scale_for
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
 from steptime.report.text.study_story import CHOICES
-from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.report.text.study_text import StudyRequest, next_act, render_study
 from steptime.report.words import study_words as words
 from steptime.report.words.batch_words import REASONS as BATCH_REASONS
 from steptime.report.words.fit_words import FIT_REASONS
@@ -410,3 +410,14 @@ def test_what_each_lever_of_a_bundle_gives_is_said_or_that_it_was_not_told_apart
 
     text = show(replace(faster(), recipe=both, trials=trials[:2]), width=120)
     assert "autocast bf16  1.30x" in text
+
+
+def test_where_pyg_refuses_to_sample_the_next_act_names_the_loaders_that_do_not():
+    study, line = failed_baseline(), "requires either 'pyg-lib' or 'torch-sparse'"
+    facts = {"exit_code": 1, "last_line": f"ImportError: 'NeighborSampler' {line}"}
+    study = replace(study, trials=(replace(study.trials[0], facts=facts),))
+
+    sentence, command = next_act(study, StudyRequest())
+
+    assert "steptime.graph.loader" in sentence
+    assert command.startswith("steptime tune -- ")

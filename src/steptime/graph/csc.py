@@ -176,6 +176,8 @@ def csc_of_edges(
 def as_array(values: Any, name: str) -> Any:
     """Return values as an array, sharing memory where it can; a tensor must lie on the CPU.
 
+    Floats of 16 bits become 32-bit ones, which compiled loops know; gradients are left behind.
+
     Raises:
         GraphError: it lies on another device.
     """
@@ -184,7 +186,13 @@ def as_array(values: Any, name: str) -> Any:
         raise GraphError(
             f"`{name}` lies on {device}, and neighbors are sampled on the CPU: pass `.cpu()` of it."
         )
-    return None if values is None else np.asarray(values)
+    if hasattr(values, "detach"):
+        values = values.detach()
+        values = values.float() if values.is_floating_point() and values.itemsize < 4 else values
+    if values is None:
+        return None
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def check_ids(ids: Array, name: str) -> None:

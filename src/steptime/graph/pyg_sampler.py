@@ -26,6 +26,7 @@ try:
         EdgeSamplerInput,
         HeteroSamplerOutput,
         NodeSamplerInput,
+        NumNeighbors,
         SamplerOutput,
     )
     from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
@@ -193,6 +194,16 @@ def hetero_output(out: SampledGraph) -> HeteroSamplerOutput:
     )
 
 
+def _fanouts(num_neighbors: Any, relations: list[Any] | None) -> Any:
+    """Return PyG's `num_neighbors` as a list, or one for each relation, with PyG's defaults."""
+    is_ready = isinstance(num_neighbors, NumNeighbors)
+    hops = num_neighbors if is_ready else NumNeighbors(num_neighbors)
+    try:
+        return hops.get_values(relations)
+    except ValueError as error:
+        raise GraphError(f"num_neighbors does not fit the edge types: {error}.") from error
+
+
 def sampler_of(data: Any, num_neighbors: Any, options: SamplingOptions) -> PygSampler:
     """Return the sampler of PyG's data.
 
@@ -200,10 +211,10 @@ def sampler_of(data: Any, num_neighbors: Any, options: SamplingOptions) -> PygSa
         GraphError: the data, a fan-out or an option is not what it must be.
     """
     seed = int(torch.randint(2**62, ())) if options.seed is None else options.seed
-    fanouts = getattr(num_neighbors, "values", num_neighbors)
+    graphs = options.graph or graphs_of(data, options.time_attr, options.weight_attr)
     fused = FusedSampler(
-        options.graph or graphs_of(data, options.time_attr, options.weight_attr),
-        fanouts() if callable(fanouts) else fanouts,
+        graphs,
+        _fanouts(num_neighbors, list(graphs) if isinstance(graphs, Mapping) else None),
         replace=options.replace,
         disjoint=options.disjoint,
         take_latest=options.temporal_strategy == "last",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -79,12 +80,18 @@ def checked_fanouts(
         GraphError: one is 0 or too large, hops differ in number, or a relation has none.
     """
     by_relation = fanouts if isinstance(fanouts, Mapping) else dict.fromkeys(graphs, fanouts)
+    try:
+        given = {name: [index(fanout) for fanout in hops] for name, hops in by_relation.items()}
+    except TypeError as error:
+        raise GraphError(
+            f"Fan-outs are {fanouts!r}; give a list of whole numbers, one for each hop."
+        ) from error
     if set(by_relation) != set(graphs):
         raise GraphError(
             f"Fan-outs are given for {sorted(by_relation)}, and the relations are "
             f"{sorted(graphs)}: give them for each relation."
         )
-    lists = {relation: [int(f) for f in by_relation[relation]] for relation in graphs}
+    lists = {relation: given[relation] for relation in graphs}
     lengths = {len(hops) for hops in lists.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise GraphError(

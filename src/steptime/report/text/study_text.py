@@ -35,6 +35,9 @@ from steptime.verify.values import Outcome
 
 _MAX_WRITES = 5
 
+# PyG's words, where its `NeighborSampler` finds neither.
+_PYG_REFUSES = "requires either 'pyg-lib' or 'torch-sparse'"
+
 _OUTCOME_STYLES = {
     StudyOutcome.FASTER: "bold green",
     StudyOutcome.NOTHING_HELPS: "bold",
@@ -330,6 +333,12 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
                 f"It wanted to reach {wanted}, which no trial may. If each trial may use this "
                 "machine's network:",
                 f"steptime tune {words_} -- {command}",
+            )
+        if _PYG_REFUSES in str((baseline.facts or {}).get("last_line", "")):
+            return (
+                "PyG samples neighbors with one of the two; the loaders of `steptime.graph.loader` "
+                "(`steptime[graph]`) need neither. Import them from there, then:",
+                f"steptime tune -- {command}",
             )
         return "Make sure that it trains by itself:", f"steptime run -- {command}"
     if study.is_interrupted:
