@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.levers._evidence import gave
 from steptime.levers.base import LeverEvidence
 
 _CHANGES = "docs/how-to/change-the-training.md"
@@ -21,41 +22,27 @@ _RESNET20 = "ResNet-20, batches of 32, CPU time of a step on one thread"
 _DIGITS = "Small residual network on 1,000 digits, 60 steps of Adam, 3 seeds"
 
 
-def _gave(
-    training: str,
-    source: str,
-    speedup: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    remark: str = "",
-) -> LeverEvidence:
-    return LeverEvidence(
-        training=training, source=source, speedup=speedup, low=low, high=high, remark=remark
-    )
-
-
 def _not_measured(where: str, source: str) -> LeverEvidence:
-    return _gave("Our trainings", source, remark=f"Not measured by us yet: {where}.")
+    return gave("Our trainings", source, remark=f"Not measured by us yet: {where}.")
 
 
 CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "maxk": (
-        _gave(
+        gave(
             _DENSE, _EPOCH, 2.44, 2.38, 3.06, remark="With k = 32; a free product would give 5.95."
         ),
-        _gave(_DENSE, _EPOCH, 3.41, 3.20, 4.26, remark="With k = 16."),
-        _gave(
+        gave(_DENSE, _EPOCH, 3.41, 3.20, 4.26, remark="With k = 16."),
+        gave(
             _SPARSE, _EPOCH, 2.26, 1.95, 2.45, remark="With k = 32; a free product would give 3.19."
         ),
-        _gave(
+        gave(
             "GCN on Cora, 10 seeds",
             "docs/explanation/maxk.md",
             remark="Accuracy 82.2 ± 0.3 with k = 32, and 82.2 ± 0.1 with ReLU.",
         ),
     ),
     "fused_sampling": (
-        _gave(
+        gave(
             "GraphSAGE, 2 layers, batches of 1,024 at 10-25, beside DGL's two steps",
             "benchmarks/results/graph_sampling.json",
             1.18,
@@ -66,7 +53,7 @@ CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "progressive_length": (
-        _gave(
+        gave(
             "GPT-2 of 1.5 billion parameters, with batches 8 times as large",
             "https://arxiv.org/abs/2108.06084",
             3.7,
@@ -77,37 +64,37 @@ CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "progressive_resolution": (_not_measured("it takes long trainings on images", _CHANGES),),
     "quantized_training": (_not_measured("it takes a GPU", _CHANGES),),
     "other_optimizer": (
-        _gave(
+        gave(
             "GPT-2 small to a given loss, by Muon",
             "https://github.com/KellerJordan/Muon",
             1.35,
             remark="In time to the loss, over the record before it.",
         ),
-        _gave(
+        gave(
             "Small model of characters, an update by Muon over one by AdamW",
             _TABLE,
             0.27,
             remark="At equal CPU time, loss 2.297 ± 0.008 and 2.360 ± 0.010 with AdamW.",
         ),
-        _gave(
+        gave(
             "Small network on digits, an update by Muon over one by AdamW",
             _TABLE,
             0.43,
             remark="At equal CPU time, accuracy 0.947 ± 0.015 and 0.958 ± 0.004 with AdamW.",
         ),
-        _gave(
+        gave(
             "Small model of characters, an update of schedule-free AdamW over one by AdamW",
             _TABLE,
             1.27,
             remark="At equal CPU time, loss 2.287 ± 0.020 and 2.360 ± 0.010 with AdamW.",
         ),
-        _gave(
+        gave(
             "Small network on digits, an update by Lion over one by AdamW",
             _TABLE,
             1.39,
             remark="Accuracy 0.936 ± 0.008 and 0.958 ± 0.004 with AdamW: it lost.",
         ),
-        _gave(
+        gave(
             "Small network on digits, an update by Adafactor over one by AdamW",
             _TABLE,
             0.60,
@@ -115,13 +102,13 @@ CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "gradient_transform": (
-        _gave(_RESNET20, _TRANSFORMS, 0.995, remark="ZNorm."),
-        _gave(_RESNET20, _TRANSFORMS, 0.998, remark="Centralize."),
-        _gave(_DIGITS, _ZNORM, remark="Centralize: accuracy 0.875 ± 0.037, untreated 0.784."),
-        _gave(_DIGITS, _ZNORM, remark="ZNorm: accuracy 0.769 ± 0.013, untreated 0.784: it lost."),
+        gave(_RESNET20, _TRANSFORMS, 0.995, remark="ZNorm."),
+        gave(_RESNET20, _TRANSFORMS, 0.998, remark="Centralize."),
+        gave(_DIGITS, _ZNORM, remark="Centralize: accuracy 0.875 ± 0.037, untreated 0.784."),
+        gave(_DIGITS, _ZNORM, remark="ZNorm: accuracy 0.769 ± 0.013, untreated 0.784: it lost."),
     ),
     "larger_batch": (
-        _gave(
+        gave(
             "ResNet-50 on ImageNet, batches of 8,192 on 256 GPUs",
             "https://arxiv.org/abs/1706.02677",
             remark="As accurate as small batches, with the rate scaled and warmed up.",
@@ -129,7 +116,7 @@ CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _not_measured("it takes a device that small batches leave idle", _CHANGES),
     ),
     "ddp_powersgd": (
-        _gave(
+        gave(
             "Convolutional networks and LSTMs on several GPUs",
             "https://arxiv.org/abs/1905.13727",
             remark="Faster by the clock at an accuracy on par with SGD.",
@@ -143,7 +130,7 @@ CHANGED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "low_memory_states": (_not_measured("it frees memory, and a study does not try it", _RANKS),),
     "offload_activations": (_not_measured("it acts on a CUDA device", _RANKS),),
     "return_freed_memory": (
-        _gave(
+        gave(
             "GPT with a limit of memory, on a CPU",
             "benchmarks/results/fit_specimens.json",
             remark="It is in recipes that made trainings fit; its time alone was not measured.",

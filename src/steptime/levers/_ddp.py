@@ -25,6 +25,28 @@ def why_no_exchange(facts: Facts) -> str | None:
     return None
 
 
+def why_no_hook(facts: Facts, with_gloo: str) -> str | None:
+    """Return why a communication hook of ours may not be put in, as a sentence.
+
+    Args:
+        facts: of script and machine.
+        with_gloo: what goes wrong with gloo.
+    """
+    reason = why_no_exchange(facts)
+    if reason is not None:
+        return reason
+    for one in all_exchanges(facts):
+        if one.has_hook:
+            return "The script exchanges gradients in its own way (a communication hook)."
+        if any(dtype != "float32" for dtype in one.gradient_dtypes):
+            return f"Not all gradients are float32: {', '.join(one.gradient_dtypes)}."
+        if one.backend == "gloo":
+            return with_gloo
+        if one.backend not in (None, "nccl"):
+            return f"It has not been tested with the backend {one.backend}."
+    return None
+
+
 def all_exchanges(facts: Facts) -> tuple[ExchangeFacts, ...]:
     """Return those that were seen."""
     return facts.exchanges or ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.levers._evidence import gave
 from steptime.levers.base import LeverEvidence
 
 GPT = "GPT, 6 layers of 384, batches of 2 x 256"
@@ -50,25 +51,12 @@ def _small(
     remark: str = "",
 ) -> LeverEvidence:
     """Return a figure of a small model: CPU time of one thread, with the range of its rounds."""
-    return _ours(training, f"{_TRIED}#small-models-on-one-thread", speedup, low, high, remark)
-
-
-def _ours(
-    training: str,
-    source: str,
-    speedup: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    remark: str = "",
-) -> LeverEvidence:
-    return LeverEvidence(
-        training=training, speedup=speedup, low=low, high=high, remark=remark, source=source
-    )
+    return gave(training, f"{_TRIED}#small-models-on-one-thread", speedup, low, high, remark=remark)
 
 
 def _region(training: str, speedup: float, low: float, high: float, remark: str) -> LeverEvidence:
     """Return a figure of compiling whole or by blocks: CPU time of one thread, with quartiles."""
-    return _ours(training, _REGIONS, speedup, low, high, remark)
+    return gave(training, _REGIONS, speedup, low, high, remark=remark)
 
 
 def _threads(
@@ -76,7 +64,7 @@ def _threads(
 ) -> LeverEvidence:
     """Return a figure of one thread in place of two; wall time."""
     source, remark = f"{_TRIED}#threads-on-a-{kind}-machine", "One thread in place of two."
-    return _ours(training, source, speedup, low, high, remark)
+    return gave(training, source, speedup, low, high, remark=remark)
 
 
 _FUSED = "benchmarks/results/fused_levers.json"
@@ -85,35 +73,35 @@ _LOOP = "language model with a loop over a cell of 128, batches of"
 
 MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "fused_attention": (
-        _ours(f"{_WRITTEN} 4 x 512", _FUSED, 1.86, 1.74, 1.99),
-        _ours(f"{_WRITTEN} 8 x 256", _FUSED, 1.36, 1.32, 1.45),
-        _ours(f"{_WRITTEN} 16 x 128", _FUSED, 1.19, 1.16, 1.25),
-        _ours(f"{_WRITTEN} 8 x 256", _FUSED, 1.33, 1.29, 1.40, "By einsum."),
-        _ours(f"{_WRITTEN} 128 x 16", _FUSED, 0.96, 0.95, 1.00),
-        _ours(f"{_WRITTEN} 4 x 16", _FUSED, 0.91, 0.88, 0.92),
+        gave(f"{_WRITTEN} 4 x 512", _FUSED, 1.86, 1.74, 1.99),
+        gave(f"{_WRITTEN} 8 x 256", _FUSED, 1.36, 1.32, 1.45),
+        gave(f"{_WRITTEN} 16 x 128", _FUSED, 1.19, 1.16, 1.25),
+        gave(f"{_WRITTEN} 8 x 256", _FUSED, 1.33, 1.29, 1.40, "By einsum."),
+        gave(f"{_WRITTEN} 128 x 16", _FUSED, 0.96, 0.95, 1.00),
+        gave(f"{_WRITTEN} 4 x 16", _FUSED, 0.91, 0.88, 0.92),
     ),
     "fused_rnn": (
-        _ours(f"{_LOOP} 4 x 64", _FUSED, 3.00, 2.88, 3.05, "An LSTMCell."),
-        _ours(f"{_LOOP} 32 x 64", _FUSED, 1.68, 1.65, 1.72, "An LSTMCell."),
-        _ours(f"{_LOOP} 256 x 8", _FUSED, 1.16, 1.14, 1.18, "An LSTMCell."),
-        _ours(f"{_LOOP} 32 x 64", _FUSED, 0.96, 0.95, 1.03, "States are used at once."),
-        _ours(f"{_LOOP} 4 x 64", _FUSED, 2.23, 2.10, 2.39, "An LSTM written out."),
-        _ours(f"{_LOOP} 32 x 64", _FUSED, 1.45, 1.18, 1.54, "An LSTM written out."),
-        _ours(f"{_LOOP} 4 x 64", _FUSED, 1.36, 1.23, 1.47, "A GRU written out."),
-        _ours(f"{_LOOP} 32 x 64", _FUSED, 1.15, 1.13, 1.16, "A GRU written out."),
-        _ours(f"{_LOOP} 4 x 64", _FUSED, 1.20, 1.19, 1.24, "A GRUCell."),
-        _ours(f"{_LOOP} 256 x 8", _FUSED, 0.99, 0.95, 1.01, "A GRUCell."),
+        gave(f"{_LOOP} 4 x 64", _FUSED, 3.00, 2.88, 3.05, "An LSTMCell."),
+        gave(f"{_LOOP} 32 x 64", _FUSED, 1.68, 1.65, 1.72, "An LSTMCell."),
+        gave(f"{_LOOP} 256 x 8", _FUSED, 1.16, 1.14, 1.18, "An LSTMCell."),
+        gave(f"{_LOOP} 32 x 64", _FUSED, 0.96, 0.95, 1.03, "States are used at once."),
+        gave(f"{_LOOP} 4 x 64", _FUSED, 2.23, 2.10, 2.39, "An LSTM written out."),
+        gave(f"{_LOOP} 32 x 64", _FUSED, 1.45, 1.18, 1.54, "An LSTM written out."),
+        gave(f"{_LOOP} 4 x 64", _FUSED, 1.36, 1.23, 1.47, "A GRU written out."),
+        gave(f"{_LOOP} 32 x 64", _FUSED, 1.15, 1.13, 1.16, "A GRU written out."),
+        gave(f"{_LOOP} 4 x 64", _FUSED, 1.20, 1.19, 1.24, "A GRUCell."),
+        gave(f"{_LOOP} 256 x 8", _FUSED, 0.99, 0.95, 1.01, "A GRUCell."),
     ),
     "autocast": (
-        _ours(_SLOW_STEPS, _BUSY, 2.33, 2.29, 2.38, "By tune; bf16."),
-        _ours("timm, ResNet-18 at 128 x 128, two cores", _ARMS, 1.48, 1.39, 1.60, "By hand; bf16."),
+        gave(_SLOW_STEPS, _BUSY, 2.33, 2.29, 2.38, "By tune; bf16."),
+        gave("timm, ResNet-18 at 128 x 128, two cores", _ARMS, 1.48, 1.39, 1.60, "By hand; bf16."),
         _small(MLP, 2.20, 2.05, 2.37, remark="In bf16."),
         _small(RESNET, 1.96, 1.77, 2.03, remark="In bf16; 2.45x with channels_last."),
         _small(GPT, 1.72, 1.66, 1.86, remark="In bf16."),
         _small(LSTM, 1.63, 1.62, 1.69, remark="In bf16."),
     ),
     "matmul_precision": (
-        _ours(_CLICKS, _BUSY, 1.07, 1.06, 1.10, "By tune; medium."),
+        gave(_CLICKS, _BUSY, 1.07, 1.06, 1.10, "By tune; medium."),
         _small(MLP, 2.08, 1.80, 2.20, remark="Medium."),
         _small(GPT, 1.44, 1.41, 1.49, remark="Medium."),
         _small(LSTM, 1.22, 1.14, 1.23, remark="Medium."),
@@ -122,7 +110,7 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _small(LSTM, 0.97, remark="High does nothing on this CPU."),
     ),
     "fused_optimizer": (
-        _ours("PyTorch-GAN, gan.py, two cores", _ARMS, 1.32, 0.93, 1.41, "By hand; fused."),
+        gave("PyTorch-GAN, gan.py, two cores", _ARMS, 1.32, 0.93, 1.41, "By hand; fused."),
         _small(GPT, 1.12, 1.10, 1.15, remark="Fused."),
         _small(MLP, 1.11, 1.09, 1.12, remark="Fused."),
         _small(LSTM, 1.03, remark="Fused."),
@@ -153,7 +141,7 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _threads("GPT, batches of 4 x 256, two cores", "quiet", 0.55),
     ),
     "wait_policy": (
-        _ours(
+        gave(
             "MLP, two threads on two cores that other programs use too",
             f"{_TRIED}#threads-on-a-busy-machine",
             4.6,
@@ -163,8 +151,8 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "allocator": (
-        _ours("GCN on Cora, two cores", _ARMS, 1.18, 1.07, 1.19, "By hand; glibc tuned."),
-        _ours("GCN on Cora, two cores", _ARMS, 1.17, 1.08, 1.20, "By hand; tcmalloc."),
+        gave("GCN on Cora, two cores", _ARMS, 1.18, 1.07, 1.19, "By hand; glibc tuned."),
+        gave("GCN on Cora, two cores", _ARMS, 1.17, 1.08, 1.20, "By hand; tcmalloc."),
         _small(RESNET, 1.16, remark="With tcmalloc; from 20,000 page faults a step to 79."),
         _small(RESNET, 1.12, remark="With glibc tuned."),
         _small(MLP, 1.06, remark="With tcmalloc."),
@@ -174,13 +162,13 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _small(LSTM, 0.72, remark="With jemalloc as it comes: 21,000 page faults a step."),
     ),
     "dataloader": (
-        _ours(
+        gave(
             "4 ms of waiting an image, batches of 32, no core to spare",
             f"{_TRIED}#workers-without-a-core-to-spare",
             2.93,
             remark="4 workers that stay; 1.48x where they begin again each 6 steps.",
         ),
-        _ours(
+        gave(
             "2.75 ms of decoding an image, batches of 32, no core to spare",
             f"{_TRIED}#workers-without-a-core-to-spare",
             0.72,
@@ -188,25 +176,25 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "whole_batch_fetch": (
-        _ours(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),
-        _ours("MNIST, reading alone, batches of 64", _DATA, 15.6, 15.3, 16.1),
-        _ours("CIFAR's size, reading alone, batches of 64", _DATA, 6.3, 5.6, 7.1),
+        gave(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),
+        gave("MNIST, reading alone, batches of 64", _DATA, 15.6, 15.3, 16.1),
+        gave("CIFAR's size, reading alone, batches of 64", _DATA, 6.3, 5.6, 7.1),
     ),
     "batched_transform": (
-        _ours("MNIST, reading alone, batches of 64", _DATA, 2.15, 2.07, 2.27),
-        _ours("CIFAR's size with random crops, reading alone", _DATA, 1.47, 1.37, 1.58),
+        gave("MNIST, reading alone, batches of 64", _DATA, 2.15, 2.07, 2.27),
+        gave("CIFAR's size with random crops, reading alone", _DATA, 1.47, 1.37, 1.58),
     ),
     "dataset_cache": (
-        _ours(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),
+        gave(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),
     ),
     "decoded_cache": (
-        _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.64, 1.59, 1.76),
-        _ours(
+        gave("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.64, 1.59, 1.76),
+        gave(
             "The same as PNG files, reading alone", _FOLDERS, 3.26, 2.76, 3.95, "Beside neighbors."
         ),
     ),
     "scaled_decoding": (
-        _ours(
+        gave(
             "4000 x 3000, RandomResizedCrop(224), reading alone",
             _FOLDERS,
             3.33,
@@ -214,7 +202,7 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
             3.43,
             "At one half; photos enlarged to that size.",
         ),
-        _ours(
+        gave(
             "4000 x 3000, Resize(256), reading alone",
             _FOLDERS,
             5.82,
@@ -222,15 +210,15 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
             6.11,
             "At a quarter; photos enlarged to that size.",
         ),
-        _ours("Photos of 500 x 375, Resize(64), reading alone", _FOLDERS, 1.29, 1.27, 1.33),
+        gave("Photos of 500 x 375, Resize(64), reading alone", _FOLDERS, 1.29, 1.27, 1.33),
     ),
     "jpeg_decoder": (
-        _ours("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.01, 1.00, 1.04),
-        _ours("JPEG files of 32 x 32 opened and converted, one thread", _JPEG, 1.30, 1.29, 1.32),
-        _ours("JPEG photos of 500 x 375 opened and converted, one thread", _JPEG, 1.05, 1.03, 1.10),
+        gave("Photos by ImageFolder, cropped at random, reading alone", _DATA, 1.01, 1.00, 1.04),
+        gave("JPEG files of 32 x 32 opened and converted, one thread", _JPEG, 1.30, 1.29, 1.32),
+        gave("JPEG photos of 500 x 375 opened and converted, one thread", _JPEG, 1.05, 1.03, 1.10),
     ),
     "prepared_data": (
-        _ours(
+        gave(
             "JPEG files of 256 x 256 opened and converted, one thread",
             _PREPARED,
             4.47,
@@ -240,31 +228,31 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "trim_padding": (
-        _ours("Layers on each position, one thread", _PADDING, 3.84, 3.26, 4.12),
-        _ours("Attention, one thread", _PADDING, 8.94, 8.75, 9.50),
+        gave("Layers on each position, one thread", _PADDING, 3.84, 3.26, 4.12),
+        gave("Attention, one thread", _PADDING, 8.94, 8.75, 9.50),
     ),
     "length_grouping": (
-        _ours("Layers on each position, one thread", _PADDING, 5.06, 4.06, 6.31, "Trimmed too."),
-        _ours("Attention, one thread", _PADDING, 10.56, 9.54, 10.95, "Trimmed too."),
+        gave("Layers on each position, one thread", _PADDING, 5.06, 4.06, 6.31, "Trimmed too."),
+        gave("Attention, one thread", _PADDING, 10.56, 9.54, 10.95, "Trimmed too."),
     ),
     "activation_checkpointing": (
-        _ours(_GPT256, _RANKS, 0.84, 0.82, 0.85, remark="Every second block; 0.58 is kept."),
-        _ours(_GPT256, _RANKS, 0.74, 0.70, 0.78, remark="All blocks; 0.16 is kept."),
+        gave(_GPT256, _RANKS, 0.84, 0.82, 0.85, remark="Every second block; 0.58 is kept."),
+        gave(_GPT256, _RANKS, 0.74, 0.70, 0.78, remark="All blocks; 0.16 is kept."),
         _small(GPT, 0.82, 0.81, 0.84, remark="Each layer."),
         _small(RESNET, 0.76, 0.75, 0.78, remark="Each block."),
     ),
     "selective_checkpointing": (
-        _ours(_UNLIKE, _SAVERS, 0.92, 0.92, 0.95, "The peak of a step is 0.75 of what it was."),
-        _ours(_UNLIKE, _SAVERS, 0.87, 0.85, 0.88, "0.52 of it; every second block, whole: 0.62."),
-        _ours(_UNLIKE, _SAVERS, 0.78, 0.75, 0.79, "0.31 of it; all blocks, whole, at 0.71x: 0.31."),
+        gave(_UNLIKE, _SAVERS, 0.92, 0.92, 0.95, "The peak of a step is 0.75 of what it was."),
+        gave(_UNLIKE, _SAVERS, 0.87, 0.85, 0.88, "0.52 of it; every second block, whole: 0.62."),
+        gave(_UNLIKE, _SAVERS, 0.78, 0.75, 0.79, "0.31 of it; all blocks, whole, at 0.71x: 0.31."),
     ),
     "optimizer_in_backward": (
-        _ours(_WIDE_MLP, _SAVERS, 1.01, 0.98, 1.14, "The peak of a step is 0.31 of what it was."),
-        _ours(_NARROW_MLP, _SAVERS, 0.62, 0.57, 0.68, "0.54 of it; 50 small weights."),
+        gave(_WIDE_MLP, _SAVERS, 1.01, 0.98, 1.14, "The peak of a step is 0.31 of what it was."),
+        gave(_NARROW_MLP, _SAVERS, 0.62, 0.57, 0.68, "0.54 of it; 50 small weights."),
     ),
     "no_foreach": (
-        _ours(_WIDE_MLP, _SAVERS, 1.28, 1.23, 1.38, "The peak of a step is 0.62 of what it was."),
-        _ours(_NARROW_MLP, _SAVERS, 0.85, 0.82, 0.85, "0.54 of it; 50 small weights."),
+        gave(_WIDE_MLP, _SAVERS, 1.28, 1.23, 1.38, "The peak of a step is 0.62 of what it was."),
+        gave(_NARROW_MLP, _SAVERS, 0.85, 0.82, 0.85, "0.54 of it; 50 small weights."),
     ),
     "no_checkpointing": (
         _small(RESNET, 1.32, 1.28, 1.33, remark="Each block was computed again before."),
@@ -281,7 +269,7 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _small(LSTM, 0.98, remark="Zeros were filled in before."),
     ),
     "no_pin_memory": (
-        _ours(
+        gave(
             "Images, batches of 32, workers, no device",
             f"{_TRIED}#workers-without-a-core-to-spare",
             0.89,
@@ -291,14 +279,14 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "module_precision": (
-        _ours(_GPT256, _RANKS, 1.56, 1.54, 1.58, remark="With low embeddings."),
-        _ours(_GPT256, _RANKS, 1.43, 1.36, 1.46, remark="Except both ends; autocast gave 1.54."),
+        gave(_GPT256, _RANKS, 1.56, 1.54, 1.58, remark="With low embeddings."),
+        gave(_GPT256, _RANKS, 1.43, 1.36, 1.46, remark="Except both ends; autocast gave 1.54."),
     ),
     "micro_batches": (
-        _ours(_TALL, _RANKS, 1.21, 1.18, 1.28, remark="In 8 parts."),
-        _ours(_TALL, _RANKS, 1.18, 1.12, 1.22, remark="In 8 parts, computed again; 0.12 is kept."),
-        _ours(_TALL, _RANKS, 0.98, 0.98, 1.04, remark="In 2 parts."),
-        _ours(
+        gave(_TALL, _RANKS, 1.21, 1.18, 1.28, remark="In 8 parts."),
+        gave(_TALL, _RANKS, 1.18, 1.12, 1.22, remark="In 8 parts, computed again; 0.12 is kept."),
+        gave(_TALL, _RANKS, 0.98, 0.98, 1.04, remark="In 2 parts."),
+        gave(
             "MLP, 4 layers of 64, batches of 32, CPU time of one thread",
             _RANKS,
             0.37,
@@ -308,13 +296,13 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "ddp_options": (
-        _ours(_TWO_RANKS, _RANKS, 1.13, 1.06, 1.17, remark="Bucket views; wall time 1.21."),
-        _ours(_TWO_SMALL, _RANKS, 1.05, 0.99, 1.08, remark="Bucket views."),
-        _ours(_TWO_SMALL, _RANKS, 1.26, 1.18, 1.43, remark="A static graph instead of a search."),
+        gave(_TWO_RANKS, _RANKS, 1.13, 1.06, 1.17, remark="Bucket views; wall time 1.21."),
+        gave(_TWO_SMALL, _RANKS, 1.05, 0.99, 1.08, remark="Bucket views."),
+        gave(_TWO_SMALL, _RANKS, 1.26, 1.18, 1.43, remark="A static graph instead of a search."),
     ),
     **{
         name: (
-            _ours(
+            gave(
                 "Our trainings",
                 f"{_TRIED}#small-trainings-that-a-lever-should-help-and-others",
                 remark=f"Not measured by us yet: it acts {where}.",
@@ -330,10 +318,10 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         )
     },
     "ddp_no_sync": (
-        _ours(_TWO_RANKS, _RANKS, 1.81, 1.70, 2.01, remark="One exchange of four; wall 1.36."),
+        gave(_TWO_RANKS, _RANKS, 1.81, 1.70, 2.01, remark="One exchange of four; wall 1.36."),
     ),
     "ddp_bf16": (
-        _ours(_TWO_RANKS, _RANKS, 0.74, 0.69, 0.82, remark="By gloo on one machine; wall 0.61."),
+        gave(_TWO_RANKS, _RANKS, 0.74, 0.69, 0.82, remark="By gloo on one machine; wall 0.61."),
     ),
 }
 """Our figures by the name of the lever."""

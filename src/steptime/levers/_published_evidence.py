@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.levers._evidence import gave
 from steptime.levers.base import LeverEvidence
 
 _BOOK = "https://github.com/stas00/ml-engineering/blob/master/training/performance/README.md"
@@ -38,32 +39,18 @@ _COPIES = "Made-up loader with 5 workers, A100 on PCIe"
 _CAMEMBERT = "CamemBERT on XNLI, up to 493 tokens, one GPU"
 
 
-def _published(
-    training: str,
-    source: str,
-    speedup: float | None = None,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    remark: str = "",
-) -> LeverEvidence:
-    return LeverEvidence(
-        training=training, speedup=speedup, low=low, high=high, remark=remark, source=source
-    )
-
-
 PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "fused_attention": (
-        _published(
+        gave(
             "GPT-2 on texts of 1,024 tokens, GPUs",
             "https://arxiv.org/abs/2205.14135",
             3.0,
             remark="Beside attention as libraries wrote it out in 2022.",
         ),
     ),
-    "autocast": (_published("Several networks in fp16, 8 x V100", _MIXED, low=1.5, high=5.5),),
+    "autocast": (gave("Several networks in fp16, 8 x V100", _MIXED, low=1.5, high=5.5),),
     "matmul_precision": (
-        _published(
+        gave(
             "Products of matrices, A100",
             _AMPERE,
             8.0,
@@ -71,13 +58,13 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "fused_optimizer": (
-        _published(
+        gave(
             "Llama of 8 billion parameters, FSDP, eager, AdamW",
             _TORCHTITAN,
             1.022,
             remark="Fused beside foreach.",
         ),
-        _published(
+        gave(
             "Llama of 8 billion parameters, six ways to share it among GPUs, AdamW",
             _TORCHTITAN,
             low=1.016,
@@ -86,15 +73,15 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "channels_last": (
-        _published("ResNet-50 in fp16 with apex, one NVIDIA GPU", _CHANNELS, 1.22),
-        _published("Twenty models of torchvision, Volta", _CHANNELS, low=1.08, high=1.35),
+        gave("ResNet-50 in fp16 with apex, one NVIDIA GPU", _CHANNELS, 1.22),
+        gave("Twenty models of torchvision, Volta", _CHANNELS, low=1.08, high=1.35),
     ),
     "compile": (
-        _published(_SMALL, _BOOK, 3.34, remark="Mode reduce-overhead."),
-        _published(_SMALL, _BOOK, 3.14, remark="Mode default; the first step takes 22 s."),
-        _published(_LARGE, _BOOK, 0.95, remark="Mode default; the first step takes 47 s."),
-        _published(_LARGE, _BOOK, 0.95, remark="Mode reduce-overhead."),
-        _published(
+        gave(_SMALL, _BOOK, 3.34, remark="Mode reduce-overhead."),
+        gave(_SMALL, _BOOK, 3.14, remark="Mode default; the first step takes 22 s."),
+        gave(_LARGE, _BOOK, 0.95, remark="Mode default; the first step takes 47 s."),
+        gave(_LARGE, _BOOK, 0.95, remark="Mode reduce-overhead."),
+        gave(
             _PADDED,
             _RECORDED,
             0.88,
@@ -102,7 +89,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "no_compile": (
-        _published(
+        gave(
             _PADDED,
             _RECORDED,
             1.14,
@@ -110,13 +97,13 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "dynamic_shapes": (
-        _published(
+        gave(
             "OpenNMT on sentences of all lengths",
             _DYNAMIC,
             1.08,
             remark="Beside eager; the first 100 steps took 734 s instead of 212 s.",
         ),
-        _published(
+        gave(
             "SpeechBrain's conformer on sequences of all lengths",
             "https://github.com/speechbrain/speechbrain/pull/2824",
             low=1.10,
@@ -125,16 +112,16 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "fused_rnn": (
-        _published(
+        gave(
             "Recurrent networks of several sizes, GPUs",
             "https://arxiv.org/abs/1604.01946",
             remark="The paper says an order of magnitude over a naive implementation, for cuDNN 5.",
         ),
     ),
     "ddp_no_sync": (
-        _published(f"{_ACCUMULATED}, two machines", _ACCELERATE, 2.20),
-        _published(f"{_ACCUMULATED}, two devices of one machine", _ACCELERATE, 1.22),
-        _published(
+        gave(f"{_ACCUMULATED}, two machines", _ACCELERATE, 2.20),
+        gave(f"{_ACCUMULATED}, two devices of one machine", _ACCELERATE, 1.22),
+        gave(
             f"{_ACCUMULATED}, two machines",
             _ACCELERATE,
             0.94,
@@ -142,14 +129,14 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "nccl_settings": (
-        _published(
+        gave(
             "XLM-RoBERTa and Detectron2 on clusters without settings of their own",
             "https://lightning.ai/docs/pytorch/stable/advanced/ddp_optimizations.html",
             remark="30 % and 15 % by NCCL's threads and sockets, which this lever does not set.",
         ),
     ),
     "interpreter": (
-        _published(
+        gave(
             "Python's own benchmarks, without torch, Python 3.11 beside 3.10",
             "https://docs.python.org/3/whatsnew/3.11.html",
             1.25,
@@ -159,11 +146,11 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "dataloader": (
-        _published(_LOADING, _BOOK, 6.42, remark="3 workers; the time of loading alone."),
-        _published(_LOADING, _BOOK, 6.16, remark="4 workers; the time of loading alone."),
-        _published(_LOADING, _BOOK, 4.04, remark="2 workers; the time of loading alone."),
-        _published(_LOADING, _BOOK, 1.38, remark="1 worker; the time of loading alone."),
-        _published(
+        gave(_LOADING, _BOOK, 6.42, remark="3 workers; the time of loading alone."),
+        gave(_LOADING, _BOOK, 6.16, remark="4 workers; the time of loading alone."),
+        gave(_LOADING, _BOOK, 4.04, remark="2 workers; the time of loading alone."),
+        gave(_LOADING, _BOOK, 1.38, remark="1 worker; the time of loading alone."),
+        gave(
             _COPIES,
             _BOOK,
             1.24,
@@ -171,7 +158,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "jpeg_decoder": (
-        _published(
+        gave(
             "ImageNet's validation files decoded to RGB, one thread of five kinds of CPU",
             _DECODERS,
             1.27,
@@ -181,7 +168,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "trim_padding": (
-        _published(
+        gave(
             _CAMEMBERT,
             _DYNAMIC_PADDING,
             4.56,
@@ -189,7 +176,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "length_grouping": (
-        _published(
+        gave(
             _CAMEMBERT,
             _DYNAMIC_PADDING,
             4.56,
@@ -197,19 +184,19 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "pinned_copies": (
-        _published(_COPIES, _BOOK, 1.41, remark="Pinned and not waited for."),
-        _published(_COPIES, _BOOK, 1.24, remark="Pinned alone."),
-        _published(_COPIES, _BOOK, 0.98, remark="Not waited for, without pinning."),
+        gave(_COPIES, _BOOK, 1.41, remark="Pinned and not waited for."),
+        gave(_COPIES, _BOOK, 1.24, remark="Pinned alone."),
+        gave(_COPIES, _BOOK, 0.98, remark="Not waited for, without pinning."),
     ),
     "activation_checkpointing": (
-        _published(
+        gave(
             "Large language models",
             _BOOK,
             low=0.75,
             high=0.80,
             remark="It lets a batch be 2 to 4 times as large, which may give more.",
         ),
-        _published(
+        gave(
             "Language models of 22 to 1,000 billion parameters, A100",
             _RECOMPUTATION,
             low=0.76,
@@ -218,7 +205,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "no_checkpointing": (
-        _published(
+        gave(
             "Large language models",
             _BOOK,
             low=1.25,
@@ -227,7 +214,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         ),
     ),
     "process_binding": (
-        _published(
+        gave(
             "Trainings on several GPUs, bound by torchrun",
             _NUMA,
             low=1.01,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._ddp import all_exchanges, find_ddp, why_no_exchange
+from ._ddp import find_ddp, why_no_hook
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 ROUNDOFF = 2.0**-8
@@ -20,19 +20,9 @@ ROUNDOFF = 2.0**-8
 
 def applies(facts: Facts) -> str | None:
     """Return why it does not apply, if so."""
-    reason = why_no_exchange(facts)
-    if reason is not None:
-        return reason
-    for one in all_exchanges(facts):
-        if one.has_hook:
-            return "The script exchanges gradients in its own way (a communication hook)."
-        if any(dtype != "float32" for dtype in one.gradient_dtypes):
-            return f"Not all gradients are float32: {', '.join(one.gradient_dtypes)}."
-        if one.backend == "gloo":
-            return "With gloo, torch may wait for ever when it frees a model with such a hook."
-        if one.backend not in (None, "nccl"):
-            return f"It has not been tested with the backend {one.backend}."
-    return None
+    return why_no_hook(
+        facts, "With gloo, torch may wait for ever when it frees a model with such a hook."
+    )
 
 
 def make_hook(torch: Any) -> Any:

@@ -14,7 +14,7 @@ import weakref
 from importlib import import_module
 from typing import Any
 
-from ._ddp import all_exchanges, find_ddp, why_no_exchange
+from ._ddp import find_ddp, why_no_hook
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 RANKS = (4, 2, 1)
@@ -32,18 +32,11 @@ EPSILON = 1e-8
 
 def applies(facts: Facts) -> str | None:
     """Return why it does not apply, if so."""
-    reason = why_no_exchange(facts)
+    reason = why_no_hook(
+        facts, "With gloo, ranks may exchange several buckets in other orders, and so fail."
+    )
     if reason is not None:
         return reason
-    for one in all_exchanges(facts):
-        if one.has_hook:
-            return "The script exchanges gradients in its own way (a communication hook)."
-        if any(dtype != "float32" for dtype in one.gradient_dtypes):
-            return f"Not all gradients are float32: {', '.join(one.gradient_dtypes)}."
-        if one.backend == "gloo":
-            return "With gloo, ranks may exchange several buckets in other orders, and so fail."
-        if one.backend not in (None, "nccl"):
-            return f"It has not been tested with the backend {one.backend}."
     if facts.uses_scaler:
         return "A gradient scaler's steps that overflow would stay in the error that ranks keep."
     return None
