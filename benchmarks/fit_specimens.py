@@ -71,7 +71,7 @@ SPECIMENS = (
             *("main.py", "-a", "resnet18", "-b", "8", "--epochs", "1", "-j", "1"),
             "../../hymenoptera",
         ),
-        560,
+        620,
         folder="examples/imagenet",
         venv="venv",
     ),

@@ -450,7 +450,8 @@ def test_at_most_three_runs_are_made_and_then_it_says_what_is_missing():
     assert len(set(bench.ran)) > 1
     assert found.recipe == ()
     assert found.proven is Outcome.FAIL
-    assert found.short_bytes > 0
+    assert found.short_bytes is None  # by the estimates it fits, and it ran out of memory
+    assert "not known how much is missing" in describe_answer(study_of(found))
     assert found.nearest
 
 

@@ -135,6 +135,11 @@ def describe_answer(study: FitStudy) -> str:
             f"it does not fit into {limit} by any setting known here: short by "
             f"{format_bytes(study.short_bytes)}"
         )
+    if study.reason == "does_not_fit":
+        return (
+            f"it does not fit into {limit} by any setting known here: what should have fitted was "
+            "run and ran out of memory, so it is not known how much is missing"
+        )
     return f"it is not known whether it fits into {limit}"
 
 

@@ -342,7 +342,7 @@ class FitSearch:
         size = total_of(parts) if nearest is None else nearest.estimate_bytes
         found.nearest = () if nearest is None else nearest.state
         found.nearest_bytes = size
-        found.short_bytes = max(1, size - self._limit)
+        found.short_bytes = size - self._limit if size > self._limit else None
         found.reason = found.reason or "does_not_fit"
 
     def _judge(self, *, can_run_as_written: bool) -> None:

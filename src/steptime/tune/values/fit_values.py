@@ -219,8 +219,8 @@ class FitStudy:
         measures: what would free memory here, and what that costs.
         not_tried: levers that free memory and cannot be used here, with the reason.
         runs: what was run under the limit, in order.
-        short_bytes: what is missing with the best settings known here; None where it fits
-            [bytes].
+        short_bytes: what is missing with the best settings known here; None where it fits, and
+            where these settings should have fitted but ran out of memory [bytes].
         nearest: these settings.
         nearest_bytes: their peak, as estimated [bytes].
         baseline_step_s: median time of a step as written [s].
