@@ -1,7 +1,7 @@
 """Small trainings for benchmarks of training changes: data from a folder, models for two cores.
 
-MNIST as the four idx files (`*-ubyte.gz`), averaged over 2 x 2 pixels; tiny residual, plain (VGG)
-and deep fully connected networks.
+MNIST as the four idx files (`*-ubyte.gz`), averaged over 2 x 2 pixels, or folders of small
+pictures; residual, plain (VGG) and deep fully connected networks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -30,6 +31,27 @@ def mnist(folder: Path, *, num_train: int, num_test: int) -> Data:
         images = read_idx(folder / f"{part}-images-idx3-ubyte.gz")[:num].float().div(255)
         images = nn.functional.avg_pool2d(images.sub(0.13).div(0.31).unsqueeze(1), 2)
         found += [images, read_idx(folder / f"{part}-labels-idx1-ubyte.gz")[:num].long()]
+    return tuple(found)  # type: ignore[return-value]
+
+
+def pictures(folder: Path, *, num_train: int, num_test: int) -> Data:
+    """Return images (num, 3, height, width) and labels of FOLDER/train and FOLDER/test.
+
+    The first of every class, equally many of each, one scale for all channels.
+    """
+    from PIL import Image
+
+    found: list[Any] = []
+    for part, num in (("train", num_train), ("test", num_test)):
+        classes = sorted(one for one in (folder / part).iterdir() if one.is_dir())
+        images, labels = [], []
+        for label, place in enumerate(classes):
+            for file in sorted(place.iterdir())[: num // len(classes)]:
+                with Image.open(file) as image:
+                    images.append(numpy.asarray(image.convert("RGB")))
+                labels.append(label)
+        values = torch.from_numpy(numpy.stack(images)).permute(0, 3, 1, 2).float().div(255)
+        found += [values.sub(0.47).div(0.25).contiguous(), torch.tensor(labels)]
     return tuple(found)  # type: ignore[return-value]
 
 
@@ -75,6 +97,19 @@ def plain(*, width: int, blocks: int) -> nn.Module:
             before = after
         layers.append(nn.MaxPool2d(2, ceil_mode=True))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+
+def vgg11() -> nn.Module:
+    """Return VGG-11 with batch norm for pictures of 32 x 32 (Simonyan and Zisserman, 2015)."""
+    layers: list[nn.Module] = []
+    before = 3
+    for width in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
+        if not width:
+            layers.append(nn.MaxPool2d(2))
+            continue
+        layers += [nn.Conv2d(before, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU()]
+        before = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, 10))
 
 
 def deep(*, width: int, layers: int) -> nn.Module:
