@@ -2,13 +2,15 @@
 
     python benchmarks/graph_loader.py mapped FOLDER
     python benchmarks/graph_loader.py scripts
+    python benchmarks/graph_loader.py reddit
 
 `mapped` writes a graph of 100 million edges and its features to a folder, opens both mapped, and
 makes batches of 1,024 seeds with 15, 10 and 5 neighbors: time and memory. `scripts` trains those in
 benchmarks/graph_scripts/ as they stand, which PyG refuses without pyg-lib and torch-sparse, and
 with the loader imported from here, with no thread and with one; and unedited, by `steptime tune`
 and by `steptime run` with a recipe of the lever `fused_sampling`. Times are medians of the epochs
-after the first. Results go to
+after the first. `reddit` is the first of them on a graph with as many nodes and edges as Reddit's
+(232,965 and 114,615,892; Hamilton et al. 2017), generated. Results go to
 benchmarks/results/graph_loader.json.
 """
 
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,6 +41,7 @@ from steptime.graph.loader import NeighborLoader
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "results" / "graph_loader.json"
 NUM_NODES, NUM_EDGES, WIDTH, NUM_BATCHES = 1 << 21, 100_000_000, 64, 20
+REDDIT = (("reddit_like.py", (232_965, 114_615_892)),)
 SCRIPTS = (
     ("reddit_like.py", (40_000, 4_000_000)),
     ("gat_like.py", (40_000, 4_000_000)),
@@ -48,12 +51,17 @@ SCRIPTS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("mapped", "scripts"))
+    parser.add_argument("part", choices=("mapped", "scripts", "reddit"))
     parser.add_argument("folder", nargs="?", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     load, rows = os.getloadavg()[0], list[Any]()
-    for row in time_scripts() if options.part == "scripts" else time_mapped(options.folder):
+    parts = {
+        "mapped": lambda: time_mapped(options.folder),
+        "scripts": lambda: time_scripts(SCRIPTS),
+        "reddit": lambda: time_scripts(REDDIT),
+    }
+    for row in parts[options.part]():
         rows.append(row)
         save(options.part, load, rows)
 
@@ -120,8 +128,8 @@ def build(folder: Path) -> float:
     return round(took, 1)
 
 
-def time_scripts() -> Iterator[Any]:
-    for name, sizes in SCRIPTS:
+def time_scripts(scripts: Sequence[tuple[str, tuple[int, int]]]) -> Iterator[Any]:
+    for name, sizes in scripts:
         words = [str(size) for size in sizes]
         text = (HERE / "graph_scripts" / name).read_text()
         changed = text.replace("from torch_geometric.loader", "from steptime.graph.loader")
@@ -153,7 +161,7 @@ def outcome_of(lines: list[str]) -> str:
 
 WAYS = {
     "": [],
-    "tune": ["tune", "--levers", "fused_sampling", "--budget", "3m", "--"],
+    "tune": ["tune", "--levers", "fused_sampling", "--budget", "6m", "--"],
     "recipe": ["run", "--recipe", "fused.toml", "--"],
 }
 RECIPE = """\
@@ -183,7 +191,7 @@ def run(text: str, words: list[str], way: str = "") -> list[str]:
         before = ["-m", "steptime", *WAYS[way], sys.executable] if way else []
         command = [sys.executable, *before, "train.py", *words]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=variables, timeout=600, cwd=folder
+            command, capture_output=True, text=True, env=variables, timeout=900, cwd=folder
         )
     return [*done.stdout.splitlines(), *done.stderr.splitlines()[-1:]]
 
