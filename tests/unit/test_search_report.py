@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -136,6 +137,21 @@ def test_candidates_of_a_finite_number_come_once_each_and_then_none():
         sampler.tell(one[0], float(len(seen)))
 
     assert len(seen) == len(set(seen)) == 6
+
+
+def test_a_repeat_that_was_open_when_a_search_was_killed_is_not_a_candidate(tmp_path: Path):
+    from steptime.app.seek_sampler import CandidateSampler
+
+    parameters = parse_parameters(["bs=16,32"])
+    killed = CandidateSampler(parameters, journal=tmp_path / "journal")
+    for score in (1.0, 2.0):
+        number, _ = killed.ask()
+        killed.tell(number, score)
+    killed._study.ask(killed._distributions())  # a repeat, as there is nothing else
+
+    resumed = CandidateSampler(parameters, journal=tmp_path / "journal")
+    resumed.restore({0: 1.0, 1: 2.0})
+    assert resumed.ask() is None
 
 
 def test_a_journal_keeps_what_was_told_and_hands_out_again_what_was_not(tmp_path):

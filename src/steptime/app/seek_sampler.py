@@ -113,12 +113,15 @@ class CandidateSampler:
 
     def ask(self) -> tuple[int, dict[str, str]] | None:
         """Return number and parameters of a new candidate; None where there is no other."""
-        if self._open_numbers:  # begun by a search that was killed
+        while self._open_numbers:  # begun by a search that was killed
             number = self._open_numbers.pop(0)
             trial = next(one for one in self._trials() if one.number == number)
             texts = self._texts(trial.params)
-            self._scores.setdefault(self._key(texts), None)
-            return number, texts
+            key = self._key(texts)
+            if key not in self._scores:
+                self._scores[key] = None
+                return number, texts
+            self.tell(number, self._scores[key])  # killed before it was seen that it repeats one
         for _ in range(_MOST_REPEATED):
             number = len(self._trials())
             if number < self._num_first:
