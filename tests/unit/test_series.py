@@ -108,6 +108,11 @@ def test_a_lasting_change_makes_no_outliers() -> None:
     assert find_outliers(times, frozenset()) == {}
 
 
+@pytest.mark.parametrize("times", [[0.010] * 330 + [0.080] * 70, [0.080] * 70 + [0.010] * 330])
+def test_a_lasting_change_near_an_end_makes_no_outliers(times: list[float]) -> None:
+    assert find_outliers(dict(enumerate(times)), frozenset()) == {}
+
+
 def test_too_few_steps_have_no_outliers() -> None:
     assert find_outliers(dict(enumerate([0.01] * 10 + [9.0])), frozenset()) == {}
 

@@ -246,6 +246,19 @@ def test_neighbors_are_the_cause_where_the_run_waited_for_a_core(
     assert causes_of(with_host(before, after, grows="other"))[0] == cause
 
 
+@pytest.mark.parametrize(("seconds", "cause"), [(2.0, "neighbor"), (1.0, "phase:other")])
+def test_two_samples_of_a_side_do_if_they_cover_enough(seconds: float, cause: str) -> None:
+    steps = make_steps(grows="other")
+    begins = [end_before(steps) + place * seconds for place in (-2, -1, 0, 1)]
+    host = tuple(
+        HostPoint(t_unix_s=begin + seconds, dt_s=seconds, busy_cores=busy, job_cores=ours)
+        for begin, busy, ours in zip(
+            begins, (1.0, 1.0, 2.0, 2.0), (1.0, 1.0, 0.5, 0.5), strict=True
+        )
+    )
+    assert causes_of(RunSeries(steps=tuple(steps), host=host))[0] == cause
+
+
 def test_longer_waits_for_a_core_are_the_cause_though_others_took_no_more() -> None:
     taken = {"busy_cores": 2.0, "job_cores": 1.0}
     others = [{**taken, "delayed_fraction": delayed} for delayed in (0.1, 0.5)]

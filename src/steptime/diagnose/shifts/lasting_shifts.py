@@ -65,6 +65,9 @@ _LEAST_ON_CORE = 0.01
 MIN_POINTS = 3
 """Fewest samples of the machine on either side: one may be a passing disturbance."""
 
+MIN_COVERED_S = 3.0
+"""Two samples do if they cover as much: where a sample costs much, there are fewer of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftCause:
@@ -146,8 +149,8 @@ def _explain(
         ratio=change.ratio.estimate,
         steps=(left, right),
         host=(
-            [p for p in series.host if start_s <= p.t_unix_s - p.dt_s and p.t_unix_s <= t_unix_s],
-            [p for p in series.host if t_unix_s <= p.t_unix_s - p.dt_s and p.t_unix_s <= end_s],
+            _enough([p for p in series.host if start_s <= _middle_s(p) <= t_unix_s]),
+            _enough([p for p in series.host if t_unix_s < _middle_s(p) <= end_s]),
         ),
         devices=(
             [p for p in series.devices if start_s <= p.t_unix_s <= t_unix_s],
@@ -165,6 +168,18 @@ def _explain(
         causes=tuple(cause.name for cause in causes),
     )
     return Explained(shift=shift, causes=causes)
+
+
+def _middle_s(point: HostPoint) -> float:
+    """Return the middle of what a sample covers: it belongs to the side that most of it is on."""
+    return point.t_unix_s - point.dt_s / 2
+
+
+def _enough(points: list[HostPoint]) -> list[HostPoint]:
+    """Return the samples of a side, none where they are too few to say what was usual there."""
+    covered_s = math.fsum(point.dt_s for point in points)
+    is_enough = len(points) >= MIN_POINTS or (len(points) > 1 and covered_s >= MIN_COVERED_S)
+    return points if is_enough else []
 
 
 def _own_change(steps: Sequence[StepPoint], one: Explained) -> float:
@@ -379,7 +394,7 @@ def _of(points: Sequence[_Point], read: Callable[[_Point], float | None]) -> lis
 def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     """Return the medians of both sides; None where one side has too few values."""
     before, after = sides
-    if min(len(before), len(after)) < MIN_POINTS:
+    if min(len(before), len(after)) < MIN_POINTS - 1:
         return None
     return median(before), median(after)
 

@@ -28,7 +28,8 @@ MIN_EXCESS = 0.25
 """An outlier is also this much above the median: in quiet runs five deviations are microseconds."""
 
 NEIGHBORS = 75
-"""A step is compared with so many on either side, so that a lasting change makes no outliers."""
+"""A step is compared with so many on either side, and with those on each side alone: near a lasting
+change, the steps of one side are no outliers among those of the other."""
 
 _CHUNK = 50  # steps that share their neighbors: a median each would be quadratic
 _MIN_COMPARED = 12  # steps below which none is an outlier
@@ -84,14 +85,24 @@ def find_outliers(times_s: Mapping[int, float], disturbed: frozenset[int]) -> di
         return {}
     found = {}
     for start in range(0, len(kept), _CHUNK):
-        around = kept[max(0, start - NEIGHBORS) : start + _CHUNK + NEIGHBORS]
-        usual_s = median([time_s for _, time_s in around])
-        spread_s = _MAD_TO_DEVIATION * median([abs(time_s - usual_s) for _, time_s in around])
-        limit_s = usual_s + max(MAX_DEVIATIONS * spread_s, MIN_EXCESS * usual_s)
-        for index, time_s in kept[start : start + _CHUNK]:
+        end = start + _CHUNK
+        times = [time_s for _, time_s in kept[max(0, start - NEIGHBORS) : end + NEIGHBORS]]
+        at = min(start, NEIGHBORS)
+        sides = (times, times[: at + _CHUNK], times[at:])
+        usual_s, limit_s = max(map(_usual, sides), key=lambda usual: usual[1])
+        for index, time_s in kept[start:end]:
             if time_s > limit_s:
                 found[index] = time_s / usual_s if usual_s > 0 else math.inf
     return found
+
+
+def _usual(times_s: Sequence[float]) -> tuple[float, float]:
+    """Return a median, and the limit above which a time among these is an outlier [s]."""
+    usual_s = median(times_s)
+    if len(times_s) < _MIN_COMPARED:
+        return usual_s, 0.0
+    spread_s = _MAD_TO_DEVIATION * median([abs(time_s - usual_s) for time_s in times_s])
+    return usual_s, usual_s + max(MAX_DEVIATIONS * spread_s, MIN_EXCESS * usual_s)
 
 
 def _choose_special(
