@@ -102,7 +102,7 @@ class LoaderFacts:
     is_tensor_dataset: bool = False
     """A TensorDataset or a Subset of one, collated by torch's default."""
     is_in_memory: bool = False
-    """One of torchvision's data sets in memory whose batches can be made of its array at once."""
+    """Batches can be made of its arrays at once: of images in memory, of rows or of windows."""
     num_batched_transforms: int | None = None
     """How many of torchvision's transforms, at the end of a chain, a batch can take."""
     num_samples: int | None = None

@@ -2,7 +2,8 @@
 
 Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
 data is in tensors, one `index_select` for each tensor gives the same bits. torchvision's MNIST and
-CIFAR make an image of each row besides, and a tensor of it again (`_vision_rows.py`).
+CIFAR make an image of each row besides, and a tensor of it again (`_vision_rows.py`). Of any other
+class, rows and windows of arrays that it holds are known by their addresses (`_views.py`).
 
 Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
 and Non-Batched Data") and our own reading of the default collate.
@@ -12,59 +13,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._tensor_rows import WholeTensors, find_tensors
 from ._transforms import as_it_is
+from ._views import WholeViews, find_views
 from ._vision_rows import WholeImages, find_images
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
-class WholeBatches:
-    """Takes the place of the data set for the fetcher, and gives batches that are collated already.
+def find_whole(
+    torch: Any, dataset: Any, *, is_forked_later: bool = False
+) -> WholeTensors | WholeImages | WholeViews | None:
+    """Return the data set as whole batches; None if its samples are not plain rows or windows.
 
-    `parts` are the tensors; `subsets`, outermost first, say which of their samples are meant.
-    """
-
-    def __init__(self, torch: Any, dataset: Any, subsets: list[Any], parts: Any) -> None:
-        self.torch = torch
-        self.dataset = dataset
-        self.subsets = subsets
-        self.parts = parts
-
-    def __getitems__(self, indices: Any) -> Any:
-        """Return a batch: a list of tensors, as torch's collate makes it from samples in tuples."""
-        rows = indices
-        if all(type(index) is int for index in rows):
-            for subset in self.subsets:
-                rows = [int(subset.indices[index]) for index in rows]
-            if rows and min(rows) >= 0:
-                index = self.torch.tensor(rows)
-                return [part.index_select(0, index.to(part.device)) for part in self.parts]
-        return self.collate_samples(indices)  # other keys, or indices from the end
-
-    def collate_samples(self, indices: Any) -> Any:
-        """Return the batch as torch makes it."""
-        return self.torch.utils.data.default_collate([self.dataset[index] for index in indices])
-
-    def gives_the_same(self) -> bool:
-        """Return whether two batches equal torch's in dtype and layout."""
-        try:
-            for indices in ([0], [0, len(self.dataset) - 1]):
-                ours, theirs = self.__getitems__(indices), self.collate_samples(indices)
-                if [describe(part) for part in ours] != [describe(part) for part in theirs]:
-                    return False
-        except (RuntimeError, LookupError, TypeError):  # a dtype without index_select
-            return False
-        return True
-
-
-def describe(part: Any) -> tuple[Any, ...]:
-    """Return what two tensors with the same numbers may still differ in."""
-    return type(part), part.dtype, part.device, tuple(part.shape), part.stride()
-
-
-def find_whole(torch: Any, dataset: Any) -> WholeBatches | WholeImages | None:
-    """Return the data set as whole batches; None if its samples are not plain rows.
-
-    A class of the user's may do more than cut out a row.
+    Args:
+        torch: the module.
+        dataset: of a loader with torch's own collate.
+        is_forked_later: a loader's workers will start from this process and read it.
     """
     data = torch.utils.data
     subsets, inner = [], dataset
@@ -72,15 +36,10 @@ def find_whole(torch: Any, dataset: Any) -> WholeBatches | WholeImages | None:
         subsets.append(inner)
         inner = inner.dataset
     if getattr(type(inner), "__getitem__", None) is not data.TensorDataset.__getitem__:
-        return find_images(torch, dataset, subsets, inner)
-    if hasattr(inner, "__getitems__") or len(dataset) == 0:
-        return None
-    for part in inner.tensors:
-        is_plain = type(part) is torch.Tensor and part.layout is torch.strided
-        if not is_plain or part.requires_grad or part.is_conj() or part.is_neg():
-            return None
-    whole = WholeBatches(torch, dataset, subsets, inner.tensors)
-    return whole if whole.gives_the_same() else None
+        return find_images(torch, dataset, subsets, inner) or find_views(
+            torch, dataset, subsets, inner, is_forked_later=is_forked_later
+        )
+    return find_tensors(torch, dataset, subsets, inner)
 
 
 def applies(facts: Facts) -> str | None:
@@ -129,7 +88,9 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when=(
         "A TensorDataset feeds the training, or torchvision's MNIST, a relative of it or CIFAR "
-        "with transforms that draw nothing, or a Subset of one, with torch's default collate."
+        "with transforms that draw nothing, or any data set whose samples are rows or windows of "
+        "arrays that it holds (views at equal distances), or a Subset of one, with torch's "
+        "default collate."
     ),
     applies=applies,
     space=lambda facts: ({},),

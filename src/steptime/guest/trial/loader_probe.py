@@ -2,7 +2,8 @@
 
 Reading a sample may move random states: they are saved before and restored. What a data set keeps
 for itself (its own generator, a cache) cannot be restored, but the trial that asks is thrown away.
-Nothing is read where worker processes read: they would share a file that is opened here.
+Where worker processes read, they would share a file that is opened here: only data sets are read
+that hold arrays and no empty place for a file.
 """
 
 from __future__ import annotations
@@ -243,7 +244,9 @@ def find_rows(torch: Any, loader: Any) -> Any:
     if loader.collate_fn is not torch.utils.data.default_collate:
         return None
     lever = load_file(os.path.join(FOLDER, "whole_batch_fetch.py"))
-    return lever.find_whole(torch, loader.dataset) if loader.batch_sampler is not None else None
+    if loader.batch_sampler is None:
+        return None
+    return lever.find_whole(torch, loader.dataset, is_forked_later=loader.num_workers > 0)
 
 
 def tools(name: str = "_datasets") -> Any:
