@@ -2,8 +2,8 @@
 
     python benchmarks/fit_specimens.py [--root DIR] [--only NAME ...] [--budget 5m]
 
-Five scripts of our own (benchmarks/fit_scripts) and, with DIR, nanoGPT and pytorch/examples'
-ImageNet script, unmodified (benchmarks/open_scripts.toml says where they come from and what DIR
+Five scripts of our own (benchmarks/fit_scripts) and, with DIR, nanoGPT, makemore and pytorch's
+ImageNet example, unmodified (benchmarks/open_scripts.toml says where they come from and what DIR
 holds). Each is run bare under the limit (RLIMIT_DATA), which it does not survive; then
 `steptime fit --limit` makes it fit; then it is run with the recipe under the limit, on its own. For
 each: how it died, the recipe, how many real runs that took, the verdict on quality, and how the run
@@ -63,6 +63,16 @@ SPECIMENS = (
         ),
         430,
         folder="nanoGPT",
+        venv="venv",
+    ),
+    Specimen(
+        "makemore",
+        (
+            *("makemore.py", "-i", "names.txt", "-o", "out", "--device", "cpu"),
+            *("--max-steps", "60", "-b", "512", "--num-workers", "1"),
+        ),
+        700,
+        folder="makemore",
         venv="venv",
     ),
     Specimen(

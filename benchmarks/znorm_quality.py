@@ -2,7 +2,8 @@
 
     python benchmarks/znorm_quality.py --data FOLDER [--seeds 5] [--epochs 15] [--train 10000]
         [--test 2000] [--methods none,clip_norm,centralize,znorm] [--models resnet]
-        [--jobs 2] [--device cuda] [--runs FILE.jsonl] [--minutes 60]
+        [--sweep-seeds 1] [--checks 4] [--jobs 2] [--device cuda] [--runs FILE.jsonl]
+        [--minutes 60]
 
 FOLDER holds the idx files of MNIST (averaged over 2 x 2 pixels, networks that are small on
 purpose), or pictures of 32 x 32 in train/CLASS and test/CLASS (ResNet-20 of He et al. 2016 and
@@ -12,12 +13,13 @@ questions:
 * `resnet` and `plain` (VGG's form, the declared counter-example), Adam: the best rate of five is
   chosen by the seeds' mean test accuracy, and what is printed are the accuracies at that
   rate; the margin is ZNorm's best less the best of untreated, clipped and centralized. Steps to
-  the final test accuracy of the untreated run (its best rate), checked at each epoch's quarters.
+  the final test accuracy of the untreated run (its best rate), checked some times an epoch.
 * `deep`, fully connected without any norm, SGD (MNIST alone): over how many decades of the rate
   the accuracy is within two points of the best, with ZNorm and without.
 
-The rate that is best by test accuracy of the same seeds flatters every method equally. Losses are
-printed as plainly as wins. Each run is kept in --runs as it ends, so that a long sweep goes on
+The rate that is best by test accuracy of the same seeds flatters every method equally; with
+--sweep-seeds the rates are chosen by so many seeds, and the best trains with --seeds others. Losses
+are printed as plainly as wins. Each run is kept in --runs as it ends, so that a long sweep goes on
 where it was cut. Results go to benchmarks/results/znorm_quality.json, or znorm_pictures.json.
 """
 
@@ -88,6 +90,7 @@ class Setting:
     epochs: int
     batch: int
     device: str
+    checks: int = 4
 
     @property
     def has_pictures(self) -> bool:
@@ -119,7 +122,7 @@ def varied(images: Any, chance: torch.Generator) -> Any:
 
 
 def train(setting: Setting, model: nn.Module, optimizer: Any, *, seed: int) -> list[float]:
-    """Return the test accuracy at each quarter of an epoch; 0.1, chance, where it diverged."""
+    """Return the test accuracy some times an epoch; 0.1, chance, where it diverged."""
     images, labels, held, right = data_of(setting)
     chance = torch.Generator().manual_seed(seed)
     steps = len(images) // setting.batch
@@ -138,7 +141,7 @@ def train(setting: Setting, model: nn.Module, optimizer: Any, *, seed: int) -> l
             optimizer.step()
             if setting.has_pictures:
                 plan.step()
-            if (step + 1) % max(1, steps // 4) == 0:
+            if (step + 1) % max(1, steps // setting.checks) == 0:
                 found.append(accuracy(model, held, right))
     return found
 
@@ -178,6 +181,18 @@ def all_runs(models: Sequence[str], methods: Sequence[str], seeds: int) -> Itera
                 for method in methods:
                     if model != "deep" or method != "centralize":
                         yield Run(model=model, method=method, rate=rate, seed=seed)
+
+
+def last_runs(curves: Curves, wanted: Sequence[Run], seeds: int) -> list[Run]:
+    """Return the best rate of each model and method of a sweep with other seeds."""
+    first = 1 + max(run.seed for run in wanted)
+    found = []
+    for seed in range(first, first + seeds):
+        for model, method in dict.fromkeys((run.model, run.method) for run in wanted):
+            if model != "deep" and (by_rate := by_rate_of(curves, model, method)):
+                rate = best_of(by_rate)
+                found.append(Run(model=model, method=method, rate=rate, seed=seed))
+    return found
 
 
 def trained(wanted: Sequence[Run], setting: Setting, kept: Path | None, *, jobs: int,
@@ -226,8 +241,8 @@ def best_of(by_rate: dict[float, list[list[float]]]) -> float:
     return max(by_rate, key=lambda rate: mean(curve[-1] for curve in by_rate[rate]))
 
 
-def quarters_to(curves: Sequence[Sequence[float]], target: float) -> float | None:
-    """Return the mean number of quarter epochs until a run reaches it; None if one never does."""
+def checks_to(curves: Sequence[Sequence[float]], target: float) -> float | None:
+    """Return the mean number of checks until a run reaches it; None if one never does."""
     firsts = [next((i + 1 for i, x in enumerate(c) if x >= target), None) for c in curves]
     known = [one for one in firsts if one is not None]
     return mean(known) if len(known) == len(firsts) else None
@@ -244,15 +259,19 @@ def by_rate_of(curves: Curves, model: str, method: str) -> dict[float, list[list
                    if run.rate == rate and run.seed in seeds] for rate in rates}  # fmt: skip
 
 
-def compare(curves: Curves, model: str, methods: Sequence[str]) -> dict[str, Any]:
-    """Every method at its own best rate, Adam."""
+def compare(
+    curves: Curves, model: str, methods: Sequence[str], last: Curves | None
+) -> dict[str, Any]:
+    """Every method at its own best rate, Adam; where there are `last` runs, by those alone."""
     rows: dict[str, Any] = {}
     best: dict[str, list[list[float]]] = {}
     for method in methods:
         by_rate = by_rate_of(curves, model, method)
         rate = best_of(by_rate)
         best[method] = by_rate[rate]
-        finals = [curve[-1] for curve in by_rate[rate]]
+        if last is not None:
+            best[method] = by_rate_of(last, model, method)[rate]
+        finals = [curve[-1] for curve in best[method]]
         rows[method] = {
             "best_rate": rate,
             "accuracy": round(mean(finals), 4),
@@ -264,7 +283,7 @@ def compare(curves: Curves, model: str, methods: Sequence[str]) -> dict[str, Any
               f" ± {rows[method]['sd']} (n {len(finals)})", flush=True)  # fmt: skip
     target = rows["none"]["accuracy"]
     for method, row in rows.items():
-        row["quarters_to_untreated"] = quarters_to(best[method], target - 0.005)
+        row["checks_to_untreated"] = checks_to(best[method], target - 0.005)
     rivals = [name for name in ("none", "clip_norm", "centralize") if name in rows]
     rival = max(rows[name]["accuracy"] for name in rivals)
     margin = rows["znorm"]["accuracy"] - rival
@@ -305,6 +324,8 @@ def main() -> None:
     parser.add_argument("--models")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sweep-seeds", type=int, help="seeds that choose the rates")
+    parser.add_argument("--checks", type=int, default=4, help="of the accuracy, an epoch")
     parser.add_argument("--runs", type=Path, help="where runs are kept, to go on with them")
     parser.add_argument("--minutes", type=float, default=math.inf)
     args = parser.parse_args()
@@ -315,31 +336,47 @@ def main() -> None:
         epochs=args.epochs,
         batch=args.batch,
         device=args.device,
+        checks=args.checks,
     )
     models = args.models.split(",") if args.models else list(setting.models)
     methods = args.methods.split(",")
-    wanted = list(all_runs(models, methods, args.seeds))
+    wanted = list(all_runs(models, methods, args.sweep_seeds or args.seeds))
     start_s = time.monotonic()
     curves = trained(wanted, setting, args.runs, jobs=args.jobs, minutes=args.minutes)
+    last: Curves | None = None
+    if args.sweep_seeds:
+        others = last_runs(curves, wanted, args.seeds)
+        left = args.minutes - (time.monotonic() - start_s) / 60
+        known = trained(others, setting, args.runs, jobs=args.jobs, minutes=left)
+        last = {run: known[run] for run in others if run in known}
+        wanted += others
+        curves |= last
     found = []
     for model in models:
         if any(run.model == model for run in curves):
             is_deep = model == "deep"
-            found.append(width(curves, methods) if is_deep else compare(curves, model, methods))
-    save(setting, args.seeds, found, wall_s=time.monotonic() - start_s,
+            row = width(curves, methods) if is_deep else compare(curves, model, methods, last)
+            found.append(row)
+    save(setting, args.sweep_seeds, args.seeds, found, wall_s=time.monotonic() - start_s,
          is_complete=all(run in curves for run in wanted))  # fmt: skip
 
 
-def save(setting: Setting, seeds: int, found: list[dict[str, Any]], *, wall_s: float,
-         is_complete: bool) -> None:  # fmt: skip
+def save(setting: Setting, sweep_seeds: int | None, seeds: int, found: list[dict[str, Any]], *,
+         wall_s: float, is_complete: bool) -> None:  # fmt: skip
     kind = "pictures" if setting.has_pictures else "quality"
     kept = {name: value for name, value in asdict(setting).items() if name != "folder"}
     document = {
         "date": time.strftime("%Y-%m-%d"),
         "command": "python benchmarks/znorm_quality.py --data FOLDER"
         f" --seeds {seeds} --epochs {setting.epochs} --train {setting.num_train}"
-        f" --test {setting.num_test} --batch {setting.batch}",
-        "setting": {**kept, "seeds": seeds, "pictures": setting.has_pictures},
+        f" --test {setting.num_test} --batch {setting.batch} --checks {setting.checks}"
+        + (f" --sweep-seeds {sweep_seeds}" if sweep_seeds else ""),
+        "setting": {
+            **kept,
+            "seeds": seeds,
+            "sweep_seeds": sweep_seeds,
+            "pictures": setting.has_pictures,
+        },
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread a run",
         "torch": torch.__version__,
         "wall_s_of_last_pass": round(wall_s),
