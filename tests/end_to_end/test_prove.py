@@ -13,13 +13,20 @@ from rich.console import Console
 
 from end_to_end.harness import needs_linux
 from steptime.app.prove_training import ProofOptions, prove_study
-from steptime.app.tune import _with_recipe
+from steptime.app.tune import _with_recipe, tune_command
 from steptime.cli.main import main
 from steptime.cli.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
 from steptime.core.machine_identity import MachineIdentity
+from steptime.errors import ScriptFailedError
 from steptime.report.text.study_text import StudyRequest, render_study
-from steptime.tune.recipe.recipe_file import make_recipe, read_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import (
+    RECIPE,
+    make_recipe,
+    read_recipe,
+    write_recipe,
+)
+from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.recipe_values import Script
 from steptime.tune.values.study_values import Study
 from steptime.verify.values.seed_runs import Margin, TrainingQuestion
@@ -37,6 +44,17 @@ for step in range(1, 6):
 """
 
 
+def keep(found: Study, store: Path) -> Path:
+    """Leave a study and its recipe as `tune` does; return the folder."""
+    folder = store / ".steptime" / "studies" / found.study_id
+    folder.mkdir(parents=True)
+    (folder / "study.json").write_text(json.dumps(to_json(found)))
+    machine = MachineIdentity(cpu="x", num_cores=1, memory_bytes=1)
+    script = Script(command=found.command)
+    write_recipe(folder / RECIPE, make_recipe(found, script=script, machine=machine))
+    return folder
+
+
 @needs_linux
 @pytest.mark.parametrize(("worse", "outcome", "code"), [(0.0, "PASS", 0), (0.4, "FAIL", 5)])
 def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypatch):
@@ -44,14 +62,7 @@ def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypat
     Path("train.py").write_text(SCRIPT)
     levers = (on("return_freed_memory"),)
     found = replace(faster(), command=(sys.executable, "train.py", str(worse)), recipe=levers)
-    folder = tmp_path / ".steptime" / "studies" / found.study_id
-    folder.mkdir(parents=True)
-    (folder / "study.json").write_text(json.dumps(to_json(found)))
-    machine = MachineIdentity(cpu="x", num_cores=1, memory_bytes=1)
-    write_recipe(
-        folder / "recipe.toml",
-        make_recipe(found, script=Script(command=found.command), machine=machine),
-    )
+    folder = keep(found, tmp_path)
     question = TrainingQuestion(margin=Margin(amount=0.05))
     proof = ProofOptions(metric="loss ([0-9.]+)", question=question, num_seeds=3)
 
@@ -61,7 +72,7 @@ def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypat
     assert proven.seeds.estimate == pytest.approx(-worse, abs=0.01)
     stored = from_json(Study, json.loads((folder / "study.json").read_text()))
     assert stored.seeds.outcome.value == outcome
-    kept = read_recipe(folder / "recipe.toml").proof
+    kept = read_recipe(folder / RECIPE).proof
     assert (kept.seeds.value, kept.seeds_n, kept.seeds_margin) == (outcome, 3, 0.05)
     assert exit_code_of(proven, require_speedup=None) == code
     handed = _with_recipe(proven, tmp_path / "tuned.toml")
@@ -69,6 +80,30 @@ def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypat
     out = StringIO()
     render_study(proven, console=Console(file=out, width=120), asked=StudyRequest())
     assert f"over seeds {outcome}: the candidate" in out.getvalue()
+    assert ("run --recipe" in out.getvalue()) == (outcome == "PASS")
+
+
+@needs_linux
+def test_where_a_training_fails_under_the_proof_what_was_found_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("raise SystemExit('no data')")
+    command = (sys.executable, "train.py")
+    found = replace(faster(), command=command, recipe=(on("return_freed_memory"),))
+    folder = keep(found, tmp_path)
+    monkeypatch.setattr("steptime.app.tune.run_study", lambda *_, **__: found)
+    question = TrainingQuestion(margin=Margin(amount=0.05))
+    asked = StudyOptions(command=command, store=tmp_path, levers=(), output=Path("mine.toml"))
+
+    tuned = tune_command(
+        asked,
+        progress=lambda _: None,
+        proof=ProofOptions(metric="loss ([0-9.]+)", question=question),
+    )
+
+    assert isinstance(tuned.failure, ScriptFailedError)
+    assert tuned.recipe_file == folder / RECIPE
+    assert tuned.study is found
+    assert not Path("mine.toml").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from steptime.app.verify_training import SeedRuns, make_runs
 from steptime.core.codec import to_json
 from steptime.core.store import write_text
 from steptime.record.regular_file import read_regular
-from steptime.tune.recipe.recipe_file import read_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import RECIPE, read_recipe, write_recipe
 from steptime.tune.values.study_values import Study
 from steptime.verify.convergence.judge_training import judge_training
 from steptime.verify.values.seed_runs import TrainingQuestion, TrainingVerdict
 
-RECIPE, STUDY = "recipe.toml", "study.json"
-"""Names in a study's folder."""
+STUDY = "study.json"
+"""Its name in a study's folder."""
 
 Tell = Callable[[str], None]
 

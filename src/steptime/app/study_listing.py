@@ -15,10 +15,10 @@ from steptime.app.run_listing import match_id
 from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.record.regular_file import read_regular
+from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.values.study_values import Study
 
 FILE = "study.json"
-RECIPE = "tuned.toml"
 PAGE = "report.html"
 
 

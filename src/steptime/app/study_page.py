@@ -15,7 +15,7 @@ from steptime.app.load import load_run
 from steptime.app.observed_run import ObservedRun
 from steptime.app.page_file import write_page_file
 from steptime.app.run_listing import list_runs
-from steptime.app.study_listing import PAGE, RECIPE
+from steptime.app.study_listing import PAGE
 from steptime.core.store import Run, find_store, read_document
 from steptime.core.version import installed_version
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
@@ -28,6 +28,7 @@ from steptime.report.html.html_study import (
     render_study_page,
 )
 from steptime.report.words.study_words import describe_applied
+from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.trials.tried_writes import read_levers
 from steptime.tune.values.study_values import State, Study
 from steptime.verify.loss_distance import compare_losses

@@ -22,14 +22,27 @@ from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.app.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
-from steptime.errors import DamagedRunError, NotFoundError, RecipeError, StoreError, UsageError
+from steptime.errors import (
+    DamagedRunError,
+    NotFoundError,
+    RecipeError,
+    SteptimeError,
+    StoreError,
+    UsageError,
+)
 from steptime.launch.user_command import user_environment
 from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.report.text.training_lines import name_trainings
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
-from steptime.tune.recipe.recipe_file import check_output, make_recipe, read_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import (
+    RECIPE,
+    check_output,
+    make_recipe,
+    read_recipe,
+    write_recipe,
+)
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.other_python import OtherPython, check_other_python
@@ -55,15 +68,16 @@ class TunedCommand:
 
     Attributes:
         study: all that was tried, and what was proven.
-        recipe_file: where the recipe was written; None if there is none, or it could not be
-            written.
-        failure: why it could not be written; None if it was, or there is none.
+        recipe_file: where the recipe was written, or, where it could not be proven over seeds, the
+            one in the study's folder; None if there is none, it was proven to train worse, or it
+            could not be written.
+        failure: why it could not be proven over seeds or written; None if nothing failed.
         page: the page of the study, one HTML file; None if it could not be written.
     """
 
     study: Study
     recipe_file: Path | None = None
-    failure: RecipeError | None = None
+    failure: SteptimeError | None = None
     page: Path | None = None
 
     @property
@@ -204,9 +218,14 @@ def tune_command(
     if asked.training is None:
         _check_is_alone(asked)
     study = run_study(asked, progress=progress)
-    if proof is not None and study.outcome is StudyOutcome.FASTER and study.recipe:
-        study = _proven(study, proof, store=asked.store, tell=tell)
-    tuned = _with_recipe(study, asked.output)
+    try:
+        if proof is not None and study.outcome is StudyOutcome.FASTER and study.recipe:
+            study = _proven(study, proof, store=asked.store, tell=tell)
+        tuned = _with_recipe(study, asked.output)
+    except RecipeError as error:
+        tuned = TunedCommand(study=study, failure=error)
+    except SteptimeError as error:  # what the study found is told all the same
+        tuned = TunedCommand(study=study, failure=error, recipe_file=_kept(study, asked.store))
     return replace(tuned, page=_write_page(tuned, store=asked.store))
 
 
@@ -239,11 +258,17 @@ def _with_recipe(study: Study, output: Path | None) -> TunedCommand:
         script=describe_script(study.command, folder=Path.cwd()),
         machine=describe_machine(),
     )
-    try:
-        write_recipe(output, recipe)
-    except RecipeError as error:
-        return TunedCommand(study=study, failure=error)
+    write_recipe(output, recipe)
     return TunedCommand(study=study, recipe_file=output)
+
+
+def _kept(study: Study, store: Path) -> Path | None:
+    """Return the recipe in the study's folder."""
+    from steptime.app.study_page import folder_of
+
+    folder = folder_of(study, store=store)
+    path = None if folder is None else folder / RECIPE
+    return path if path is not None and path.is_file() else None
 
 
 def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:

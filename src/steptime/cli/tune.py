@@ -198,6 +198,8 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
         say(error_text(failure))
         errors.append(ErrorItem(code=failure.code, message=str(failure), hint=failure.hint))
     code = exit_code_of(study, require_speedup=required)
+    if failure is not None and failure.code != "recipe":
+        code = code or failure.exit_code
     if code == 5:
         message = f"a speedup of {required:g}x was not proven"
         errors.append(ErrorItem(code="gate_not_met", message=message))

@@ -23,7 +23,7 @@ from steptime.isolate.writes import tried_connections
 from steptime.launch.user_command import user_environment
 from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
-from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import RECIPE, make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
 from steptime.tune.search.search_notes import Found
 from steptime.tune.study.earlier_studies import find_experience, make_family
@@ -46,8 +46,6 @@ from steptime.tune.trials.trial_process import ContainedProcess, Start
 from steptime.tune.trials.tried_writes import scripts_own_writes
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
-
-RECIPE = "tuned.toml"
 
 Tell = Callable[[StudyProgress], None]
 

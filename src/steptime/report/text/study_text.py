@@ -314,6 +314,11 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
     command = shlex.join(study.command)
     if not command.isprintable() or len(command) > MAX_COMMAND:
         command = "..."
+    if study.seeds is not None and study.seeds.outcome is Outcome.FAIL:
+        return (
+            "See what it costs, and choice by choice why:",
+            f"steptime study show {study.study_id}",
+        )
     if study.outcome is StudyOutcome.FASTER and study.recipe:
         recipe = shlex.quote(asked.recipe or "tuned.toml")
         return "Train with it:", f"steptime run --recipe {recipe} -- {command}"

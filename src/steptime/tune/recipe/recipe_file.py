@@ -41,6 +41,9 @@ else:
 
 T = TypeVar("T")
 
+RECIPE = "tuned.toml"
+"""The name of a recipe in its study's folder."""
+
 _HEAD = """\
 # Made by `steptime {verb}`: what was proven to {what}, for what, on what.
 # Train with it: steptime run --recipe {name} -- COMMAND
