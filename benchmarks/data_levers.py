@@ -1,14 +1,15 @@
 """What the levers of the loader give data sets of torchvision: CPU time of a sample.
 
-    python benchmarks/data_levers.py MNIST_FOLDER --photos FOLDER [--rounds 7]
+    python benchmarks/data_levers.py MNIST_FOLDER --photos FOLDER [--rounds 7] [--only LEVER]
 
 MNIST_FOLDER holds `MNIST/raw/train-images-idx3-ubyte` and its labels, as torchvision keeps them;
 pictures of random bytes stand for CIFAR and larger images, and FOLDER holds JPEG files by class
-(`ImageFolder`, cropped to 224 and flipped at random, in batches of 16). Batches of 64 are read
-without a model, shuffled, on one thread; the first three of each epoch are left out, as the levers
-compare them and `tune` measures behind them. With and without the lever in turns; the gain is the
-median over rounds of the ratio of CPU times, with quartiles; batches and random states are compared
-bit for bit. Results go to benchmarks/results/data_levers.json.
+(`ImageFolder`, cropped to 224 and flipped at random, in batches of 16); windows are 336 and 144
+rows of a table of 7 columns and of one of 4, as scripts for time series make them. Batches of 64
+are read without a model, shuffled, on one thread; the first three of each epoch are left out, as
+the levers compare them and `tune` measures behind them. With and without the lever in turns; the
+gain is the median over rounds of the ratio of CPU times, with quartiles; batches and random states
+are compared bit for bit. Results go to benchmarks/results/data_levers.json.
 """
 
 from __future__ import annotations
@@ -61,7 +62,24 @@ def make_cases(folder: Path, photos: Path) -> dict[str, Callable[[], Any]]:
         "32 x 32, random": lambda: pictures(32, T.Compose([*jitter, *end])),
         "96 x 96, flipped": lambda: pictures(96, T.Compose([jitter[1], *end])),
         "224 x 224, flipped": lambda: pictures(224, T.Compose([jitter[1], *end])),
+        "windows": Windows,
     }
+
+
+class Windows(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Windows of a series with its time stamps, float64, as a class of the user's."""
+
+    def __init__(self) -> None:
+        self.data = np.random.default_rng(0).normal(size=(8640, 7))
+        self.stamps = np.random.default_rng(1).normal(size=(8640, 4))
+
+    def __len__(self) -> int:
+        return 8640 - 336 - 96 + 1
+
+    def __getitem__(self, index: int) -> Any:
+        end = index + 336
+        part = slice(end - 48, end + 96)
+        return self.data[index:end], self.data[part], self.stamps[index:end], self.stamps[part]
 
 
 def pictures(size: int, transform: Any) -> Any:
@@ -78,7 +96,7 @@ def pictures(size: int, transform: Any) -> Any:
 TRIED: dict[str, tuple[str, ...]] = {
     "decoded_cache": (PHOTOS,),
     "jpeg_decoder": (PHOTOS,),
-    "whole_batch_fetch": ("MNIST", "32 x 32"),
+    "whole_batch_fetch": ("MNIST", "32 x 32", "windows"),
     "batched_transform": (
         *("MNIST", "32 x 32", "32 x 32, random"),
         *("96 x 96, flipped", "224 x 224, flipped"),
@@ -91,11 +109,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="+", choices=TRIED, default=tuple(TRIED))
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases, rows = make_cases(options.folder, options.photos), []
+    if len(options.only) < len(TRIED):  # the others' rows stay
+        before = json.loads(OUT.read_text())["rows"]
+        rows = [row for row in before if row["lever"] not in options.only]
     for lever, names in TRIED.items():
-        for name in names:
+        for name in names if lever in options.only else ():
             rows.append(compare(lever, name, cases[name], options.rounds))
             print(LINE.format(**rows[-1]), flush=True)
     document = {
