@@ -31,6 +31,7 @@ WORKERS = Applied(
 )
 WHOLE = Applied(name="whole_batch_fetch", settings={})
 CACHE = Applied(name="dataset_cache", settings={"limit_bytes": 1 << 30})
+PRELOADED = Applied(name="preloaded_samples", settings={"limit_bytes": 1 << 30})
 MATMUL = Applied(name="matmul_precision", settings={"precision": "medium"})
 ONE_THREAD = Applied(name="num_threads", settings={"num_threads": 1})
 PASSIVE = Applied(name="wait_policy", settings={})

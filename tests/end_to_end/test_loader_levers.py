@@ -60,6 +60,22 @@ EXACT: tuple[tuple[str, str, Settings], ...] = (
     ("dataset_cache", "tensors", CACHE),
     ("dataset_cache", "list", CACHE),
     ("dataset_cache", "unhashable", CACHE),
+    ("preloaded_samples", "rows", CACHE),
+    ("preloaded_samples", "rows_subset", CACHE),
+    ("preloaded_samples", "noisy", CACHE),
+    ("preloaded_samples", "fickle", CACHE),
+    ("preloaded_samples", "shared", CACHE),
+    ("preloaded_samples", "scaled", CACHE),
+    ("preloaded_samples", "in_place", CACHE),
+    ("preloaded_samples", "in_place_one", CACHE),
+    ("preloaded_samples", "workers", CACHE),
+    ("preloaded_samples", "kept_by_the_script", CACHE),
+    ("preloaded_samples", "own_generator", CACHE),
+    ("preloaded_samples", "read_twice_at_once", CACHE),
+    ("preloaded_samples", "tensors", CACHE),
+    ("preloaded_samples", "list", CACHE),
+    ("preloaded_samples", "unhashable", CACHE),
+    ("preloaded_samples", "rows", SMALL_CACHE),
 )
 OTHERS: tuple[tuple[str, str, Settings], ...] = (
     ("dataloader", "noisy", WORKERS),
@@ -111,6 +127,19 @@ def test_with_augmentation_in_workers_the_draws_are_others(try_lever: Try) -> No
     assert found["changed"]["batches"] != found["bare"]["batches"]
 
 
+def test_all_samples_are_made_once_and_no_workers_start(try_lever: Try) -> None:
+    for case in ("rows", "workers"):
+        found = try_lever("preloaded_samples", case, CACHE)
+
+        assert found["num_reads"] == 40 + 2 * 8  # some are read twice before
+        assert found["num_alive"] == 0
+
+
+@pytest.mark.parametrize("case", ["noisy", "fickle", "scaled"])
+def test_what_differs_from_reading_to_reading_is_not_kept(try_lever: Try, case: str) -> None:
+    assert try_lever("preloaded_samples", case, CACHE)["num_reads"] >= NUM_READS
+
+
 def test_a_cached_sample_is_read_once_and_now_and_then_compared(try_lever: Try) -> None:
     reads = try_lever("dataset_cache", "rows", CACHE)["num_reads"]
 
@@ -133,9 +162,11 @@ def test_samples_that_the_script_scales_anew_are_read_anew(try_lever: Try) -> No
     assert try_lever("dataset_cache", "scaled", CACHE)["num_reads"] == NUM_READS
 
 
-@pytest.mark.parametrize("name", ["dataloader", "whole_batch_fetch", "dataset_cache"])
+@pytest.mark.parametrize(
+    "name", ["dataloader", "whole_batch_fetch", "dataset_cache", "preloaded_samples"]
+)
 def test_what_a_lever_changed_is_taken_back(try_lever: Try, name: str) -> None:
-    settings = {"dataloader": WORKERS, "whole_batch_fetch": {}, "dataset_cache": CACHE}[name]
+    settings = {"dataloader": WORKERS, "whole_batch_fetch": {}}.get(name, CACHE)
     case = "tensors" if name == "whole_batch_fetch" else "rows"
     found = try_lever(name, case, settings)
 
@@ -163,6 +194,7 @@ def run_with(folder: Path, specimen: str, name: str, settings: Settings) -> byte
     [
         ("waiting_samples", "dataloader", WORKERS),
         ("waiting_samples", "dataset_cache", CACHE),
+        ("waiting_samples", "preloaded_samples", CACHE),
         ("tensor_rows", "whole_batch_fetch", {}),
     ],
 )

@@ -123,7 +123,7 @@ def test_the_same_elements_are_dropped(session, inplace):
     undo()
 
     assert torch.equal(outputs == 0, expected == 0)
-    assert outputs.is_contiguous(memory_format=torch.channels_last)
+    assert outputs.is_contiguous() or inplace  # what comes next need not turn it to flatten it
     torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.levers import dataloader, dataset_cache, whole_batch_fetch
+from steptime.levers import dataloader, dataset_cache, preloaded_samples, whole_batch_fetch
 from steptime.levers.base import Facts, LoaderFacts, Preserves
 
 GIB = 2**30
@@ -139,6 +139,40 @@ def test_whole_batches_are_offered_for_tensors_in_memory():
 def test_whole_batches_are_not_offered_for_other_data_sets_which_are_named():
     assert "Images" in whole_batch_fetch.LEVER.applies(make_facts(make_loader()))
     assert "No DataLoader" in whole_batch_fetch.LEVER.applies(make_facts())
+
+
+# --- preloaded_samples ------------------------------------------------------------------
+
+
+def same(**fields):
+    known = {"is_deterministic": True, "has_own_collate": False, "num_samples": 1000}
+    return make_loader(**{**known, "sample_bytes": 1024, "sample_s": 1e-4, **fields})
+
+
+def test_preloading_applies_to_constant_samples_that_are_quickly_read_with_workers_too():
+    assert preloaded_samples.LEVER.applies(make_facts(same(num_workers=4))) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"is_deterministic": None}, "same samples twice"),
+        ({"has_own_collate": True}, "own collate"),
+        ({"is_tensor_dataset": True}, "same samples twice"),
+        ({"is_in_memory": True}, "same samples twice"),
+        ({"sample_s": 0.1}, "100 s before the first step"),
+        ({"num_samples": 10**8}, "a quarter of free memory"),
+        ({"sample_bytes": None}, "is not known"),
+    ],
+)
+def test_preloading_says_why_it_does_not_apply(fields, words):
+    assert words in preloaded_samples.LEVER.applies(make_facts(same(**fields)))
+
+
+def test_images_that_are_made_of_arrays_can_be_made_once():
+    loader = same(is_in_memory=True, is_converted=True, sample_s=None)
+
+    assert preloaded_samples.LEVER.applies(make_facts(loader)) is None
 
 
 # --- dataset_cache ----------------------------------------------------------------------

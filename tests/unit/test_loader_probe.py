@@ -88,11 +88,24 @@ def test_what_cannot_be_tried_is_not_known(dataset):
     assert probe(dataset) == {}
 
 
-def test_nothing_is_read_where_workers_read():
-    dataset = Rows()
+class MayOpen(Rows):
+    def __init__(self, held):
+        super().__init__()
+        self.file = held
+
+
+@pytest.mark.parametrize("held", [None, io.BytesIO(b"samples"), object()])
+def test_nothing_is_read_where_workers_read_and_a_file_may_be_opened(held):
+    dataset = MayOpen(held)
 
     assert probe(dataset, num_workers=2) == {}
     assert dataset.reads == []
+
+
+def test_plain_values_are_read_beside_workers_too():
+    found = probe(Rows(), num_workers=2)
+
+    assert (found["is_deterministic"], found["is_collate_deterministic"]) == (True, True)
 
 
 def test_random_states_are_as_before():
@@ -130,6 +143,7 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "pin_memory": False,
         "is_iterable": False,
         "has_own_sampler": False,
+        "has_own_collate": False,
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,

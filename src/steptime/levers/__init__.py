@@ -32,6 +32,7 @@ NAMES: tuple[str, ...] = (
     "dataloader",
     "whole_batch_fetch",
     "batched_transform",
+    "preloaded_samples",
     "dataset_cache",
     "decoded_cache",
     "jpeg_decoder",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
+
+from .base import Undo
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
@@ -49,3 +52,29 @@ def count_steps_there(torch: Any, optimizer: Any) -> None:
             if isinstance(step := state.get("step"), torch.Tensor):
                 here = parameter.device if is_fused or group.get("capturable") else "cpu"
                 state["step"] = step.to(here, torch.float32 if is_fused else wide)
+
+
+def drop_as_before(torch: Any) -> Undo:
+    """Give dropout four-dimensional tensors in the usual order of memory.
+
+    It stays the order of what it gives: before a flattening that is where it must go anyway, and a
+    convolution whose weights have channels last turns what it gets.
+    """
+    functional = torch.nn.functional
+    original = functional.dropout
+
+    @functools.wraps(original)
+    def dropout(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        if input.dim() != 4 or input.is_contiguous():
+            return original(input, *args, **kwargs)
+        dropped = original(input.contiguous(), *args, **kwargs)
+        is_inplace = kwargs.get("inplace") or (len(args) > 2 and args[2])
+        return input.copy_(dropped) if is_inplace else dropped
+
+    functional.dropout = dropout
+
+    def undo() -> None:
+        if functional.dropout is dropout:
+            functional.dropout = original
+
+    return undo

@@ -103,6 +103,8 @@ class LoaderFacts:
     """A TensorDataset or a Subset of one, collated by torch's default."""
     is_in_memory: bool = False
     """Batches can be made of its arrays at once: of images in memory, of rows or of windows."""
+    is_converted: bool = False
+    """Its samples are computed of the arrays that it holds, as images are: no plain copies."""
     num_batched_transforms: int | None = None
     """How many of torchvision's transforms, at the end of a chain, a batch can take."""
     num_samples: int | None = None
@@ -110,9 +112,13 @@ class LoaderFacts:
     """Some samples read twice were equal and moved no random state; None if not tried."""
     is_collate_deterministic: bool | None = None
     """The same for making a batch of some samples."""
+    has_own_collate: bool | None = None
+    """Batches are not made by torch's default collate."""
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None
+    sample_s: float | None = None
+    """What it takes to read one sample in the training process."""
     decodes_jpeg: bool | None = None
     """Pillow decoded JPEG files for some samples, or the data set names such files."""
     decodes_png: bool | None = None

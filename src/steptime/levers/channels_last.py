@@ -11,12 +11,11 @@ algorithm of this name.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._layout import lay_out_gradients, lay_out_states
+from ._layout import drop_as_before, lay_out_gradients, lay_out_states
 from ._tensors import map_tensors
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
@@ -64,10 +63,13 @@ class Turned:
         self.optimizers: list[weakref.ref[Any]] = []
 
     def turn_input(self, tensor: Any) -> Any:
-        """Return the images of a batch with channels last, and anything else unchanged."""
+        """Return the images of a batch with channels last, and anything else unchanged.
+
+        Of one channel, `contiguous` would leave strides that convolutions take for the usual order.
+        """
         if tensor.dim() != 4 or not tensor.is_floating_point():
             return tensor
-        return tensor.contiguous(memory_format=self.torch.channels_last)
+        return tensor.to(memory_format=self.torch.channels_last)
 
     def turn_model(self, model: Any) -> None:
         """Convert the weights of a model, and what belongs to them."""
@@ -100,28 +102,6 @@ class Turned:
         for reference in self.optimizers:
             if (optimizer := reference()) is not None:
                 lay_out_states(self.torch, optimizer)
-
-
-def drop_as_before(torch: Any) -> Undo:
-    """Give dropout four-dimensional tensors in the usual order of memory."""
-    functional, turned = torch.nn.functional, torch.channels_last
-    original = functional.dropout
-
-    @functools.wraps(original)
-    def dropout(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-        if input.dim() != 4 or input.is_contiguous():
-            return original(input, *args, **kwargs)
-        dropped = original(input.contiguous(), *args, **kwargs).contiguous(memory_format=turned)
-        is_inplace = kwargs.get("inplace") or (len(args) > 2 and args[2])
-        return input.copy_(dropped) if is_inplace else dropped
-
-    functional.dropout = dropout
-
-    def undo() -> None:
-        if functional.dropout is dropout:
-            functional.dropout = original
-
-    return undo
 
 
 def edit(settings: Settings) -> str:

@@ -229,7 +229,8 @@ FETCH = _input_row(
     remedy=_LOAD_IN_WORKERS,
     levers=(
         *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
-        *("scaled_decoding", "batched_transform", "dataset_cache", "fused_sampling"),
+        *("scaled_decoding", "batched_transform", "preloaded_samples", "dataset_cache"),
+        "fused_sampling",
     ),
     when_contended=_IN_PROCESS,
 )

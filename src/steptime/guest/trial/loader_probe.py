@@ -44,6 +44,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "pin_memory": bool(loader.pin_memory),
         "is_iterable": isinstance(dataset, data.IterableDataset),
         "has_own_sampler": not is_known_sampler(data, loader),
+        "has_own_collate": loader.collate_fn is not data.default_collate,
         "neighbor_sampling": tools("_neighbor_sampling").sampling_of(loader),
     }
     if facts["is_iterable"]:
@@ -73,6 +74,9 @@ def prepared_copy(dataset: Any) -> str:
 def describe_rows(rows: Any) -> dict[str, Any]:
     """Return what is known of a data set in memory without reading it."""
     exact = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
+    if hasattr(rows, "chain"):
+        image = rows.images(rows.torch.tensor([0]))
+        exact |= {"is_converted": True, "sample_bytes": image.nbytes + 8}  # and its class number
     if not hasattr(rows, "parts"):
         return exact | {"is_in_memory": True, "decodes_jpeg": False, "decodes_png": False}
     sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
@@ -140,7 +144,9 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
     The result is empty where this cannot be tried: nothing is known then.
     """
     is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
-    if loader.num_workers or not is_map_style or not len(loader.dataset):
+    if not is_map_style or not len(loader.dataset):
+        return {}
+    if loader.num_workers and not tools("_preloaded").may_be_read_beside_workers(loader.dataset):
         return {}
     if find_rows(torch, loader) is not None:
         return {}  # known already
@@ -168,10 +174,12 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
             copies.append(copy_of(sample))
             if len(first) >= MIN_SAMPLES and clock() - began > LIMIT_S:
                 break
+    took_s = clock() - began
     again = [content_of(dataset[index]) for index, _ in zip(indices, first)]
     facts = {
         "is_deterministic": again == first and states(torch) == before,
         "sample_bytes": max(size for _, size in copies),
+        "sample_s": took_s / len(copies),
         "decodes_jpeg": bool(jpegs),
         "decodes_png": bool(pngs),
     }

@@ -15,6 +15,7 @@ from steptime.patch.edits.loaders import (
     cache_samples,
     fetch_whole_batches,
     leave_unpinned,
+    preload_samples,
     set_workers,
     trim_batches,
 )
@@ -51,6 +52,7 @@ EDITS: Mapping[str, Edit] = {
     "no_deterministic": leave_deterministic,
     "no_foreach": leave_foreach,
     "no_pin_memory": leave_unpinned,
+    "preloaded_samples": preload_samples,
     "set_to_none": drop_gradients,
     "trim_padding": trim_batches,
     "whole_batch_fetch": fetch_whole_batches,

@@ -74,6 +74,32 @@ class {name}({torch}.utils.data.Dataset):
 '''
 
 
+_PRELOADED = '''\
+class {name}({torch}.utils.data.Dataset):
+    """Makes all samples of a data set once, and takes each batch out of them."""
+
+    def __init__(self, data):
+        self.data = data
+        samples = [data[index] for index in range(len(data))]
+        self.parts = {torch}.utils.data.default_collate(samples)
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+    def __getitems__(self, indices):
+        return self.rows(self.parts, {torch}.tensor(indices))
+
+    def rows(self, part, index):
+        if isinstance(part, dict):
+            return {{key: self.rows(value, index) for key, value in part.items()}}
+        if isinstance(part, (list, tuple)):
+            return type(part)(self.rows(value, index) for value in part)
+        return part.index_select(0, index)
+'''
+
 _TRIMMED = '''\
 class {name}:
     """Cuts the batches of a collate function behind their longest row, by their attention mask."""
@@ -158,6 +184,29 @@ def fetch_whole_batches(settings: Settings, ground: Ground) -> Sequence[Placed |
     return at_each(ground, needed_sites(sites), place)
 
 
+def preload_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """A data set around the one of the loader that has made all samples; it needs no workers."""
+    take(settings, "limit_bytes")
+
+    def place(spot: FoundSite) -> tuple[Change, ...]:
+        check_alone(spot.site)
+        source = spot.source
+        torch, needed = need_torch(source)
+        name, as_it_is = source.fresh_name("PreloadedSamples"), source.fresh_name("as_it_is")
+        return (
+            *needed,
+            Beginning(source=source, text=_PRELOADED.format(name=name, torch=torch), num_blank=2),
+            Beginning(source=source, text=_AS_IT_IS.format(name=as_it_is), num_blank=2),
+            wrap_dataset(
+                spot, name, {"collate_fn": as_it_is, "num_workers": "0"}, dropped=_OF_WORKERS
+            ),
+        )
+
+    unfit = {"tensor_dataset", "iterable", "own_collate"}
+    sites = [site for site in ground.sites("loader") if not unfit & set(site.traits)]
+    return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
+
+
 def cache_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """A data set around the one of the loader that keeps its samples."""
     take(settings, "limit_bytes")
@@ -231,8 +280,10 @@ def needed_sites(sites: list[EditSite]) -> list[EditSite]:
     return sites
 
 
-def wrap_dataset(spot: FoundSite, name: str, values: dict[str, str]) -> CallChange:
-    """Put `name(...)` around the loader's data set, and set more arguments.
+def wrap_dataset(
+    spot: FoundSite, name: str, values: dict[str, str], *, dropped: Sequence[str] = ()
+) -> CallChange:
+    """Put `name(...)` around the loader's data set, set more arguments, and leave some out.
 
     Raises:
         CannotPlaceError: the data set is not written in the call.
@@ -248,7 +299,7 @@ def wrap_dataset(spot: FoundSite, name: str, values: dict[str, str]) -> CallChan
             for arg in call.args
         ]
         changed = call.with_changes(args=arguments)
-        return set_arguments(changed, values, positions=POSITIONS)
+        return set_arguments(changed, values, positions=POSITIONS, dropped=dropped)
 
     act(spot.call)
     return CallChange(source=spot.source, call=spot.call, act=act)

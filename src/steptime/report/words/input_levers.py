@@ -81,6 +81,7 @@ def _decodes(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
 
 _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "whole_batch_fetch": _is_plain,
+    "preloaded_samples": _repeats,
     "dataset_cache": _repeats,
     "decoded_cache": _decodes,
     "jpeg_decoder": _opens_images,

@@ -120,6 +120,7 @@ class ArmResult:
         ending: not well where the state ended the process, hung, or made the loss NaN.
         compile_s: what was spent once on compiling for it.
         step_s: its step; None in a live comparison, where blocks are too short to tell.
+        start_s: how much longer its processes took to their first update; None in a live one.
     """
 
     state: State
@@ -128,6 +129,7 @@ class ArmResult:
     ending: Ending
     compile_s: float = 0.0
     step_s: float | None = None
+    start_s: float | None = None
     loads: tuple[PairLoad, ...] = ()
     loop_log_ratios: tuple[float, ...] = ()
 

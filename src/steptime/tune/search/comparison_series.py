@@ -36,6 +36,7 @@ class ComparisonSeries:
     compile_s: float = 0.0
     reference_step_s: float | None = None
     candidate_step_s: float | None = None
+    start_s: float = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -54,6 +55,7 @@ class ComparisonSeries:
         self.compile_s = max(self.compile_s, arm.compile_s)
         self.reference_step_s = result.reference_step_s or self.reference_step_s
         self.candidate_step_s = arm.step_s or self.candidate_step_s
+        self.start_s = self.start_s if arm.start_s is None else arm.start_s
 
     def join(self, part: ComparisonSeries) -> None:
         """Take in another series of the same comparison."""
@@ -68,6 +70,7 @@ class ComparisonSeries:
         self.compile_s = max(self.compile_s, part.compile_s)
         self.reference_step_s = part.reference_step_s or self.reference_step_s
         self.candidate_step_s = part.candidate_step_s or self.candidate_step_s
+        self.start_s = part.start_s or self.start_s
 
     def quiet(self, limit: float) -> list[float]:
         """Wall time in the pairs beside which others took at most `limit` cores."""

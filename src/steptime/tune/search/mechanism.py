@@ -10,6 +10,12 @@ SHARES_CORES = frozenset({"num_threads"})
 """Live levers that share the cores with a loader: they are tried again beside levers that give
 cores away or make the input shorter."""
 
+NEVER_FIRST = frozenset({"wait_policy"})
+"""Its bound is all that operators take, and it gives little of that: others come first."""
+
+PAID_ONCE = frozenset({"compile", "preloaded_samples"})
+"""What they do takes time once, before the steps are faster: a run must be long enough for it."""
+
 MAY_SLOW_DOWN = SHARES_CORES | {
     *("micro_batches", "activation_checkpointing", "selective_checkpointing"),
     *("optimizer_in_backward", "offload_activations", "no_foreach"),

@@ -25,7 +25,7 @@ from steptime.tune.search.confirmation import (
     numbers,
 )
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.live_groups import COMPILE
+from steptime.tune.search.mechanism import PAID_ONCE
 from steptime.tune.search.search_notes import Found, key_of, label, names_of
 from steptime.tune.values.study_values import (
     Applied,
@@ -231,8 +231,8 @@ def _faster(lab: Lab, state: State, known: Confirmation) -> Found:
     series = known.series
     found = lab.log_speedup(series)
     assert found is not None
-    one_off_s = max(series.compile_s, lab.known.compile_s(state))
-    has_cost = any(one.name == COMPILE for one in state) and one_off_s > 0
+    one_off_s = max(series.compile_s, lab.known.compile_s(state), series.start_s)
+    has_cost = any(one.name in PAID_ONCE for one in state) and one_off_s > 0
     steps = None
     if has_cost and lab.step_s is not None:
         steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.estimate))

@@ -274,6 +274,8 @@ def earns(lab: Lab, series: ComparisonSeries, gain: float) -> bool:
     """Whether the gain over the reference earns the one-off cost within the run's length."""
     step_s = series.reference_step_s or lab.step_s
     one_off_s = lab.known.compile_s(series.state) - lab.known.compile_s(series.reference)
+    if series.is_between:
+        one_off_s = series.start_s
     if step_s is None or one_off_s <= 0:
         return True
     length = length_of_run(lab.options.run_steps, lab.options.budget_s, step_s)
@@ -289,5 +291,6 @@ def earns(lab: Lab, series: ComparisonSeries, gain: float) -> bool:
         lab.notes.choose("earned", name, **facts)
         return True
     lab.notes.choose("not_earned", name, **facts)
-    lab.notes.explain("live", series.state, series.reference, "not_earned", facts)
+    phase = "process" if series.is_between else "live"
+    lab.notes.explain(phase, series.state, series.reference, "not_earned", facts)
     return False

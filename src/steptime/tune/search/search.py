@@ -18,7 +18,7 @@ from steptime.tune.search.earlier_results import ordered
 from steptime.tune.search.going_on import go_on, go_on_with_more, untried
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import SHARES_CORES
+from steptime.tune.search.mechanism import NEVER_FIRST, SHARES_CORES
 from steptime.tune.search.order import Offer, expected_headroom, offer, split_by_headroom
 from steptime.tune.search.proof import Refused, keep_for_proof, prove
 from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
@@ -232,7 +232,7 @@ def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Off
     """
     rivals = [one for one in live if one.name not in SHARES_CORES]
     most = max(map(_hoped_for, rivals), default=0.0 if live else math.inf)
-    aimed = [one for one in others if one.is_aimed]
+    aimed = [one for one in others if one.is_aimed and one.name not in NEVER_FIRST]
     if not any(one.headroom is not None and one.headroom > most for one in aimed):
         return []
     return [one for one in aimed if one.headroom is None or one.headroom > most]

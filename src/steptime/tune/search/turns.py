@@ -15,9 +15,10 @@ from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import SHARES_CORES
+from steptime.tune.search.mechanism import PAID_ONCE, SHARES_CORES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
+from steptime.tune.search.screen import earns
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
 from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.values.study_values import Applied, State
@@ -34,6 +35,9 @@ MAX_PAIRS = 12
 
 LEAST_TOGETHER = 3
 """Levers that are compared together first; two cost hardly more one by one."""
+
+FAR_SLOWER = 0.9
+"""Speedup alone, for certain below it: one thread of two, where operators keep both busy."""
 
 STAYS = 0.5
 """Of the noise floor: what gives less beside the others, in the few pairs there are, goes."""
@@ -65,7 +69,8 @@ def try_in_turns(
     lab.phase = "process"
     left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
     left = {name: some for name, some in left.items() if some and name not in _names(lab.best)}
-    firsts = tuple(some[0] for some in left.values())
+    # What must be earned by the length of the run is judged by itself.
+    firsts = tuple(some[0] for name, some in left.items() if name not in PAID_ONCE)
     if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
         for one in _together(lab, firsts, live, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
@@ -135,7 +140,7 @@ def _live_beside(
         (*members, *(it for it in reference if it.name != setting.name), setting)
         for one in wanted
         for setting in one.settings
-        if setting not in banned and setting not in reference
+        if setting not in banned and setting not in reference and not _is_far_slower(lab, setting)
     ]
     if not states or not lab.is_live:
         return reference
@@ -144,6 +149,13 @@ def _live_beside(
     found = tuple(one for one in lab.best if one not in members)
     lab.best, lab.best_gain, lab.phase = best, gain, "process"
     return found
+
+
+def _is_far_slower(lab: Lab, setting: Applied) -> bool:
+    """Whether it slows down so much without the members that they cannot make it up."""
+    alone = lab.known.live((), (setting,))
+    found = None if alone.is_over else lab.log_speedup(alone)
+    return found is not None and found.n >= MIN_PAIRS and found.high < math.log(FAR_SLOWER)
 
 
 def _that_run(lab: Lab, reference: State, beside: State, members: State) -> State:
@@ -298,6 +310,9 @@ def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
         reason = "cannot_tell"
         facts["others_cores"] = "unknown" if others is None else f"{others:.2g}"
     is_gain = reason == Worth.GAIN.value
+    is_paid = is_gain and found is not None and name in PAID_ONCE
+    if is_paid and found is not None and not earns(lab, series, found.estimate):
+        return None
     lab.notes.explain("process", series.state, series.reference, None if is_gain else reason)
     code = "added" if is_gain else "not_added"
     lab.notes.choose(code, name, **facts, **({} if is_gain else {"reason": reason}))

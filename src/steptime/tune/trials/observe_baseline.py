@@ -29,7 +29,7 @@ from steptime.record import files
 from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
-from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
+from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step, startup_s
 from steptime.tune.trials.resources import (
     count_cores,
     count_nodes,
@@ -95,7 +95,7 @@ def make_baseline(
         facts=_make_facts(
             watch, measurement, surroundings, _kernel_use(records, process, measurement)
         ),
-        startup_s=0.0 if process is None else _startup_s(process, measurement),
+        startup_s=0.0 if process is None else startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
@@ -166,13 +166,6 @@ def _measure(records: RunRecords, ended: TrialEnded) -> Measurement:
     # Where we ended it, it did not fail, and nothing is to be said about its end.
     end = ended.process or ProcessEnd(state=RunState.FINISHED)
     return measure(records, end=end)
-
-
-def _startup_s(process: Process, measurement: Measurement) -> float:
-    """From the start of the command to the end of the first update."""
-    began_unix_s = 0.0 if process.head is None else process.head.t_unix_s
-    first_unix_s = began_unix_s + process.ticks[0].end_s
-    return max(0.0, first_unix_s - measurement.started_unix_s)
 
 
 def _make_facts(

@@ -18,10 +18,11 @@ from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
 from steptime.measure.trainings import trainings_in
 from steptime.measure.trial_lines import read_trial
+from steptime.measure.values.measurement import Measurement
 from steptime.tune.search.bench import ArmResult, ComparisonResult, PairLoad
 from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.trial_process import TrialEnded
-from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 MIN_STEPS = 3
@@ -32,7 +33,7 @@ MIN_STEPS = 3
 class Side:
     """What one process showed; times are of a step [s], `samples` of a step or None.
 
-    `loop` is its loop as a whole.
+    `loop` is its loop as a whole, `start_s` the time to the end of its first update.
     """
 
     ending: Ending
@@ -41,6 +42,7 @@ class Side:
     samples: float | None = None
     others_cores: float | None = None
     loop: LoopPart | None = None
+    start_s: float | None = None
 
 
 def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
@@ -59,7 +61,15 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
         samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
         loop=next((loop_part(rank.updates()) for rank in read_trial(folder)), None),
+        start_s=None if watch.first is None else startup_s(watch.first, measurement),
     )
+
+
+def startup_s(process: Process, measurement: Measurement) -> float:
+    """From the start of the command to the end of the first update."""
+    began_unix_s = 0.0 if process.head is None else process.head.t_unix_s
+    first_unix_s = began_unix_s + process.ticks[0].end_s
+    return max(0.0, first_unix_s - measurement.started_unix_s)
 
 
 def number_of(folder: Path, watch: TrialWatch) -> int | None:
@@ -90,6 +100,7 @@ def compare_sides(
         cpu_log_ratios=_log_ratios(_cpu, pairs),
         ending=ending,
         step_s=_median([candidate.step_s for _, candidate in pairs]),
+        start_s=_median([_minus(b.start_s, a.start_s) for a, b in pairs]),
         loads=tuple(PairLoad(reference=a.others_cores, candidate=b.others_cores) for a, b in timed),
         loop_log_ratios=_loop_ratios(pairs),
     )
@@ -149,6 +160,10 @@ def _log_ratios(
 def _log_ratio(time: Callable[[Side], float | None], first: Side, second: Side) -> float | None:
     a, b = time(first), time(second)
     return math.log(a / b) if a and b else None
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
 
 
 def _median(values: Sequence[float | None]) -> float | None:
