@@ -21,6 +21,7 @@ from patch_cases import (
     MATMUL,
     ONE_THREAD,
     PASSIVE,
+    PRELOADED,
     SCRIPT,
     WHOLE,
     WORKERS,
@@ -127,6 +128,16 @@ def test_a_cache_stands_around_the_data_set(tmp_path: Path) -> None:
     lines = changed_lines(patched(tmp_path, source, CACHE, sites=sites))
     assert "+class CachedSamples(th.utils.data.Dataset):" in lines
     assert lines[-1] == "+l = DataLoader(CachedSamples(Files('x')))"
+
+
+def test_samples_are_made_once_and_workers_go(tmp_path: Path) -> None:
+    source = "import torch\nl = DataLoader(Words(), num_workers=4, prefetch_factor=4)\n"
+    sites = sites_of(source, loader=("dataset:Words", "workers:4"))
+    lines = changed_lines(patched(tmp_path, source, PRELOADED, sites=sites))
+    assert "+class PreloadedSamples(torch.utils.data.Dataset):" in lines
+    assert lines[-1] == (
+        "+l = DataLoader(PreloadedSamples(Words()), num_workers=0, collate_fn=as_it_is)"
+    )
 
 
 def test_a_loader_with_its_own_collate_is_not_cached(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ joins all of them, part by part, and each later batch is one `index_select` of e
 
 from __future__ import annotations
 
+import random
 import sys
 import weakref
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ._datasets import attributes_of, content_of, random_states
+from ._datasets import attributes_of, chain_of, content_of, random_states
 from ._transforms import keep_random_states
 from .whole_batch_fetch import find_whole
 
@@ -84,11 +85,14 @@ class Preloaded:
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
         before, began = random_states(self.torch), self.clock()
-        first = self.read(some)
+        _, first = parts_of(self.torch, self.read(some))
         took_s = self.clock() - began
-        if content_of(first) != content_of(self.make(some)) or before != random_states(self.torch):
+        # One by one: a data set may hand out one buffer again and again.
+        singles = [parts_of(self.torch, self.make([index]))[1] for index in some]
+        again = [self.torch.cat(parts) for parts in zip(*singles, strict=True)]
+        if content_of(first) != content_of(again) or before != random_states(self.torch):
             raise NotKeptError("A sample that is read twice is another one, or draws.")
-        size = sum(part.nbytes for part in parts_of(self.torch, first)[1]) // num
+        size = sum(part.nbytes for part in first) // num
         if size * self.num_samples > limit_bytes:
             raise NotKeptError("The samples take too much memory.")
         if took_s * self.num_samples / num > LIMIT_S:
@@ -199,6 +203,18 @@ def is_number(value: Any) -> bool:
     return hasattr(value, "item") and getattr(value, "shape", None) == ()
 
 
+def has_generator(torch: Any, dataset: Any) -> bool:
+    """Return whether a data set holds a generator of random numbers: reading ahead moves it."""
+    held = [
+        value
+        for one in chain_of(dataset)
+        if hasattr(one, "__dict__")
+        for value in vars(one).values()
+    ]
+    draws = (random.Random, torch.Generator)
+    return any(isinstance(one, draws) or "random" in type(one).__module__ for one in held)
+
+
 def may_be_read_beside_workers(dataset: Any) -> bool:
     """Return whether reading a data set here cannot disturb workers that are forked later.
 
@@ -243,7 +259,9 @@ class Stores:
 
     def make(self, dataset: Any, *, has_workers: bool) -> Preloaded | None:
         """Make the samples of a data set; None if they cannot be kept."""
-        if not len(dataset) or (has_workers and not may_be_read_beside_workers(dataset)):
+        if not len(dataset) or has_generator(self.torch, dataset):
+            return None
+        if has_workers and not may_be_read_beside_workers(dataset):
             return None
         put_back = keep_random_states(self.torch)
         try:
