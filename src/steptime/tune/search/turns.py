@@ -15,7 +15,7 @@ from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import PAID_ONCE, SHARES_CORES
+from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.screen import earns
@@ -69,8 +69,11 @@ def try_in_turns(
     lab.phase = "process"
     left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
     left = {name: some for name, some in left.items() if some and name not in _names(lab.best)}
-    # What must be earned by the length of the run is judged by itself.
-    firsts = tuple(some[0] for name, some in left.items() if name not in PAID_ONCE)
+    left = dict(sorted(left.items(), key=lambda it: it[0] in NEVER_FIRST))
+    # What must be earned by the length of the run is judged by itself; so is what gives little,
+    # which a few pairs beside others cannot tell from nothing.
+    alone = PAID_ONCE | NEVER_FIRST
+    firsts = tuple(some[0] for name, some in left.items() if name not in alone)
     if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
         for one in _together(lab, firsts, live, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
