@@ -281,6 +281,22 @@ SAME = {
     "z = np.array([np.random.uniform(2, 5) for _ in range(n)])\n"
     "w = np.array([np.random.normal(1.5, 2) for _ in range(41)])\n",
     "numpy to torch": "x = torch.tensor([np.random.rand() for _ in range(44)])\n",
+    "windows of one of two parts": """\
+whole = torch.tensor(list(range(400)), dtype=torch.long)
+cut = int(0.9 * len(whole))
+first = whole[:cut]
+second = whole[cut:].to("cpu")
+length, size = 8, 16
+def draw(part):
+    data = first if part == "first" else second
+    at = torch.randint(len(data) - length, (size,))
+    x = torch.stack([data[i:i+length] for i in at])
+    y = torch.stack([data[i+1:i+length+1] for i in at])
+    x, y = x.to("cpu"), y.to("cpu")
+    return x, y
+x, y = draw("first")
+v, w = draw("second")
+""",
 }
 
 
@@ -359,6 +375,22 @@ def test_an_edit_that_draws_from_another_generator_keeps_type_shape_and_mean(nam
         "x = torch.tensor([random.random() for _ in range(n)], dtype=torch.int64)\n",
         "x = np.array([random.random() for _ in range(n)])\n",
         "x = torch.tensor([random.random() for _ in range(f(n))])\n",
+        # One of two may be a list, and a slice of a list is one.
+        "a, b = 1, 2\nc = torch.randn(9, 3)\nd = list(c)\ndata = c if a else d\n"
+        "at = torch.randint(9, (4,))\nx = torch.stack([data[i] for i in at])\n",
+        "c = list(torch.randn(9, 3))\ndata = c[:8]\nat = torch.randint(8, (4,))\n"
+        "x = torch.stack([data[i] for i in at])\n",
+        "data = data[1:]\nat = torch.randint(8, (4,))\nx = torch.stack([data[i] for i in at])\n",
+        # The name is another one around the loop.
+        "data = torch.randn(9, 3)\nat = torch.randint(8, (4,))\ndef f(data):\n    def g():\n"
+        "        return torch.stack([data[i] for i in at])\n    return g()\nx = f(1)\n",
+        "data = torch.randn(9, 3)\nat = torch.randint(8, (4,))\n"
+        "f = lambda data: torch.stack([data[i] for i in at])\n",
+        # Each round draws.
+        "at = torch.randint(8, (4,))\nx = torch.stack([torch.randn(9)[i] for i in at])\n",
+        # The indices were drawn for other data of this name.
+        "data = torch.randn(99)\nat = torch.randint(len(data) - 8, (4,))\ndef f():\n"
+        "    data = torch.randn(20)\n    return torch.stack([data[i:i+8] for i in at])\nx = f()\n",
     ],
 )
 def test_in_doubt_there_is_no_edit(source: str) -> None:
