@@ -20,7 +20,8 @@ from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RecordReader, RunRecords
-from steptime.measure.source.scan import write_source
+from steptime.measure.source.scan import NAME as SOURCE
+from steptime.measure.source.scan import read_source, write_source
 from steptime.measure.trainings import trainings_in
 from steptime.measure.values.anatomy import Instant
 from steptime.measure.values.measurement import Measurement
@@ -92,8 +93,11 @@ def make_baseline(
         ending=ending,
         measurement=measurement,
         diagnosis=diagnose(measurement),
-        facts=_make_facts(
-            watch, measurement, surroundings, _kernel_use(records, process, measurement)
+        facts=replace(
+            _make_facts(
+                watch, measurement, surroundings, _kernel_use(records, process, measurement)
+            ),
+            loop_edits=_loop_edits(folder),
         ),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
@@ -215,6 +219,14 @@ def _make_facts(
         peak_bytes=None if peak is None else peak.by_part,
         peak_phase=None if peak is None else peak.phase,
     )
+
+
+def _loop_edits(folder: Path) -> tuple[str, ...] | None:
+    """Edits of loops that can be made while the script runs; None where no source was read."""
+    if not (folder / SOURCE).is_file():
+        return None
+    found = (mark.live for mark in read_source(folder).loops)
+    return tuple(dict.fromkeys(diff for diff in found if diff is not None))
 
 
 def _switches_on(facts: Facts, measurement: Measurement) -> tuple[str, ...]:
