@@ -1,7 +1,8 @@
 """Rules on the script's own Python: a loop over elements, where one call could do all of them.
 
-No lever can act there. Each rule takes a Measurement and gives a Finding with the line and, where
-it is certain, the edit, or None where it does not apply; the rows below have the words.
+Each rule takes a Measurement and gives a Finding with the line and, where it is certain, the edit,
+or None where it does not apply; the rows below have the words. A lever can make an edit that keeps
+the same numbers and is inside a function.
 docs/explanation/own-python.md explains them.
 """
 
@@ -68,7 +69,9 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     return None if of_phase is None else min(1.0, of_phase * loop.share_of_phase)
 
 
-def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
+def _row(
+    code: str, *, what: str, sentence: str, remedy: str, levers: tuple[str, ...] = ()
+) -> Ailment:
     return Ailment(
         kind=BottleneckKind.HOST_BOUND,
         cause=code,
@@ -82,7 +85,7 @@ def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
         explanation=None,
         removal=without("that loop"),
         remedy=remedy,
-        levers=(),
+        levers=levers,
         when_contended=by_same_load(
             "A loop in Python is CPU time of the thread that runs the step: both take longer alike."
         ),
@@ -94,6 +97,7 @@ RANDOM = _row(
     what="random numbers are drawn one by one, or a few at a time",
     sentence="Python draws random numbers one by one, or a few at a time.",
     remedy="Draw them with one call: torch.rand, torch.randint, or NumPy with a size.",
+    levers=("vectorized_loops",),
 )
 SAMPLED = _row(
     "sampled_one_by_one",
@@ -114,6 +118,7 @@ STACK = _row(
     sentence="tensors are made one by one and then stacked.",
     remedy="Make them with one call: one index for all rows (data[indices]), or one operator on "
     "all of them.",
+    levers=("vectorized_loops",),
 )
 GROWING = _row(
     "growing_tensor",
@@ -126,6 +131,7 @@ READS = _row(
     what="a loop reads a tensor element by element",
     sentence="Python reads a tensor element by element.",
     remedy="Compute on the whole tensor, or read it once before the loop (x.tolist()).",
+    levers=("vectorized_loops",),
 )
 WRITES = _row(
     "element_writes",

@@ -23,9 +23,13 @@ def live_edits(tree: ast.Module, edits: Iterable[Edit], *, steps: Iterable[int])
         edits: of it.
         steps: lines of this file at which a step has its markers.
     """
-    running = {id(found) for line in steps if (found := _function_at(tree, line)) is not None}
-    found = [(edit, _function_at(tree, edit.start[0])) for edit in edits if edit.keeps == EXACT]
-    return [edit for edit, one in found if one is not None and id(one) not in running]
+    running = [_function_at(tree, line) for line in steps]
+    places = [(edit, _function_at(tree, edit.start[0])) for edit in edits if edit.keeps == EXACT]
+    return [
+        edit
+        for edit, function in places
+        if function is not None and not any(one is function for one in running)
+    ]
 
 
 def _function_at(tree: ast.Module, line: int) -> _Function | None:

@@ -20,6 +20,7 @@ from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RecordReader, RunRecords
+from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import NAME as SOURCE
 from steptime.measure.source.scan import read_source, write_source
 from steptime.measure.trainings import trainings_in
@@ -80,6 +81,7 @@ def make_baseline(
     scope = None if number is None else find_scope(folder, number)
     records = _read(folder, ended, number=number, is_named=watch.training is not None)
     measurement = _measure(records, ended)
+    loops = read_source(folder).loops if (folder / SOURCE).is_file() else None
     process = watch.first
     ending = ended.ending
     if ending.is_well and ended.outlived_by is not None:
@@ -97,14 +99,17 @@ def make_baseline(
             _make_facts(
                 watch, measurement, surroundings, _kernel_use(records, process, measurement)
             ),
-            loop_edits=_loop_edits(folder),
+            loop_edits=None if loops is None else _live_diffs(loops),
         ),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
         sites=read_sites(
-            watch.facts.get("edit_sites"), measurement.command, folder=surroundings.cwd
+            watch.facts.get("edit_sites"),
+            measurement.command,
+            folder=surroundings.cwd,
+            others=[one.file for one in loops or () if one.live is not None],
         ),
     )
 
@@ -221,12 +226,9 @@ def _make_facts(
     )
 
 
-def _loop_edits(folder: Path) -> tuple[str, ...] | None:
-    """Edits of loops that can be made while the script runs; None where no source was read."""
-    if not (folder / SOURCE).is_file():
-        return None
-    found = (mark.live for mark in read_source(folder).loops)
-    return tuple(dict.fromkeys(diff for diff in found if diff is not None))
+def _live_diffs(loops: Sequence[LoopMark]) -> tuple[str, ...]:
+    """Edits of loops that can be made while the script runs, each once."""
+    return tuple(dict.fromkeys(one.live for one in loops if one.live is not None))
 
 
 def _switches_on(facts: Facts, measurement: Measurement) -> tuple[str, ...]:
