@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -490,6 +491,61 @@ def test_a_row_has_the_loop_its_site_and_its_edit() -> None:
     assert (mark.diff or "").startswith("--- a/train.py\n+++ b/train.py\n")
 
 
+WINDOWS = """\
+import random, torch
+data = torch.arange(900)
+at = torch.randint(99, (5,))
+def draw():
+    x = torch.stack([data[i] for i in at])
+    return x, torch.tensor([random.random() for _ in range(9)])
+def stream():
+    while True:
+        yield torch.stack([data[i] for i in at])
+batches = stream()
+def train():
+    for step in range(100):
+        x = {make}
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        ("draw()", "+    x = data[at]"),
+        ("next(stream())", None),
+        ("torch.stack([data[i] for i in at])", None),
+        ("torch.stack([data[i] for i in at]) + draw()[0]", "+    x = data[at]"),
+    ],
+)
+def test_an_edit_that_a_lever_can_make_is_in_a_function_that_is_called_anew(
+    make: str, line: str | None
+) -> None:
+    script = WINDOWS.format(make=make)
+    found = rows_of(("other", "/nowhere/train.py", 16, 14), script=script)
+    own = [one for one in found if one.what == "other"]
+
+    if line is None:
+        assert [one.live for one in own] in ([], [None])
+        return
+    digest, names, rest = str(own[0].live).split("\n", 2)
+    assert digest == f"# sha256:{hashlib.sha256(script.encode()).hexdigest()}"
+    assert names == "--- a/train.py"
+    assert [one for one in rest.split("\n")[1:] if one.startswith("+")] == [line]
+
+
+def test_an_edit_at_the_level_of_a_module_is_none_that_a_lever_can_make() -> None:
+    script = SCRIPT.replace("torch.tensor([random.random() for _ in range(n)])", "{}")
+    script = "import torch\ndata = torch.arange(9)\nat = torch.randint(9, (5,))\n" + script
+    script = script.format("torch.stack([data[i] for i in at])")
+
+    mark, _ = rows_of(("other", "/nowhere/train.py", 10, 8), script=script)
+
+    assert (mark.keeps, mark.live) == (EXACT, None)
+
+
 def test_a_data_set_in_a_module_beside_the_script_is_read() -> None:
     (mark,) = rows_of()
 
@@ -620,6 +676,7 @@ def test_rows_come_back_as_they_were_written() -> None:
         num_others=2,
         diff="--- a\n",
         keeps=EXACT,
+        live="# sha256:0\n--- a\n",
     )
 
     assert read_loop_rows([write_loop_row(mark)]) == (mark,)

@@ -253,8 +253,9 @@ def test_what_does_not_fit_is_said() -> None:
     (longer,) = read_edits("--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n-a\n+b\n+c\n")
     with pytest.raises(ValueError, match="more lines"):
         edited(longer, "a\n")
-    with pytest.raises(ValueError, match="a line that is none"):
-        read_edits("what\n")
+    for broken in ("what\n", "-a\n", "@@ -1 +1 @@\n", "--- a/x.py\n+++ b/x.py\n-a\n"):
+        with pytest.raises(ValueError, match="a line that is none"):
+            read_edits(broken)
 
 
 # -- where it applies

@@ -49,20 +49,20 @@ def read_edits(diff: str) -> tuple[FileEdit, ...]:
     """
     digests: dict[str, str | None] = {}
     changes: dict[str, list[LineChange]] = {}
+    hunk: list[LineChange] | None = None
     name, digest, number = "", None, 0
     for line in diff.split("\n"):
         if found := _SUM.fullmatch(line):
             digest = found[1]
         elif found := _FILE.fullmatch(line):
             name = found[1]
-            digests[name] = digest
+            digests[name], digest, hunk = digest, None, None
             changes.setdefault(name, [])
-            digest = None
-        elif found := _HUNK.fullmatch(line):
-            number = int(found[1])
-            changes[name].append(LineChange(number, (), ()))
-        elif line.startswith((" ", "-", "+")) and not line.startswith("--- "):
-            _add(changes[name], line[0], line[1:], number)
+        elif (found := _HUNK.fullmatch(line)) and name:
+            number, hunk = int(found[1]), changes[name]
+            hunk.append(LineChange(number, (), ()))
+        elif line.startswith((" ", "-", "+")) and hunk and not line.startswith("--- "):
+            _add(hunk, line[0], line[1:], number)
             number += line[0] != "+"
         elif line and not line.startswith("--- "):
             raise ValueError(f"the diff of `vectorized_loops` has a line that is none: {line!r}")

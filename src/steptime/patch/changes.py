@@ -206,7 +206,7 @@ class _Changer(cst.CSTTransformer):
             change = self._replaced[id(original_node)]
             if isinstance(original_node, cst.BaseExpression):
                 return self._expression(change)
-            return self._parse(change.text).with_changes(leading_lines=updated.leading_lines)
+            updated = self._parse(change.text).with_changes(leading_lines=updated.leading_lines)
         if id(original_node) in self._removed:
             is_first = not self._left_over  # the empty lines above the first one stay, too
             lines = updated.leading_lines

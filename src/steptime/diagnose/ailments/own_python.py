@@ -25,10 +25,14 @@ from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import PythonLoop
 
+LEVER = "vectorized_loops"
+
 
 def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
     """HOST_BOUND: the lines around a loop over elements take much of a step."""
     loops = [one for one in measurement.python_loops if one.code == code]
+    if _is_lever_on(measurement):  # the source still has the loop, the run had not
+        loops = [one for one in loops if one.edit is None or not one.edit.is_live]
     shares = [(_fraction(measurement, one), one) for one in loops]
     known = [(fraction, one) for fraction, one in shares if fraction is not None]
     if not known:
@@ -51,6 +55,11 @@ def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
     names = {"phase": loop.phase}
     text = None if loop.end_line > loop.line else loop.text
     return replace(found, where=loop.place, where_text=text, names=names, edit=loop.edit)
+
+
+def _is_lever_on(measurement: Measurement) -> bool:
+    use = measurement.recipe
+    return use is not None and any(one.name == LEVER and one.error is None for one in use.levers)
 
 
 def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
@@ -97,7 +106,7 @@ RANDOM = _row(
     what="random numbers are drawn one by one, or a few at a time",
     sentence="Python draws random numbers one by one, or a few at a time.",
     remedy="Draw them with one call: torch.rand, torch.randint, or NumPy with a size.",
-    levers=("vectorized_loops",),
+    levers=(LEVER,),
 )
 SAMPLED = _row(
     "sampled_one_by_one",
@@ -118,7 +127,7 @@ STACK = _row(
     sentence="tensors are made one by one and then stacked.",
     remedy="Make them with one call: one index for all rows (data[indices]), or one operator on "
     "all of them.",
-    levers=("vectorized_loops",),
+    levers=(LEVER,),
 )
 GROWING = _row(
     "growing_tensor",
@@ -131,7 +140,7 @@ READS = _row(
     what="a loop reads a tensor element by element",
     sentence="Python reads a tensor element by element.",
     remedy="Compute on the whole tensor, or read it once before the loop (x.tolist()).",
-    levers=("vectorized_loops",),
+    levers=(LEVER,),
 )
 WRITES = _row(
     "element_writes",

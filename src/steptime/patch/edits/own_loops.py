@@ -22,10 +22,7 @@ from steptime.patch.values import CannotPlaceError
 def take_out_loops(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """`data[at]` in place of `torch.stack([data[i] for i in at])`, and whatever is in the diff."""
     take(settings, "diff")
-    try:
-        edits = read_edits(str(settings["diff"]))
-    except ValueError as error:
-        raise CannotPlaceError(f"Its diff cannot be read: {error}.") from error
+    edits = read_edits(str(settings["diff"]))
     return [one for edit in edits for one in _in_file(edit, ground)]
 
 
