@@ -536,6 +536,15 @@ def test_an_edit_that_a_lever_can_make_is_in_a_function_that_is_called_anew(
     assert [one for one in rest.split("\n")[1:] if one.startswith("+")] == [line]
 
 
+def test_a_function_in_which_a_step_has_its_markers_may_be_called_anew() -> None:
+    script = WINDOWS.format(make="draw()")
+
+    (mark,) = rows_of(("other", "/nowhere/train.py", 5, 6), script=script)[:1]
+
+    assert mark.line == 5
+    assert "+    x = data[at]" in str(mark.live)
+
+
 def test_an_edit_at_the_level_of_a_module_is_none_that_a_lever_can_make() -> None:
     script = SCRIPT.replace("torch.tensor([random.random() for _ in range(n)])", "{}")
     script = "import torch\ndata = torch.arange(9)\nat = torch.randint(9, (5,))\n" + script

@@ -8,6 +8,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,9 @@ from steptime.levers import load
 from steptime.levers._line_edits import LineChange, edited, is_for, read_edits
 from steptime.levers.base import Facts
 from steptime.levers.examples import WINDOWS
+from steptime.measure.source.loop_marks import LoopMark
 from steptime.testing.lever_session_double import PlainSession
+from steptime.tune.trials.loop_diffs import live_diffs
 
 torch = pytest.importorskip("torch")
 
@@ -259,6 +262,17 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 # -- where it applies
+
+
+def test_of_diffs_that_show_the_same_loop_the_larger_ones_are_kept() -> None:
+    head = "--- a/x.py\n+++ b/x.py\n"
+    first = f"{head}@@ -2 +2 @@\n-b\n+B\n"
+    both = f"{head}@@ -1,2 +1,2 @@\n-a\n-b\n+A\n+B\n"
+    other = first.replace("x.py", "y.py")
+    mark = LoopMark(code="", file="/x.py", line=1, end_line=1, text="", what="other")
+    marks = [replace(mark, live=one) for one in (first, None, both, first, other)]
+
+    assert live_diffs(marks) == (both, other)
 
 
 def test_it_applies_where_an_edit_is_known() -> None:

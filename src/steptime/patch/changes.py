@@ -200,6 +200,10 @@ class _Changer(cst.CSTTransformer):
                 if change not in there:
                     there.append(change)
 
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # What is in a statement that goes must not take the comments that are to stay.
+        return super().on_visit(node) and id(node) not in self._removed
+
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         updated: Any = super().on_leave(original_node, updated_node)
         if id(original_node) in self._replaced:

@@ -23,13 +23,24 @@ def live_edits(tree: ast.Module, edits: Iterable[Edit], *, steps: Iterable[int])
         edits: of it.
         steps: lines of this file at which a step has its markers.
     """
-    running = [_function_at(tree, line) for line in steps]
+    running = [_function_at(tree, line) for line in steps if _is_in_loop(tree, line)]
     places = [(edit, _function_at(tree, edit.start[0])) for edit in edits if edit.keeps == EXACT]
     return [
         edit
         for edit, function in places
         if function is not None and not any(one is function for one in running)
     ]
+
+
+def _is_in_loop(tree: ast.Module, line: int) -> bool:
+    """Return whether a loop of the innermost function with a line goes around that line.
+
+    Without one, a function that each step comes by is called by each step.
+    """
+    function = _function_at(tree, line)
+    first = 0 if function is None else function.lineno
+    loops = [one for one in ast.walk(tree) if isinstance(one, ast.For | ast.While)]
+    return any(first < one.lineno <= line <= (one.end_lineno or one.lineno) for one in loops)
 
 
 def _function_at(tree: ast.Module, line: int) -> _Function | None:

@@ -75,7 +75,7 @@ def _is_expression(text: str) -> bool:
 
 
 def _statements(source: SourceFile, one: LineChange) -> tuple[Change, ...] | None:
-    """Return the change of whole statements of one block, the first ones for the new ones."""
+    """Return the change of whole statements of one block: the last ones become the new ones."""
     try:
         new = cst.parse_module(textwrap.dedent("\n".join(one.after))).body
     except cst.ParserSyntaxError:
@@ -85,9 +85,8 @@ def _statements(source: SourceFile, one: LineChange) -> tuple[Change, ...] | Non
     if not 0 < len(new) <= len(old):
         return None
     texts = [cst.Module(body=[part]).code.strip("\n") for part in new]
-    changes: list[Change] = [
-        Replace(source=source, node=statement, text=text)
-        for statement, text in zip(old, texts, strict=False)
-    ]
-    changes += [Remove(source=source, statement=statement) for statement in old[len(new) :]]
+    num = len(old) - len(new)  # those that go come first, so that their comments have a place
+    changes: list[Change] = [Remove(source=source, statement=statement) for statement in old[:num]]
+    pairs = zip(old[num:], texts, strict=True)
+    changes += [Replace(source=source, node=statement, text=text) for statement, text in pairs]
     return tuple(changes)

@@ -20,7 +20,6 @@ from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RecordReader, RunRecords
-from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import NAME as SOURCE
 from steptime.measure.source.scan import read_source, write_source
 from steptime.measure.trainings import trainings_in
@@ -31,6 +30,7 @@ from steptime.record import files
 from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
+from steptime.tune.trials.loop_diffs import live_diffs
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
 from steptime.tune.trials.resources import (
     count_cores,
@@ -99,7 +99,7 @@ def make_baseline(
             _make_facts(
                 watch, measurement, surroundings, _kernel_use(records, process, measurement)
             ),
-            loop_edits=None if loops is None else _live_diffs(loops),
+            loop_edits=None if loops is None else live_diffs(loops),
         ),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
@@ -224,11 +224,6 @@ def _make_facts(
         peak_bytes=None if peak is None else peak.by_part,
         peak_phase=None if peak is None else peak.phase,
     )
-
-
-def _live_diffs(loops: Sequence[LoopMark]) -> tuple[str, ...]:
-    """Edits of loops that can be made while the script runs, each once."""
-    return tuple(dict.fromkeys(one.live for one in loops if one.live is not None))
 
 
 def _switches_on(facts: Facts, measurement: Measurement) -> tuple[str, ...]:
