@@ -183,6 +183,37 @@ class Case:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+def with_windows(torch: Any, batch: int, length: int) -> Step:
+    """Return a step on windows of a series, which are cut out one by one."""
+    torch.manual_seed(0)
+    series = torch.randint(65, (1_000_000,))
+    model = torch.nn.Embedding(65, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+    def draw() -> Any:
+        at = torch.randint(len(series) - length, (batch,))
+        return torch.stack([series[i : i + length] for i in at])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(draw()).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def edit_of_windows() -> dict[str, str]:
+    """Return the settings of `vectorized_loops` for `with_windows`, as its trial finds them."""
+    lines = Path(__file__).read_text(encoding="utf-8").split("\n")
+    number = next(
+        n for n, line in enumerate(lines) if line.startswith("        return torch.stack([")
+    )
+    after = "        return series[at[:, None] + torch.arange(length)]"
+    name = Path(__file__).name
+    head = f"--- a/{name}\n+++ b/{name}\n@@ -{number + 1} +{number + 1} @@\n"
+    return {"diff": f"{head}-{lines[number]}\n+{after}\n"}
+
+
 STACKS = {"with_stack": True, "record_shapes": True}
 SMALL = (64, 12, 8)
 ZEROS = {"set_to_none": False}
@@ -231,11 +262,21 @@ CASES = (
         *("normal moments in Adam", "flush_denormal", "nothing", 10),
         lambda t: with_decayed_moments(t, 1e-10),
     ),
+    Case(
+        *("64 windows of 32", "vectorized_loops", "helps", 200),
+        lambda t: with_windows(t, 64, 32),
+        edit_of_windows(),
+    ),
+    Case(
+        *("2 windows of 65,536", "vectorized_loops", "hurts", 50),
+        lambda t: with_windows(t, 2, 65_536),
+        edit_of_windows(),
+    ),
     Case("denormal weights", "flush_denormal", "nothing", 10, lambda t: with_denormals(t, 1e-39)),
 )
 
 
-HOOKED = ("gc_control", "set_to_none")
+HOOKED = ("gc_control", "set_to_none", "vectorized_loops")
 """Levers that ask a session for more than torch."""
 
 

@@ -105,7 +105,7 @@ EXTRAS = {
     "libcst": {
         *(f"patch/{name}.py" for name in ("arguments", "bindings", "changes", "ground")),
         *(f"patch/edits/{name}.py" for name in ("calls_of_models", "loaders", "optimizers")),
-        *(f"patch/edits/{name}.py" for name in ("switches", "written_attention")),
+        *(f"patch/edits/{name}.py" for name in ("switches", "written_attention", "own_loops")),
         "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},
@@ -715,6 +715,7 @@ OPENS_ITSELF = {
     "core/fallback_store.py": "a folder, to check whose it is",
     "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
+    "levers/_swapped_code.py": "a file of the script, which runs in the same process",
     "data/timed_reads.py": "a file of the kernel, and files that it only drops from the page cache",
     "data/pictures.py": "bytes in memory",
     "data/convert/prediction.py": "a file of the kernel",

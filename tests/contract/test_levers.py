@@ -32,7 +32,7 @@ WITH_EVIDENCE = (
     *("flush_denormal", "no_anomaly_mode", "no_profiler", "no_deterministic"),
     *("maxk", "fused_sampling", "progressive_length", "other_optimizer", "gradient_transform"),
     *("larger_batch", "ddp_powersgd", "rate_factor", "weight_averaging", "low_memory_states"),
-    *("offload_activations", "return_freed_memory"),
+    *("offload_activations", "return_freed_memory", "vectorized_loops"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 

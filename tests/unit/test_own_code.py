@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,22 @@ SAME = {
     "z = np.array([np.random.uniform(2, 5) for _ in range(n)])\n"
     "w = np.array([np.random.normal(1.5, 2) for _ in range(41)])\n",
     "numpy to torch": "x = torch.tensor([np.random.rand() for _ in range(44)])\n",
+    "windows of one of two parts": """\
+whole = torch.tensor(list(range(400)), dtype=torch.long)
+cut = int(0.9 * len(whole))
+first = whole[:cut]
+second = whole[cut:].to("cpu")
+length, size = 8, 16
+def draw(part):
+    data = first if part == "first" else second
+    at = torch.randint(len(data) - length, (size,))
+    x = torch.stack([data[i:i+length] for i in at])
+    y = torch.stack([data[i+1:i+length+1] for i in at])
+    x, y = x.to("cpu"), y.to("cpu")
+    return x, y
+x, y = draw("first")
+v, w = draw("second")
+""",
 }
 
 
@@ -359,6 +376,22 @@ def test_an_edit_that_draws_from_another_generator_keeps_type_shape_and_mean(nam
         "x = torch.tensor([random.random() for _ in range(n)], dtype=torch.int64)\n",
         "x = np.array([random.random() for _ in range(n)])\n",
         "x = torch.tensor([random.random() for _ in range(f(n))])\n",
+        # One of two may be a list, and a slice of a list is one.
+        "a, b = 1, 2\nc = torch.randn(9, 3)\nd = list(c)\ndata = c if a else d\n"
+        "at = torch.randint(9, (4,))\nx = torch.stack([data[i] for i in at])\n",
+        "c = list(torch.randn(9, 3))\ndata = c[:8]\nat = torch.randint(8, (4,))\n"
+        "x = torch.stack([data[i] for i in at])\n",
+        "data = data[1:]\nat = torch.randint(8, (4,))\nx = torch.stack([data[i] for i in at])\n",
+        # The name is another one around the loop.
+        "data = torch.randn(9, 3)\nat = torch.randint(8, (4,))\ndef f(data):\n    def g():\n"
+        "        return torch.stack([data[i] for i in at])\n    return g()\nx = f(1)\n",
+        "data = torch.randn(9, 3)\nat = torch.randint(8, (4,))\n"
+        "f = lambda data: torch.stack([data[i] for i in at])\n",
+        # Each round draws.
+        "at = torch.randint(8, (4,))\nx = torch.stack([torch.randn(9)[i] for i in at])\n",
+        # The indices were drawn for other data of this name.
+        "data = torch.randn(99)\nat = torch.randint(len(data) - 8, (4,))\ndef f():\n"
+        "    data = torch.randn(20)\n    return torch.stack([data[i:i+8] for i in at])\nx = f()\n",
     ],
 )
 def test_in_doubt_there_is_no_edit(source: str) -> None:
@@ -456,6 +489,70 @@ def test_a_row_has_the_loop_its_site_and_its_edit() -> None:
     assert mark.keeps == OTHER_RANDOM
     assert "+    x = torch.rand(n)\n" in (mark.diff or "")
     assert (mark.diff or "").startswith("--- a/train.py\n+++ b/train.py\n")
+
+
+WINDOWS = """\
+import random, torch
+data = torch.arange(900)
+at = torch.randint(99, (5,))
+def draw():
+    x = torch.stack([data[i] for i in at])
+    return x, torch.tensor([random.random() for _ in range(9)])
+def stream():
+    while True:
+        yield torch.stack([data[i] for i in at])
+batches = stream()
+def train():
+    for step in range(100):
+        x = {make}
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        ("draw()", "+    x = data[at]"),
+        ("next(stream())", None),
+        ("torch.stack([data[i] for i in at])", None),
+        ("torch.stack([data[i] for i in at]) + draw()[0]", "+    x = data[at]"),
+    ],
+)
+def test_an_edit_that_a_lever_can_make_is_in_a_function_that_is_called_anew(
+    make: str, line: str | None
+) -> None:
+    script = WINDOWS.format(make=make)
+    found = rows_of(("other", "/nowhere/train.py", 16, 14), script=script)
+    own = [one for one in found if one.what == "other"]
+
+    if line is None:
+        assert [one.live for one in own] in ([], [None])
+        return
+    digest, names, rest = str(own[0].live).split("\n", 2)
+    assert digest == f"# sha256:{hashlib.sha256(script.encode()).hexdigest()}"
+    assert names == "--- a/train.py"
+    assert [one for one in rest.split("\n")[1:] if one.startswith("+")] == [line]
+
+
+def test_a_function_in_which_a_step_has_its_markers_may_be_called_anew() -> None:
+    script = WINDOWS.format(make="draw()")
+
+    (mark,) = rows_of(("other", "/nowhere/train.py", 5, 6), script=script)[:1]
+
+    assert mark.line == 5
+    assert "+    x = data[at]" in str(mark.live)
+
+
+def test_an_edit_at_the_level_of_a_module_is_none_that_a_lever_can_make() -> None:
+    script = SCRIPT.replace("torch.tensor([random.random() for _ in range(n)])", "{}")
+    script = "import torch\ndata = torch.arange(9)\nat = torch.randint(9, (5,))\n" + script
+    script = script.format("torch.stack([data[i] for i in at])")
+
+    mark, _ = rows_of(("other", "/nowhere/train.py", 10, 8), script=script)
+
+    assert (mark.keeps, mark.live) == (EXACT, None)
 
 
 def test_a_data_set_in_a_module_beside_the_script_is_read() -> None:
@@ -588,6 +685,7 @@ def test_rows_come_back_as_they_were_written() -> None:
         num_others=2,
         diff="--- a\n",
         keeps=EXACT,
+        live="# sha256:0\n--- a\n",
     )
 
     assert read_loop_rows([write_loop_row(mark)]) == (mark,)

@@ -18,8 +18,15 @@ from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import Source
 from steptime.measure.timed_loops import find_python_loops
 from steptime.measure.values.measurement import Measurement, WorkerSummary
-from steptime.measure.values.observations import PythonLoop, Site, SourceEdit
+from steptime.measure.values.observations import (
+    LeverUse,
+    PythonLoop,
+    RecipeUse,
+    Site,
+    SourceEdit,
+)
 from steptime.report.text.run_text import render
+from steptime.report.words.advice import next_act, trial_levers
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement
 
@@ -90,6 +97,44 @@ def test_a_loop_in_workers_takes_the_wait_for_them_at_most() -> None:
     assert find(with_loop(loop, **times)) is None
     found = find(with_loop(loop, workers=workers, **times))
     assert found.evidence[0].value == pytest.approx(0.5)
+
+
+LIVE = replace(LOOP, code="stack_of_list", edit=replace(EDIT, is_live=True))
+
+
+def test_a_loop_whose_edit_a_lever_can_make_ends_in_its_command() -> None:
+    measurement = with_loop(LIVE, other_s=0.5)
+    found = find_python_loop(measurement, code=LIVE.code)
+    assert found is not None
+
+    assert trial_levers(found, measurement).levers == ("vectorized_loops",)
+    bare = replace(found, edit=EDIT)
+    assert trial_levers(bare, measurement).missing == "not_here"
+    act = next_act(measurement, diagnose(measurement))
+    assert act is not None
+    assert "--levers vectorized_loops -- " in str(act.command)
+
+
+@pytest.mark.parametrize(("phase", "names"), [("fetch", True), ("other", False)])
+def test_a_wait_for_data_names_the_lever_where_the_loop_is_in_the_data(
+    phase: str, *, names: bool
+) -> None:
+    loop = replace(LIVE, phase=phase, share_of_phase=1.0)
+    measurement = with_loop(loop, compute_s=0.5, input_wait_s=0.5, fetch_s=0.4)
+    (found,) = [one for one in diagnose(measurement).findings if one.cause == "fetch"]
+
+    assert ("vectorized_loops" in trial_levers(found, measurement).levers) is names
+
+
+@pytest.mark.parametrize(("error", "is_found"), [(None, False), ("ValueError: changed", True)])
+def test_a_run_with_the_lever_on_no_longer_has_the_loop(
+    error: str | None, *, is_found: bool
+) -> None:
+    use = LeverUse(name="vectorized_loops", settings={}, is_in_guest=True, error=error)
+    recipe = RecipeUse(path="tuned.toml", study_id="1", speedup=None, levers=(use,))
+    measurement = replace(with_loop(LIVE, other_s=0.5), recipe=recipe)
+
+    assert (find_python_loop(measurement, code=LIVE.code) is not None) is is_found
 
 
 def test_it_names_the_bottleneck_where_nothing_else_did() -> None:

@@ -272,3 +272,93 @@ def test_a_scale_by_division_and_no_mask(tmp_path: Path) -> None:
     )
     found = changed_lines(patched(tmp_path, source, lever("fused_attention")))
     assert found[-2:] == ["+        scale=1.0 / 8,", "+    ).transpose(1, 2)"]
+
+
+# -- loops
+
+BATCHES = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+data = torch.randn(90, 4)
+
+
+def draw(num):
+    at = torch.randint(len(data) - 8, (num,))
+    x = torch.stack([data[i : i + 8] for i in at]).cpu()  # windows
+    # and rows
+    rows = []
+    for i in at:
+        rows.append(data[i])
+    # of them
+    y = torch.stack(rows)
+    return x, y, torch.stack(
+        [data[i] for i in at]
+    )
+
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    x, y, z = draw(5)
+    loss = model(x).square().mean() + model(y + z).mean()
+    optimizer.zero_grad(set_to_none=False)
+    loss.backward()
+    optimizer.step()
+print(loss.item())
+"""
+LOOP_DIFF = """\
+--- a/train.py
++++ b/train.py
+@@ -10,10 +10,5 @@
+-    x = torch.stack([data[i : i + 8] for i in at]).cpu()  # windows
++    x = data[at[:, None] + torch.arange(8)].cpu()  # windows
+     # and rows
+-    rows = []
+-    for i in at:
+-        rows.append(data[i])
+-    # of them
+-    y = torch.stack(rows)
+-    return x, y, torch.stack(
+-        [data[i] for i in at]
+-    )
++    y = data[at]
++    return x, y, data[at]
+"""
+
+
+@needs_git
+def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    levers = (lever("vectorized_loops", diff=LOOP_DIFF), lever("set_to_none"))
+    found = patched(tmp_path, BATCHES, *levers)
+    command = [sys.executable, "train.py"]
+    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert not found.by_hand
+    assert found.placed[0].places == ("train.py:10", "train.py:12")
+    assert [line for line in changed_lines(found) if line.startswith("+")] == [
+        "+    x = data[at[:, None] + torch.arange(8)].cpu()  # windows",
+        "+    y = data[at]",
+        "+    return x, y, data[at]",
+        "+    optimizer.zero_grad()",
+    ]
+    assert run_patched(tmp_path, found) == before.stdout
+
+
+def test_a_loop_that_is_not_there_any_more_is_said(tmp_path: Path) -> None:
+    settings = {"diff": LOOP_DIFF}
+    source = BATCHES.replace("rows.append(data[i])", "rows.append(data[i] * 2)")
+    found = patched(tmp_path, source, lever("vectorized_loops", **settings))
+
+    assert [one.reason for one in found.by_hand] == [
+        "train.py:12 does not have the lines of the proof."
+    ]
+    other = {"diff": LOOP_DIFF.replace("train.py", "data.py")}
+    assert "data.py" in reason(patched(tmp_path, BATCHES, lever("vectorized_loops", **other)))
+    part = "@@ -9 +9 @@\n-    at = torch.randint(len(data) - 8, (num,))\n+    at = (\n"
+    broken = {"diff": f"--- a/train.py\n+++ b/train.py\n{part}"}
+    assert "lines of the proof" in reason(
+        patched(tmp_path, BATCHES, lever("vectorized_loops", **broken))
+    )

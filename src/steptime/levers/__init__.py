@@ -39,6 +39,7 @@ NAMES: tuple[str, ...] = (
     "scaled_decoding",
     "prepared_data",
     "fused_sampling",
+    "vectorized_loops",
     "trim_padding",
     "length_grouping",
     "module_precision",

@@ -223,6 +223,8 @@ class Facts:
     script's Python has that package, and `has_torchao`, `has_numba`, `has_pytorch_optimizer`,
     `has_schedulefree`, `has_steptime` the same.
     `worker_rates` are of a trial in which the loader's workers were changed while it trained.
+    `loop_edits` are unified diffs, relative to the folder of the command, that take loops over
+    elements out of the script's functions and keep all numbers.
     """
 
     torch_version: str
@@ -289,6 +291,7 @@ class Facts:
     backwards_per_update: int | None = None
     reads_gradients: bool | None = None
     changes_rates_late: bool | None = None
+    loop_edits: tuple[str, ...] | None = None
 
 
 class Session(Protocol):

@@ -20,6 +20,16 @@ from steptime.levers._example_loaders import (
 from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import BlockFacts, BlockOperator, Facts, LoaderFacts, OptimizerFacts
 
+WINDOWS = """\
+--- a/train.py
++++ b/train.py
+@@ -20,2 +20,2 @@
+     at = torch.randint(len(data) - 8, (64,))
+-    x = torch.stack([data[i : i + 8] for i in at])
++    x = data[at[:, None] + torch.arange(8)]
+"""
+"""Windows of a series that a script takes one by one."""
+
 CPU = Facts(
     torch_version="2.9.0",
     capabilities=("amx_bf16", "avx512_bf16", "avx512_fp16"),
@@ -49,6 +59,7 @@ CPU = Facts(
     num_physical_cores=4,
     num_numa_nodes=2,
     has_simplejpeg=True,
+    loop_edits=(WINDOWS,),
 )
 """A CPU with every capability, and a script that uses none of them and leaves all checks on."""
 
@@ -168,6 +179,7 @@ WORLDS: tuple[Facts, ...] = (
         checkpoint_ways=(),
         num_numa_nodes=1,
         has_accelerator=False,
+        loop_edits=(),
     ),
     Facts(torch_version="2.4.0", device="mps", parameter_dtypes=("float32",), loaders=(LOADER,)),
     Facts(

@@ -42,7 +42,9 @@ def _loop(mark: LoopMark, places: CodePlaces, sites: Iterable[Site]) -> PythonLo
     share = 1.0 if mark.site is None else _share(mark, places, sites)
     if share is None:
         return None
-    is_edit = mark.diff is not None and mark.keeps is not None
+    edit = None
+    if mark.diff is not None and mark.keeps is not None:
+        edit = SourceEdit(diff=mark.diff, keeps=mark.keeps, is_live=mark.live is not None)
     return PythonLoop(
         code=mark.code,
         file=places.name(mark.file),
@@ -52,7 +54,7 @@ def _loop(mark: LoopMark, places: CodePlaces, sites: Iterable[Site]) -> PythonLo
         phase=mark.what,
         share_of_phase=share,
         num_others=mark.num_others,
-        edit=SourceEdit(diff=mark.diff or "", keeps=mark.keeps or "") if is_edit else None,
+        edit=edit,
     )
 
 

@@ -69,10 +69,13 @@ class After:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """An expression becomes another one; `text` has four spaces an indent, of its statement."""
+    """An expression or a statement becomes another one.
+
+    `text` has four spaces an indent, of its statement.
+    """
 
     source: SourceFile
-    node: cst.BaseExpression
+    node: cst.BaseExpression | Statement
     text: str
 
 
@@ -81,7 +84,7 @@ class Remove:
     """A statement goes; the comments above it stay, above the next one."""
 
     source: SourceFile
-    statement: cst.SimpleStatementLine
+    statement: Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +200,17 @@ class _Changer(cst.CSTTransformer):
                 if change not in there:
                     there.append(change)
 
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # What is in a statement that goes must not take the comments that are to stay.
+        return super().on_visit(node) and id(node) not in self._removed
+
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         updated: Any = super().on_leave(original_node, updated_node)
         if id(original_node) in self._replaced:
-            return self._expression(self._replaced[id(original_node)])
+            change = self._replaced[id(original_node)]
+            if isinstance(original_node, cst.BaseExpression):
+                return self._expression(change)
+            updated = self._parse(change.text).with_changes(leading_lines=updated.leading_lines)
         if id(original_node) in self._removed:
             is_first = not self._left_over  # the empty lines above the first one stay, too
             lines = updated.leading_lines

@@ -90,6 +90,38 @@ class SourceFile:
         a, b = self._range(one).start, self._range(other).start
         return (a.line, a.column) < (b.line, b.column)
 
+    def lines(self, first: int, num: int) -> tuple[str, ...]:
+        """Some lines of the file, without their ends; fewer where the file ends before."""
+        return tuple(self._lines[first - 1 : first - 1 + num])
+
+    def expressions(self, first: int, num: int) -> list[tuple[cst.BaseExpression, str, str]]:
+        """The expressions in some lines, smallest first, with the text before and behind each."""
+        found = []
+        lines = self.lines(first, num)
+        for node in self._positions:
+            if not isinstance(node, cst.BaseExpression):
+                continue
+            start, end = self._range(node).start, self._range(node).end
+            if first <= start.line and end.line < first + num:
+                head = "\n".join((*lines[: start.line - first], lines[start.line - first]))
+                head = head[: len(head) - len(lines[start.line - first]) + start.column]
+                tail = "\n".join(lines[end.line - first :])[end.column :]
+                found.append((node, head, tail))
+        return sorted(found, key=lambda one: -len(one[1]) - len(one[2]))
+
+    def statements_in(self, first: int, last: int) -> list[Statement]:
+        """The outermost statements that fill some lines; none where one reaches beyond them."""
+        found: list[Statement] = []
+        for statement in self.statements():
+            start, end = self._range(statement).start.line, self._range(statement).end.line
+            is_inside = any(above in found for above in self.ancestors(statement))
+            if first <= start <= last and not is_inside:
+                if end > last:
+                    return []
+                found.append(statement)
+        one_block = len({id(self.parent(statement)) for statement in found}) == 1
+        return found if one_block and self.line_of(found[0]) == first else []
+
     # -- what contains what
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:

@@ -1,7 +1,8 @@
 """Rules on the script's own Python: a loop over elements, where one call could do all of them.
 
-No lever can act there. Each rule takes a Measurement and gives a Finding with the line and, where
-it is certain, the edit, or None where it does not apply; the rows below have the words.
+Each rule takes a Measurement and gives a Finding with the line and, where it is certain, the edit,
+or None where it does not apply; the rows below have the words. A lever can make an edit that keeps
+the same numbers and is inside a function.
 docs/explanation/own-python.md explains them.
 """
 
@@ -24,10 +25,14 @@ from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import PythonLoop
 
+LEVER = "vectorized_loops"
+
 
 def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
     """HOST_BOUND: the lines around a loop over elements take much of a step."""
     loops = [one for one in measurement.python_loops if one.code == code]
+    if _is_lever_on(measurement):  # the source still has the loop, the run had not
+        loops = [one for one in loops if one.edit is None or not one.edit.is_live]
     shares = [(_fraction(measurement, one), one) for one in loops]
     known = [(fraction, one) for fraction, one in shares if fraction is not None]
     if not known:
@@ -52,6 +57,11 @@ def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
     return replace(found, where=loop.place, where_text=text, names=names, edit=loop.edit)
 
 
+def _is_lever_on(measurement: Measurement) -> bool:
+    use = measurement.recipe
+    return use is not None and any(one.name == LEVER and one.error is None for one in use.levers)
+
+
 def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     """Return the share of a step that the loop takes at most; None where it is not known.
 
@@ -68,7 +78,9 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     return None if of_phase is None else min(1.0, of_phase * loop.share_of_phase)
 
 
-def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
+def _row(
+    code: str, *, what: str, sentence: str, remedy: str, levers: tuple[str, ...] = ()
+) -> Ailment:
     return Ailment(
         kind=BottleneckKind.HOST_BOUND,
         cause=code,
@@ -82,7 +94,7 @@ def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
         explanation=None,
         removal=without("that loop"),
         remedy=remedy,
-        levers=(),
+        levers=levers,
         when_contended=by_same_load(
             "A loop in Python is CPU time of the thread that runs the step: both take longer alike."
         ),
@@ -94,6 +106,7 @@ RANDOM = _row(
     what="random numbers are drawn one by one, or a few at a time",
     sentence="Python draws random numbers one by one, or a few at a time.",
     remedy="Draw them with one call: torch.rand, torch.randint, or NumPy with a size.",
+    levers=(LEVER,),
 )
 SAMPLED = _row(
     "sampled_one_by_one",
@@ -114,6 +127,7 @@ STACK = _row(
     sentence="tensors are made one by one and then stacked.",
     remedy="Make them with one call: one index for all rows (data[indices]), or one operator on "
     "all of them.",
+    levers=(LEVER,),
 )
 GROWING = _row(
     "growing_tensor",
@@ -126,6 +140,7 @@ READS = _row(
     what="a loop reads a tensor element by element",
     sentence="Python reads a tensor element by element.",
     remedy="Compute on the whole tensor, or read it once before the loop (x.tolist()).",
+    levers=(LEVER,),
 )
 WRITES = _row(
     "element_writes",

@@ -230,7 +230,7 @@ FETCH = _input_row(
     levers=(
         *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
         *("scaled_decoding", "batched_transform", "preloaded_samples", "dataset_cache"),
-        "fused_sampling",
+        *("fused_sampling", "vectorized_loops"),
     ),
     when_contended=_IN_PROCESS,
 )
@@ -240,7 +240,7 @@ COLLATE = _input_row(
     needs="`input_wait`, `collate`",
     explanation="The training process itself puts the samples together to batches.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("whole_batch_fetch", "batched_transform", "dataloader"),
+    levers=("whole_batch_fetch", "batched_transform", "dataloader", "vectorized_loops"),
     when_contended=_IN_PROCESS,
 )
 LOADER = _input_row(

@@ -179,9 +179,11 @@ def _of_stack(made: Comprehension, names: Names) -> str | None:
     one, elt = made.generators[0], made.elt
     if len(made.generators) != 1 or one.ifs or one.is_async or not isinstance(one.target, ast.Name):
         return None
-    if not (isinstance(elt, ast.Subscript) and names.is_tensor(elt.value)):
-        return None
+    if not (isinstance(elt, ast.Subscript) and isinstance(elt.value, (ast.Name, ast.Attribute))):
+        return None  # what is computed in each round may be another one each time
     data, counter = ast.unparse(elt.value), one.target.id
+    if data == counter or not names.is_tensor(elt.value):
+        return None
     if isinstance(elt.slice, ast.Name) and elt.slice.id == counter and names.are_indices(one.iter):
         return f"{data}[{ast.unparse(one.iter)}]"
     if isinstance(elt.slice, ast.Slice) and isinstance(one.iter, ast.Name):

@@ -20,6 +20,8 @@ class LoopMark:
         num_others: further loops over elements in the same lines.
         diff: an edit of the file as a unified diff; None where none is certain.
         keeps: what the edit keeps, a word of `loop_edits`.
+        live: a diff of those edits that keep the same numbers and can be made while the script
+            runs, because they are inside functions that each step calls anew.
     """
 
     code: str
@@ -32,6 +34,7 @@ class LoopMark:
     num_others: int = 0
     diff: str | None = None
     keeps: str | None = None
+    live: str | None = None
 
 
 def write_loop_row(mark: LoopMark) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def write_loop_row(mark: LoopMark) -> dict[str, Any]:
         "site": site,
         "num_others": mark.num_others,
         "edit": None if mark.diff is None else [mark.diff, mark.keeps],
+        "live": mark.live,
     }
 
 
@@ -75,6 +79,7 @@ def _read(row: dict[str, Any]) -> LoopMark | None:
         num_others=num_others,
         diff=edit[0] if is_edit and edit is not None else None,
         keeps=edit[1] if is_edit and edit is not None else None,
+        live=row["live"] if isinstance(row.get("live"), str) else None,
     )
 
 

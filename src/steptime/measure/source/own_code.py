@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from steptime.measure.source.live_edits import live_edits
 from steptime.measure.source.loop_edits import EXACT, OTHER_RANDOM, Edit, edit_of
 from steptime.measure.source.loop_marks import LoopMark, write_loop_row
 from steptime.measure.source.loop_regions import (
@@ -171,7 +173,10 @@ def _marks(
     loop = region.loops[0]
     file = loop.file or file
     text = own.lines[file]
-    edit = _edit(own, file, [one for one in region.loops if (one.file or file) == file], text)
+    edits = _edits(own, file, [one for one in region.loops if (one.file or file) == file], text)
+    edit = _diff(own, file, edits)
+    steps = site[1:] if site is not None and site[0] == file else ()
+    live = live_edits(own.trees[file], edits, steps=steps)
     number = loop.node.lineno
     return [
         LoopMark(
@@ -185,23 +190,34 @@ def _marks(
             num_others=len(region.loops) - 1,
             diff=None if edit is None else edit[0],
             keeps=None if edit is None else edit[1],
+            live=_live_diff(own, file, live),
         )
     ]
 
 
-def _edit(
-    own: OwnCode, file: str, loops: Sequence[Loop], lines: list[str]
-) -> tuple[str, str] | None:
-    """Return the edits of these loops as a unified diff, and what it keeps."""
+def _edits(own: OwnCode, file: str, loops: Sequence[Loop], lines: list[str]) -> list[Edit]:
+    """Return the edits of these loops; none where no diff of the file would apply."""
     if not os.path.isabs(file):  # the cell of a notebook is in no file
-        return None
+        return []
     edits = [edit for loop in loops if (edit := edit_of(own.trees[file], loop)) is not None]
+    last = max((one.end[0] for one in edits), default=0)
     # A diff of an unfinished last line needs a line of its own.
-    if not edits or (lines[-1] and max(one.end[0] for one in edits) + _CONTEXT >= len(lines)):
-        return None
-    diff = unified(lines, edits, name=_name(file, own.cwd))
+    return [] if lines[-1] and last + _CONTEXT >= len(lines) else edits
+
+
+def _diff(own: OwnCode, file: str, edits: Sequence[Edit]) -> tuple[str, str] | None:
+    """Return edits as a unified diff, and what it keeps."""
+    diff = unified(own.lines[file], edits, name=_name(file, own.cwd)) if edits else ""
     keeps = EXACT if all(one.keeps == EXACT for one in edits) else OTHER_RANDOM
-    return (diff, keeps) if len(diff) <= _MAX_DIFF else None
+    return (diff, keeps) if 0 < len(diff) <= _MAX_DIFF else None
+
+
+def _live_diff(own: OwnCode, file: str, edits: Sequence[Edit]) -> str | None:
+    """Return edits as a diff with a line that holds the hash of the text that they are of."""
+    found = _diff(own, file, edits)
+    text = "\n".join(own.lines[file])
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return None if found is None else f"# sha256:{digest}\n{found[0]}"
 
 
 def unified(lines: list[str], edits: Sequence[Edit], *, name: str) -> str:

@@ -2,7 +2,8 @@
 
 In: a parsed file and a node in it. Out: whether an expression is a tensor, a flat one, a list of
 indices. A name is known where it is bound once in its scope, to something that torch or Python's
-`random` makes. Whatever else may happen to it (a parameter, a loop, `global`) makes it unknown.
+`random` makes, to a slice of it, or to one of two such things by a condition. Whatever else may
+happen to it (a parameter, a loop, `global`) makes it unknown.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _SAME = frozenset(("to", "float", "long", "double", "half", "clone", "contiguous
 """Methods of a tensor that return one of the same shape."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MAX_NAMES = 10  # a name of a name of a name; also ends `x = x[1:]`
 
 
 class Names:
@@ -33,10 +35,28 @@ class Names:
     def __init__(self, tree: ast.Module, node: ast.AST) -> None:
         self._tree = tree
         self._scope = _scope_of(tree, node)
+        self._hidden = _lambda_arguments(tree, node)
 
     def is_tensor(self, node: ast.expr) -> bool:
         """Return whether it is certainly a tensor of torch."""
-        return self._made_by(node) is not None
+        return self._is_tensor(node, self._scope, _MAX_NAMES)
+
+    def _is_tensor(self, node: ast.expr | None, scope: _Scope | None, left: int) -> bool:
+        """Return whether an expression is one in a scope; None for a scope that is not known."""
+        if node is None or left == 0:
+            return False
+        if isinstance(node, ast.IfExp):
+            return all(self._is_tensor(one, scope, left - 1) for one in (node.body, node.orelse))
+        if isinstance(node, ast.Subscript):
+            is_slice = isinstance(node.slice, ast.Slice)
+            return is_slice and self._is_tensor(node.value, scope, left - 1)
+        if isinstance(node, ast.Call):
+            if _is_same(node):
+                assert isinstance(node.func, ast.Attribute)
+                return self._is_tensor(node.func.value, scope, left - 1)
+            return _is_made(node)
+        value, found = self._bound(node, scope)
+        return self._is_tensor(value, found, left - 1)
 
     def is_flat(self, node: ast.expr) -> bool:
         """Return whether it is certainly a tensor with one dimension."""
@@ -65,7 +85,9 @@ class Names:
 
         Such indices are at least 0 and below `len(data) - n`. None for any others.
         """
-        value = self._value_of(indices)
+        value, scope = self._bound(indices, self._scope)
+        if scope is not self._scope:  # the names in it may be other ones here
+            return None
         if not isinstance(value, ast.Call) or ast.unparse(value.func) != "torch.randint":
             return None
         if _keywords(value) or not _is_flat(value) or len(value.args) != 2:
@@ -98,23 +120,32 @@ class Names:
             value = value.func.value
         if not isinstance(value, ast.Call):
             return None
-        module, _, name = ast.unparse(value.func).rpartition(".")
-        return value if module == "torch" and name in _MAKERS else None
+        return value if _is_made(value) else None
 
     def _value_of(self, node: ast.expr) -> ast.expr | None:
         """Return the only value that a name or `self.name` is ever given."""
-        if isinstance(node, ast.Name):
-            local = _bindings(self._scope, node.id)
-            if local or isinstance(self._scope, ast.Module):
-                return _only(local)
+        return self._bound(node, self._scope)[0]
+
+    def _bound(self, node: ast.expr, scope: _Scope | None) -> tuple[ast.expr | None, _Scope | None]:
+        """Return the only value that a name or `self.name` is ever given, and its scope."""
+        if isinstance(node, ast.Name) and scope is not None and node.id not in self._hidden:
+            found = self._scope_with(node.id, scope)
             is_shared = any(
                 isinstance(one, (ast.Global, ast.Nonlocal)) and node.id in one.names
                 for one in ast.walk(self._tree)
             )
-            return None if is_shared else _only(_bindings(self._tree, node.id))
+            return (None, None) if is_shared else (_only(_bindings(found, node.id)), found)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return _only(_attribute_bindings(self._tree, node)) if node.value.id == "self" else None
-        return node if isinstance(node, ast.Call) else None
+            is_self = node.value.id == "self"
+            return (_only(_attribute_bindings(self._tree, node)) if is_self else None), None
+        return (node if isinstance(node, ast.Call) else None), scope
+
+    def _scope_with(self, name: str, scope: _Scope) -> _Scope:
+        """Return the innermost function around a scope, itself included, that binds a name."""
+        for one in reversed(_scopes_around(self._tree, scope)):
+            if _bindings(one, name):
+                return one
+        return self._tree
 
 
 def _only(bindings: list[ast.expr | None]) -> ast.expr | None:
@@ -123,11 +154,24 @@ def _only(bindings: list[ast.expr | None]) -> ast.expr | None:
 
 def _scope_of(tree: ast.Module, node: ast.AST) -> _Scope:
     """Return the innermost function that holds a node, or the module."""
-    found: _Scope = tree
-    for scope in ast.walk(tree):  # outer ones come first
-        if isinstance(scope, _FUNCTIONS) and any(part is node for part in ast.walk(scope)):
-            found = scope
-    return found
+    return _scopes_around(tree, node)[-1]
+
+
+def _scopes_around(tree: ast.Module, node: ast.AST) -> list[_Scope]:
+    """Return the module and the functions that hold a node, outer ones first, itself included."""
+    functions = [one for one in ast.walk(tree) if isinstance(one, _FUNCTIONS)]  # outer ones first
+    return [tree, *(one for one in functions if any(part is node for part in ast.walk(one)))]
+
+
+def _lambda_arguments(tree: ast.Module, node: ast.AST) -> set[str]:
+    """Return the names of arguments of the lambdas that hold a node."""
+    return {
+        argument.arg
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Lambda) and any(part is node for part in ast.walk(one))
+        for argument in ast.walk(one.args)
+        if isinstance(argument, ast.arg)
+    }
 
 
 def _bindings(scope: _Scope, name: str) -> list[ast.expr | None]:
@@ -176,6 +220,12 @@ def _attribute_bindings(tree: ast.Module, wanted: ast.Attribute) -> list[ast.exp
         if is_same and isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             found.append(values.get(id(node)))
     return found
+
+
+def _is_made(call: ast.Call) -> bool:
+    """Return whether it is a call of torch that makes a tensor."""
+    module, _, name = ast.unparse(call.func).rpartition(".")
+    return module == "torch" and name in _MAKERS
 
 
 def _is_same(call: ast.Call) -> bool:

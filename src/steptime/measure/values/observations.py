@@ -320,10 +320,12 @@ class SourceEdit:
         diff: a unified diff, with paths relative to the command's folder.
         keeps: `same_numbers`; or `other_random_numbers`: the same distribution, drawn by another
             generator, so that a run with it draws other numbers.
+        is_live: the lever `vectorized_loops` can make it, or a part of it, while the script runs.
     """
 
     diff: str
     keeps: str
+    is_live: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

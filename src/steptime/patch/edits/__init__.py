@@ -21,6 +21,7 @@ from steptime.patch.edits.loaders import (
 )
 from steptime.patch.edits.models import compile_models
 from steptime.patch.edits.optimizers import leave_foreach, set_implementation
+from steptime.patch.edits.own_loops import take_out_loops
 from steptime.patch.edits.placing import Edit
 from steptime.patch.edits.switches import (
     collect_at_updates,
@@ -55,6 +56,7 @@ EDITS: Mapping[str, Edit] = {
     "preloaded_samples": preload_samples,
     "set_to_none": drop_gradients,
     "trim_padding": trim_batches,
+    "vectorized_loops": take_out_loops,
     "whole_batch_fetch": fetch_whole_batches,
 }
 """By the lever's name."""

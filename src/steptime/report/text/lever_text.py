@@ -141,9 +141,13 @@ def describe_settings(card: LeverCard) -> str:
     if not card.settings:
         return "none: it is on or off"
     return joined(
-        f"{name} = {' | '.join(printable(str(value)) for value in values)}"
+        f"{name} = {' | '.join(_shown(str(value)) for value in values)}"
         for name, values in card.settings.items()
     )
+
+
+def _shown(value: str) -> str:
+    return "a text of several lines" if "\n" in value else printable(value)
 
 
 def _evidence_lines(card: LeverCard) -> list[Text]:

@@ -59,6 +59,9 @@ _CHANGE_THE_TRAINING = ("low_memory_states",)
 
 _CELLS = ("LSTMCell", "GRUCell")
 
+_OF_LOOPS = "vectorized_loops"
+"""A lever that needs an edit of a loop that can be made while the script runs."""
+
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
@@ -146,15 +149,26 @@ def _levers_of(finding: Finding, measurement: Measurement) -> tuple[list[str], l
     if finding.kind is BottleneckKind.BALANCED and "compute" in shares:
         names = LEVERS  # nothing stands out, and most of a step is arithmetic
     found = [name for name in names if _may_help(name, measurement)]
+    if not _has_live_edit(finding, measurement):
+        found = [name for name in found if name != _OF_LOOPS]
     is_updating = shares.get("optimizer", 0.0) >= INFO_FRACTION.value
 
     def order(name: str) -> tuple[bool, bool]:
         # What takes back something that was seen to be on is likelier than anything else.
-        return not _takes_back(name), not (is_updating and name == "fused_optimizer")
+        is_likely = _takes_back(name) or name == _OF_LOOPS
+        return not is_likely, not (is_updating and name == "fused_optimizer")
 
     found.sort(key=order)
     new = [name for name in found if name not in in_use and not is_superseded(name, in_use)]
     return new[:MAX_LEVERS], [name for name in found if name in in_use]
+
+
+def _has_live_edit(finding: Finding, measurement: Measurement) -> bool:
+    """Return whether a lever can make the edit of a loop, or of one in the data of a wait."""
+    if finding.kind is not BottleneckKind.INPUT_BOUND:
+        return finding.edit is not None and finding.edit.is_live
+    edits = [one.edit for one in measurement.python_loops if one.phase in ("fetch", "collate")]
+    return any(edit is not None and edit.is_live for edit in edits)
 
 
 def _takes_back(lever: str) -> bool:

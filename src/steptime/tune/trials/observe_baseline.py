@@ -20,7 +20,8 @@ from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RecordReader, RunRecords
-from steptime.measure.source.scan import write_source
+from steptime.measure.source.scan import NAME as SOURCE
+from steptime.measure.source.scan import read_source, write_source
 from steptime.measure.trainings import trainings_in
 from steptime.measure.values.anatomy import Instant
 from steptime.measure.values.measurement import Measurement
@@ -29,6 +30,7 @@ from steptime.record import files
 from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
+from steptime.tune.trials.loop_diffs import live_diffs
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step, startup_s
 from steptime.tune.trials.resources import (
     count_cores,
@@ -79,6 +81,7 @@ def make_baseline(
     scope = None if number is None else find_scope(folder, number)
     records = _read(folder, ended, number=number, is_named=watch.training is not None)
     measurement = _measure(records, ended)
+    loops = read_source(folder).loops if (folder / SOURCE).is_file() else None
     process = watch.first
     ending = ended.ending
     if ending.is_well and ended.outlived_by is not None:
@@ -92,15 +95,21 @@ def make_baseline(
         ending=ending,
         measurement=measurement,
         diagnosis=diagnose(measurement),
-        facts=_make_facts(
-            watch, measurement, surroundings, _kernel_use(records, process, measurement)
+        facts=replace(
+            _make_facts(
+                watch, measurement, surroundings, _kernel_use(records, process, measurement)
+            ),
+            loop_edits=None if loops is None else live_diffs(loops),
         ),
         startup_s=0.0 if process is None else startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
         sites=read_sites(
-            watch.facts.get("edit_sites"), measurement.command, folder=surroundings.cwd
+            watch.facts.get("edit_sites"),
+            measurement.command,
+            folder=surroundings.cwd,
+            others=[one.file for one in loops or () if one.live is not None],
         ),
     )
 

@@ -18,13 +18,16 @@ from steptime.tune.values.site_values import EditSite, EditSites, SourcePlace
 _KINDS = ("optimizer", "loader", "model_call")
 
 
-def read_sites(told: Any, command: tuple[str, ...], *, folder: Path) -> EditSites | None:
+def read_sites(
+    told: Any, command: tuple[str, ...], *, folder: Path, others: Iterable[str] = ()
+) -> EditSites | None:
     """The places; None where the guest told none.
 
     Args:
         told: what the guest wrote; a row of another shape is left out.
         command: whose Python files are hashed, too: some edits stand at their beginning.
         folder: of the command; absolute.
+        others: more files that an edit may change.
     """
     if not isinstance(told, list):
         return None
@@ -33,7 +36,8 @@ def read_sites(told: Any, command: tuple[str, ...], *, folder: Path) -> EditSite
         with suppress(KeyError, TypeError, ValueError):
             sites.append(_read_site(row, folder))
     scripts = (name_in(folder, word) for word in named_files(command) if word.endswith(".py"))
-    return EditSites(files=_hash_files(sites, scripts, folder), sites=tuple(sites))
+    names = (*scripts, *(name_in(folder, file) for file in others))
+    return EditSites(files=_hash_files(sites, names, folder), sites=tuple(sites))
 
 
 def _read_site(row: Any, folder: Path) -> EditSite:
