@@ -1,4 +1,4 @@
-"""Finds the module classes of a model that write GELU out in single operators, by what they compute.
+"""Finds classes of modules that write GELU out in single operators, by what they compute.
 
 A class is one if its `forward` is a straight line of torch's functions that stores nothing, and if
 its results and gradients at fixed numbers are those of torch's own GELU. The guest asks with this
@@ -13,7 +13,7 @@ import dis
 import inspect
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -47,8 +47,11 @@ MAX_DEPTH = 3
 OWN_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a `forward` may raise at a tensor that it was not made for."""
 
-probed: weakref.WeakKeyDictionary[Any, dict[State, str | None]] = weakref.WeakKeyDictionary()
-"""The form of a `forward` by the state of its module; None where it is no GELU."""
+Tried = tuple[Any, dict[State, str | None]]
+"""The `forward` that was tried, and its form by the state of a module: None where it is no GELU."""
+
+probed: weakref.WeakKeyDictionary[type, Tried] = weakref.WeakKeyDictionary()
+"""What was tried of a class, which is not done again as long as it has the same `forward`."""
 
 
 def find_written(torch: Any, models: list[Any]) -> dict[type, dict[State, str]]:
@@ -84,7 +87,10 @@ def form_of(torch: Any, module: Any, state: State) -> str | None:
     forward = owner.forward
     if type(forward) is not FunctionType or is_known(torch, owner) or has_parts(module):
         return None
-    forms = probed.setdefault(forward, {})
+    tried, forms = probed.get(owner, (None, {}))
+    if tried is not forward:
+        forms = {}
+        probed[owner] = forward, forms
     if state not in forms:
         is_line = is_straight(torch, forward, owner)
         forms[state] = try_out(torch, module, forward) if is_line else None
