@@ -153,7 +153,7 @@ def _compute(trees: Sequence[tuple[str, ast.expr]], name: str, number: float) ->
 
 def _value(node: ast.expr, known: Mapping[str, float]) -> float:
     """Return the number that an expression is; it raises what `_NOT_GELU` says for any other."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return float(node.value)
     if isinstance(node, ast.Name):
         return known[node.id]
