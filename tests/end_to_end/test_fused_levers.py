@@ -1,4 +1,4 @@
-"""The levers fused_attention, fused_gelu and fused_rnn in the user's process: what a trial tells and does."""
+"""Levers that fuse operators in the user's process: what a trial tells, and what they do."""
 
 from __future__ import annotations
 
