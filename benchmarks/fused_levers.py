@@ -1,11 +1,12 @@
-"""What the levers `fused_attention` and `fused_rnn` give on small models, by the length of rows.
+"""What the levers that fuse operators give on small models, by the length of rows.
 
     python benchmarks/fused_levers.py [--rounds 15] [--only gru written_lstm]
 
-tests/specimens/written_attention.py and stepped_lstm.py in several sizes and kinds. The lever is
-switched between steps of one training, on and off in random order, in a session as the contract
-tests have it; a settling step follows each switch. The gain is the median over rounds of the ratio
-of CPU times of a step (one thread), with quartiles. Results go to
+The levers are `fused_attention`, `fused_gelu` and `fused_rnn`; the models
+tests/specimens/written_attention.py, written_gelu.py and stepped_lstm.py in several sizes and
+kinds. The lever is switched between steps of one training, on and off in random order, in a session
+as the contract tests have it; a settling step follows each switch. The gain is the median over
+rounds of the ratio of CPU times of a step (one thread), with quartiles. Results go to
 benchmarks/results/fused_levers.json; with --only, the rows of other kinds stay as they are there.
 """
 
@@ -49,9 +50,16 @@ CASES += [("fused_rnn", "plain", rows, length) for rows, length in SIZES]
 CASES += [("fused_rnn", "fed_back", 32, 64)]
 CELLS = ("gru", "written_lstm", "written_gru")
 CASES += [("fused_rnn", cell, rows, length) for cell in CELLS for rows, length in SIZES]
+GELUS = ("new", "fast", "erf", "thin", "scaled")
+CASES += [("fused_gelu", kind, 8, 256) for kind in GELUS]
+CASES += [("fused_gelu", "new", 64, 32), ("fused_gelu", "new", 4, 16), ("fused_gelu", "erf", 4, 16)]
 """The lever, the kind of specimen or its cell, the rows of a batch and their length."""
 
-SCRIPTS = {"fused_attention": "written_attention.py", "fused_rnn": "stepped_lstm.py"}
+SCRIPTS = {
+    "fused_attention": "written_attention.py",
+    "fused_gelu": "written_gelu.py",
+    "fused_rnn": "stepped_lstm.py",
+}
 
 LINE = "{lever:<15} {kind:<8} {rows:>4} x {length:<4} {written_s:.4f} s  {gain:.2f}x  {quartiles}"
 
@@ -59,7 +67,9 @@ LINE = "{lever:<15} {kind:<8} {rows:>4} x {length:<4} {written_s:.4f} s  {gain:.
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", choices=[*CELLS, *WAYS], nargs="*", help="only these kinds")
+    parser.add_argument(
+        "--only", choices=[*CELLS, *WAYS, *GELUS], nargs="*", help="only these kinds"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []

@@ -105,7 +105,8 @@ EXTRAS = {
     "libcst": {
         *(f"patch/{name}.py" for name in ("arguments", "bindings", "changes", "ground")),
         *(f"patch/edits/{name}.py" for name in ("calls_of_models", "loaders", "optimizers")),
-        *(f"patch/edits/{name}.py" for name in ("switches", "written_attention", "own_loops")),
+        *(f"patch/edits/{name}.py" for name in ("switches", "written_attention", "written_gelu")),
+        "patch/edits/own_loops.py",
         "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},

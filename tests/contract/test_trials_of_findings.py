@@ -22,6 +22,7 @@ from steptime.levers.base import Preserves
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse, Switch
+from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.run_text import render
@@ -54,12 +55,13 @@ def trial(found: Finding, measurement: Measurement) -> LeverTrial:
 def with_everything() -> Measurement:
     """A run in which every lever may help.
 
-    It computes in two threads, with convolutions, cells, checkpoints and written-out attention, and
-    all switches are on.
+    It computes in two threads, with convolutions, cells, checkpoints, written-out attention and
+    GELU, and all switches are on.
     """
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
     cell = ModuleCount(name="cell", kind="LSTMCell")
+    tanh = TimedOperator(name="aten.tanh", kind="elementwise", module_kind="NewGELU", num=1)
     loader = LoaderUse(
         dataset="Subset",
         module="torch.utils.data.dataset",
@@ -71,7 +73,13 @@ def with_everything() -> Measurement:
     return replace(
         healthy(),
         ranks=(replace(rank, loaders=(loader,)),),
-        count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,), modules=(cell,)),
+        count=Count(
+            **sums,
+            by_dtype={"fp32": 40},
+            classes=(convolution,),
+            modules=(cell,),
+            operators=(tanh,),
+        ),
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )

@@ -1,4 +1,4 @@
-"""The levers fused_attention and fused_rnn in the user's process: what a trial tells and does."""
+"""Levers that fuse operators in the user's process: what a trial tells, and what they do."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from steptime.levers import file_of, load
 pytestmark = [
     needs_torch,
     needs_linux,
-    pytest.mark.slow("eight trainings of two specimens, each bare and observed"),
+    pytest.mark.slow("twelve trainings of three specimens, each bare and observed"),
 ]
 
 SCRIPT = SPECIMENS / "written_attention.py"
 WORDS = ("--steps", "8", "--length", "32", "--width", "16")
 LOOP = SPECIMENS / "stepped_lstm.py"
+GELU = SPECIMENS / "written_gelu.py"
 
 
 def tried(folder: Path, *command: str | Path, **changes: Any) -> tuple[bytes, dict[str, Any]]:
@@ -79,9 +80,24 @@ def test_a_trial_tells_of_written_cells_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("kind", "classes"), [("new", ["NewGELU"]), ("erf", ["ErfGELU"]), ("scaled", [])]
+)
+def test_a_trial_tells_of_written_gelus_and_changes_nothing(
+    tmp_path: Path, kind: str, classes: list[str]
+) -> None:
+    command = (GELU, *WORDS, "--kind", kind)
+    printed, facts = tried(tmp_path / "tried", *command)
+    bare = fork_bare(tmp_path / "bare", "python", *command).finish()
+
+    assert printed == bare.stdout
+    assert facts["written_gelus"] == classes
+
+
+@pytest.mark.parametrize(
     ("name", "command"),
     [
         ("fused_attention", (SCRIPT, *WORDS)),
+        ("fused_gelu", (GELU, *WORDS)),
         ("fused_rnn", (LOOP, "--steps", "8")),
         ("fused_rnn", (LOOP, "--steps", "8", "--cell", "written_lstm")),
     ],

@@ -325,6 +325,36 @@ LOOP_DIFF = """\
 -    )
 +    y = data[at]
 +    return x, y, data[at]
+GELU = """\
+import math
+
+import torch
+from torch import nn
+
+
+class NewGELU(nn.Module):
+    \"\"\"As in minGPT.\"\"\"
+
+    def forward(self, x):
+        # by tanh
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x.pow(3))))
+
+
+class Exact(nn.Module):
+    def forward(self, x):
+        \"\"\"By erf.\"\"\"
+        half = x / 2
+        inner = (x * 2 ** -0.5).erf()
+        return half * (
+            1 + inner
+        )
+
+
+torch.manual_seed(0)
+x = torch.randn(100, requires_grad=True)
+y = NewGELU()(x) + Exact()(x)
+y.sum().backward()
+print(y.sum().item(), x.grad.square().sum().item())
 """
 
 
@@ -362,3 +392,44 @@ def test_a_loop_that_is_not_there_any_more_is_said(tmp_path: Path) -> None:
     assert "lines of the proof" in reason(
         patched(tmp_path, BATCHES, lever("vectorized_loops", **broken))
     )
+def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = patched(tmp_path, GELU, lever("fused_gelu"))
+    command = [sys.executable, "train.py"]
+    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    after = run_patched(tmp_path, found)
+
+    assert [line for line in changed_lines(found) if line.startswith("+")] == [
+        '+        return torch.nn.functional.gelu(x, approximate="tanh")',
+        "+        return torch.nn.functional.gelu(x)",
+    ]
+    assert "# by tanh" in (tmp_path / "train.py").read_text()
+    numbers = [float(word) for word in before.stdout.split()]
+    assert [float(word) for word in after.split()] == pytest.approx(numbers, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    return 1.7 * x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))",
+        "    return x * torch.sigmoid(1.702 * x)",
+        "    return self.scale * x * (1.0 + torch.erf(x / math.sqrt(2.0)))",
+        "    if x.is_cuda:\n        x = x + 1\n    return 0.5 * x * (1 + torch.erf(x / 2**0.5))",
+        "    print(x)\n    return 0.5 * x * (1 + torch.erf(x / 2**0.5))",
+        "    return 0.5 * x * (1 + torch.erf(x / y))",
+        "    return torch.nn.functional.gelu(x)",
+        "    return 0.5 * x * (1 + math.erf(x / 2**0.5))",
+        "    return None",
+        "    pass",
+    ],
+)
+def test_a_function_that_is_no_gelu_is_left_alone(tmp_path: Path, text: str) -> None:
+    source = f"import math\nimport torch\ndef f(x):\n{text}\n"
+    assert "GELU" in reason(patched(tmp_path, source, lever("fused_gelu")))
+
+
+def test_a_function_with_more_arguments_is_left_alone(tmp_path: Path) -> None:
+    line = "    return 0.5 * x * (1 + torch.erf(x / 2**0.5))"
+    for arguments in ("x, *rest", "x, **rest", "x, *, y", "x, y", ""):
+        source = f"import torch\ndef f({arguments}):\n{line}\n"
+        assert reason(patched(tmp_path, source, lever("fused_gelu")))

@@ -40,6 +40,7 @@ from steptime.measure.values.observations import (
     Site,
     Switch,
 )
+from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
@@ -537,6 +538,21 @@ def test_a_lever_for_a_part_of_a_model_is_named_where_the_part_was_seen() -> Non
     with_both = replace(healthy(), attention=(written,), count=count)
     assert "fused_attention,fused_rnn" in next_act(with_both, found).command
     assert "fused_" not in next_act(healthy(), found).command.replace("fused_optimizer", "")
+
+
+@pytest.mark.parametrize(
+    ("operator", "module", "is_named"),
+    [("aten.tanh", "NewGELU", True), ("aten.gelu", "GELU", False), ("aten.tanh", "Tanh", False)],
+)
+def test_fused_gelu_is_named_where_tanh_takes_time_in_a_module_of_that_name(
+    operator: str, module: str, *, is_named: bool
+) -> None:
+    found = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, "elementwise"))
+    one = TimedOperator(name=operator, kind="elementwise", module_kind=module)
+    sums = {"forward": 10, "backward": 20, "recomputed": 0, "macs": 15}
+    run = replace(healthy(), count=Count(**sums, by_dtype={"fp32": 30}, operators=(one,)))
+
+    assert ("fused_gelu" in next_act(run, found).command) is is_named
 
 
 def with_recipe(*levers: str) -> Measurement:

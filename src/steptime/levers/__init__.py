@@ -21,6 +21,7 @@ NAMES: tuple[str, ...] = (
     "fused_optimizer",
     "channels_last",
     "fused_attention",
+    "fused_gelu",
     "fused_rnn",
     "compile",
     "no_compile",

@@ -69,6 +69,7 @@ def _threads(
 
 _FUSED = "benchmarks/results/fused_levers.json"
 _WRITTEN = "language model with attention written out, 2 layers of 128, batches of"
+_GELU = "small GPT with GELU written out, 2 layers of 128, batches of"
 _LOOP = "language model with a loop over a cell of 128, batches of"
 
 MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
@@ -79,6 +80,22 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         gave(f"{_WRITTEN} 8 x 256", _FUSED, 1.33, 1.29, 1.40, "By einsum."),
         gave(f"{_WRITTEN} 128 x 16", _FUSED, 0.96, 0.95, 1.00),
         gave(f"{_WRITTEN} 4 x 16", _FUSED, 0.91, 0.88, 0.92),
+    ),
+    "fused_gelu": (
+        gave(f"{_GELU} 64 x 32", _FUSED, 1.20, 1.16, 1.22, "By tanh; 15 rounds."),
+        gave(f"{_GELU} 8 x 256", _FUSED, 1.16, 1.13, 1.22, "By tanh; 15 rounds."),
+        gave(f"{_GELU} 8 x 256", _FUSED, 1.19, 1.14, 1.23, "By tanh, factored out; 15 rounds."),
+        gave(f"{_GELU} 8 x 256", _FUSED, 1.16, 1.03, 1.22, "By erf; 15 rounds."),
+        gave(f"{_GELU} 4 x 16", _FUSED, 1.08, 1.03, 1.11, "By tanh; 150 rounds."),
+        gave(f"{_GELU} 4 x 16", _FUSED, 1.04, 0.99, 1.09, "By erf; 150 rounds."),
+        gave(
+            f"{_GELU} 8 x 256",
+            _FUSED,
+            1.00,
+            0.94,
+            1.06,
+            "Inner layers of 32 and a vocabulary of 2048: the activation is a small part.",
+        ),
     ),
     "fused_rnn": (
         gave(f"{_LOOP} 4 x 64", _FUSED, 3.00, 2.88, 3.05, "An LSTMCell."),

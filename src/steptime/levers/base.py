@@ -207,7 +207,8 @@ class Facts:
     recurrent cells that a module steps in a loop, where torch can step them together;
     `kept_cells` says in words why others cannot be. `plain_attention` are the classes whose
     `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
-    in words why other attention cannot be.
+    in words why other attention cannot be. `written_gelus` are the classes of modules that write
+    GELU out in single operators.
     `memory_fraction`: of the memory that the training may have, the part held at its peak.
     `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
     others of their class and form.
@@ -257,6 +258,7 @@ class Facts:
     kept_cells: tuple[str, ...] | None = None
     plain_attention: tuple[str, ...] | None = None
     kept_attention: tuple[str, ...] | None = None
+    written_gelus: tuple[str, ...] | None = None
     num_parameters: int | None = None
     num_repeated_blocks: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None

@@ -163,7 +163,10 @@ BANDWIDTH = Ailment(
     removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
-    levers=("compile", "fused_attention", "autocast", "set_to_none", "process_binding"),
+    levers=(
+        *("compile", "fused_attention", "fused_gelu", "autocast", "set_to_none"),
+        "process_binding",
+    ),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
         "part of its own in the waterfall, which lowers this share."
@@ -184,7 +187,7 @@ OVERHEAD = Ailment(
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=(
-        *("compile", "fused_optimizer", "num_threads", "wait_policy"),
+        *("compile", "fused_optimizer", "fused_gelu", "num_threads", "wait_policy"),
         *("no_anomaly_mode", "no_profiler"),
     ),
     when_contended=by_cpu_time(

@@ -125,7 +125,7 @@ _CONTENDED = by_cpu_time(
     own_arithmetic,
 )
 LEVERS = (
-    *("autocast", "compile", "fused_attention", "fused_rnn", "channels_last"),
+    *("autocast", "compile", "fused_attention", "fused_rnn", "fused_gelu", "channels_last"),
     *("cudnn_benchmark", "fused_optimizer", "num_threads"),
     *("matmul_precision", "module_precision", "allocator", "wait_policy"),
     *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
@@ -202,7 +202,7 @@ ELEMENTWISE = _part_row(
     "{module}; all arithmetic takes {compute}.",
     remedy="Let torch.compile fuse them, so that each value is read and written once.",
     levers=(
-        *("compile", "fused_attention", "fused_rnn", "channels_last"),
+        *("compile", "fused_gelu", "fused_attention", "fused_rnn", "channels_last"),
         *("num_threads", "allocator", "autocast", "flush_denormal"),
     ),
 )

@@ -250,7 +250,7 @@ TINY_OPERATORS = Ailment(
     explanation=None,
     removal=without("the cost of starting them"),
     remedy="Let torch.compile fuse them, or put their work into fewer, larger operators.",
-    levers=("compile", "fused_rnn", "fused_optimizer", "num_threads", "interpreter"),
+    levers=("compile", "fused_rnn", "fused_gelu", "fused_optimizer", "num_threads", "interpreter"),
     when_contended=by_cpu_time(
         "Operators are counted, and timed in the CPU time of their thread; a step that others make "
         "longer lowers the share."

@@ -231,6 +231,7 @@ class FactsBook:
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),
             lambda: {"num_repeated_blocks": count_blocks(torch, models)},
+            lambda: self._describe_gelus(models),
             lambda: {"optimizers": [describe_optimizer(torch, one) for one in optimizers]},
         )
         return found
@@ -272,6 +273,13 @@ class FactsBook:
                 found |= part()
             except Exception:
                 self.fail("facts")
+
+    def _describe_gelus(self, models: list[Any]) -> dict[str, Any]:
+        """Return the classes that write GELU out: modules are called with numbers of ours."""
+        if not (models and self.is_probing and self.is_open):
+            return {}
+        written = load_file(os.path.join(FOLDER, "_written_gelu.py")).find_written
+        return {"written_gelus": sorted(one.__name__ for one in written(self.torch, models))}
 
     def _see_graphs(self) -> None:
         if self.is_open and not self.stack.was_used and count_graphs()[0]:

@@ -33,6 +33,7 @@ from steptime.patch.edits.switches import (
     take_out_compile,
 )
 from steptime.patch.edits.written_attention import fuse_attention
+from steptime.patch.edits.written_gelu import fuse_gelu
 
 EDITS: Mapping[str, Edit] = {
     "autocast": compute_in_bf16,
@@ -45,6 +46,7 @@ EDITS: Mapping[str, Edit] = {
     "dynamic_shapes": compile_dynamic,
     "flush_denormal": flush_denormals,
     "fused_attention": fuse_attention,
+    "fused_gelu": fuse_gelu,
     "fused_optimizer": set_implementation,
     "gc_control": collect_at_updates,
     "matmul_precision": set_matmul_precision,

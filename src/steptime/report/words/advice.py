@@ -58,6 +58,7 @@ _CHANGE_THE_TRAINING = ("low_memory_states",)
 """Levers of findings that `tune` does not try: whole runs over seeds have to speak for them."""
 
 _CELLS = ("LSTMCell", "GRUCell")
+_OF_WRITTEN_GELU = ("aten.tanh", "aten.erf", "aten.pow")
 
 _OF_LOOPS = "vectorized_loops"
 """A lever that needs an edit of a loop that can be made while the script runs."""
@@ -197,6 +198,11 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return found and (is_cuda or lever != "cudnn_benchmark")
     if lever == "fused_attention":
         return any(one.way == "written" for one in measurement.attention or ())
+    if lever == "fused_gelu":
+        return count is not None and any(
+            one.name.startswith(_OF_WRITTEN_GELU) and "gelu" in one.module_kind.lower()
+            for one in count.operators
+        )
     if lever == "fused_rnn":
         return count is not None and any(one.kind in _CELLS for one in count.modules)
     if lever == "fused_optimizer":
