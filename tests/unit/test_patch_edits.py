@@ -325,36 +325,6 @@ LOOP_DIFF = """\
 -    )
 +    y = data[at]
 +    return x, y, data[at]
-GELU = """\
-import math
-
-import torch
-from torch import nn
-
-
-class NewGELU(nn.Module):
-    \"\"\"As in minGPT.\"\"\"
-
-    def forward(self, x):
-        # by tanh
-        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x.pow(3))))
-
-
-class Exact(nn.Module):
-    def forward(self, x):
-        \"\"\"By erf.\"\"\"
-        half = x / 2
-        inner = (x * 2 ** -0.5).erf()
-        return half * (
-            1 + inner
-        )
-
-
-torch.manual_seed(0)
-x = torch.randn(100, requires_grad=True)
-y = NewGELU()(x) + Exact()(x)
-y.sum().backward()
-print(y.sum().item(), x.grad.square().sum().item())
 """
 
 
@@ -392,6 +362,42 @@ def test_a_loop_that_is_not_there_any_more_is_said(tmp_path: Path) -> None:
     assert "lines of the proof" in reason(
         patched(tmp_path, BATCHES, lever("vectorized_loops", **broken))
     )
+
+
+GELU = """\
+import math
+
+import torch
+from torch import nn
+
+
+class NewGELU(nn.Module):
+    \"\"\"As in minGPT.\"\"\"
+
+    def forward(self, x):
+        # by tanh
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x.pow(3))))
+
+
+class Exact(nn.Module):
+    def forward(self, x):
+        \"\"\"By erf.\"\"\"
+        half = x / 2
+        inner = (x * 2 ** -0.5).erf()
+        return half * (
+            1 + inner
+        )
+
+
+torch.manual_seed(0)
+x = torch.randn(100, requires_grad=True)
+y = NewGELU()(x) + Exact()(x)
+y.sum().backward()
+print(y.sum().item(), x.grad.square().sum().item())
+"""
+
+
+@needs_git
 def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = patched(tmp_path, GELU, lever("fused_gelu"))
