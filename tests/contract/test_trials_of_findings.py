@@ -21,7 +21,14 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding,
 from steptime.levers.base import Preserves
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse, Switch
+from steptime.measure.values.observations import (
+    LeverUse,
+    LoaderUse,
+    PythonLoop,
+    RecipeUse,
+    SourceEdit,
+    Switch,
+)
 from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.document.run_document import LeverTrial
@@ -29,6 +36,9 @@ from steptime.report.text.run_text import render
 from steptime.report.words.advice import MAX_LEVERS
 
 RELIEVED = [row for row in AILMENTS if row.levers]
+
+
+EDIT = SourceEdit(diff="", keeps="same_numbers", is_live=True)
 
 
 def label(row: Ailment) -> str:
@@ -42,6 +52,7 @@ def finding(row: Ailment, *, headroom: float | None = 1.3) -> Finding:
         severity=Severity.WARNING,
         evidence=(),
         headroom_speedup=headroom,
+        edit=EDIT,
     )
 
 
@@ -56,7 +67,7 @@ def with_everything() -> Measurement:
     """A run in which every lever may help.
 
     It computes in two threads, with convolutions, cells, checkpoints, written-out attention and
-    GELU, and all switches are on.
+    GELU, and a loop that one call can replace; all switches are on.
     """
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
@@ -70,8 +81,19 @@ def with_everything() -> Measurement:
         pin_memory=True,
     )
     (rank,) = healthy().ranks
+    loop = PythonLoop(
+        code="stack_of_list",
+        file="train.py",
+        line=3,
+        end_line=3,
+        text="x = torch.stack([data[i] for i in at])",
+        phase="collate",
+        share_of_phase=0.5,
+        edit=EDIT,
+    )
     return replace(
         healthy(),
+        python_loops=(loop,),
         ranks=(replace(rank, loaders=(loader,)),),
         count=Count(
             **sums,

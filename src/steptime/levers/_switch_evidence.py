@@ -53,10 +53,10 @@ SWITCHED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "vectorized_loops": (
         LeverEvidence(
             training="Bigram model on Shakespeare, 32 windows of 8, two cores beside neighbors",
-            speedup=2.27,
-            low=2.20,
-            high=2.52,
-            remark="By tune; losses bit for bit.",
+            speedup=2.13,
+            low=2.04,
+            high=2.25,
+            remark="By tune; losses bit for bit. 2.27 in another study.",
             source="docs/explanation/own-python.md",
         ),
         _switched("Embedding, 64 windows of 32", 1.74, 1.69, 1.79),
