@@ -136,8 +136,15 @@ def _functions() -> Iterator[FunctionType]:
 def _named_functions() -> Iterator[Any]:
     if not gc.get_freeze_count():
         return
-    for module in [one for one in list(sys.modules.values()) if isinstance(one, ModuleType)]:
+    # `isinstance` asks an object that may import something, or warn
+    modules = [one for one in list(sys.modules.values()) if issubclass(type(one), ModuleType)]
+    for module in modules:
         for value in list(vars(module).values()):
             yield value
-            if issubclass(type(value), type):  # `isinstance` asks an object that may warn
-                yield from (getattr(one, "__func__", one) for one in list(vars(value).values()))
+            if issubclass(type(value), type):
+                yield from map(_plain, list(vars(value).values()))
+
+
+def _plain(member: Any) -> Any:
+    """Return the function of a static or class method; other members may resolve themselves."""
+    return member.__func__ if type(member) in (staticmethod, classmethod) else member

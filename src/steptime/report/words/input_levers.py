@@ -14,7 +14,7 @@ from steptime.measure.values.observations import LoaderUse
 
 _OF_SOME_DATA = (
     *("decoded_cache", "jpeg_decoder", "scaled_decoding", "batched_transform", "prepared_data"),
-    "fused_sampling",
+    *("fused_sampling", "preloaded_samples"),
 )
 """Levers that are named only where a run showed what they act on."""
 
