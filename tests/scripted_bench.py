@@ -119,7 +119,7 @@ class ScriptedBench:
     """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds.
 
     `ends` are levers that end their process, `ends_together` sets that do. Live blocks and
-    processes of pairs are counted.
+    processes of pairs are counted. `compile_s` and `start_s` are what a lever takes once.
     """
 
     gains: Mapping[str, float] = field(default_factory=dict)
@@ -132,6 +132,7 @@ class ScriptedBench:
     judge_s: float = 20.0
     budget_s: float = 600.0
     compile_s: Mapping[str, float] = field(default_factory=dict)
+    start_s: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, tuple[TrialEnd, str]] = field(default_factory=dict)
     ends_together: Mapping[frozenset[str], tuple[TrialEnd, str]] = field(default_factory=dict)
     names_culprits: bool = True
@@ -240,6 +241,7 @@ class ScriptedBench:
             cpu_log_ratios=values,
             ending=ending,
             step_s=self.step_s * math.exp(-gain),
+            start_s=self._starts_s(request.candidate) - self._starts_s(request.reference),
             loads=(PairLoad(reference=self.others_cores, candidate=self.others_cores),) * num_pairs,
         )
         same = tuple(rng.gauss(0.0, self.noise.process_sd) for _ in range(num_pairs - 1))
@@ -291,6 +293,10 @@ class ScriptedBench:
             return 0.0
         self.compiled.add(labels_of(state))
         return max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
+
+    def _starts_s(self, state: State) -> float:
+        """What its levers do before the first step."""
+        return math.fsum(self.start_s.get(one.name, 0.0) for one in state)
 
     def _gain(self, request: LiveRequest, state: State) -> float:
         fixed = self.true_gain(request.fixed + request.states[0])

@@ -50,6 +50,15 @@ def test_updates_whose_times_were_lost_make_no_loop() -> None:
     assert loop_part([]) is None
 
 
+def test_a_comparison_of_processes_says_how_much_longer_the_candidate_took_to_begin() -> None:
+    before, after = (Side(ending=WELL, step_s=0.1, start_s=start_s) for start_s in (3.0, 8.0))
+
+    (arm,) = compare_sides((), [(before, after)] * 3).arms
+    (unknown,) = compare_sides((), [(before, replace(after, start_s=None))]).arms
+
+    assert (arm.start_s, unknown.start_s) == (5.0, None)
+
+
 def test_a_comparison_of_processes_has_the_loop_beside_the_step() -> None:
     before = Side(ending=WELL, step_s=0.2, samples=8.0, loop=loop(0.2, 21, saves_s=0.5))
     after = Side(ending=WELL, step_s=0.1, samples=8.0, loop=loop(0.1, 21, saves_s=0.5))

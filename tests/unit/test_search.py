@@ -288,6 +288,29 @@ def test_compiling_must_earn_its_cost_beside_the_best_too():
 # -- levers between processes
 
 
+def preloading(*, run_steps: int | None = None):
+    """Samples that are made once: 20 s before the first step, and each is 25 ms shorter."""
+    bench = ScriptedBench(
+        gains={"preloaded_samples": log(2), "lever_0": log(1.1)}, start_s={"preloaded_samples": 20}
+    )
+    lever = make_lever("preloaded_samples", moment=Moment.STARTUP)
+    return run(bench, *make_levers(1), lever, run_steps=run_steps)
+
+
+def test_what_is_done_before_the_first_step_is_told_as_steps_that_earn_it_back():
+    found = preloading()
+
+    assert "preloaded_samples" in recipe(found)
+    assert found.break_even_steps == pytest.approx(800, rel=0.2)
+
+
+def test_a_run_that_is_too_short_for_it_does_without():
+    found = preloading(run_steps=500)
+
+    assert recipe(found) == ["lever_0"]
+    assert "not_earned" in codes(found, "preloaded_samples")
+
+
 def test_a_lever_of_the_environment_is_compared_between_processes():
     bench = ScriptedBench(gains={"allocator": log(1.2)})
     found = run(bench, make_lever("allocator", moment=Moment.ENVIRONMENT))
