@@ -7,6 +7,7 @@ together show no gain, they are measured one by one, and what gains is put toget
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, half_width, to_speedup, worth
 from steptime.tune.search.screen import (
     NOISE_ROUNDS,
     Champion,
@@ -89,17 +90,23 @@ def _first_members(
     is the first one of each that can hardly slow down.
     """
     if seen is not None:
-        return tuple(one.applied for one in seen if _may_join(one))
+        least = math.log1p(lab.yardstick.least_floor)
+        return tuple(one.applied for one in seen if _may_join(one, least))
     allowed = [[it for it in one.settings if it not in banned] for one in offers]
     firsts = [some[0] for some in allowed if some and some[0].name not in MAY_SLOW_DOWN]
     known = [lab.known.live(fixed, (*fixed, one)) for one in firsts]
     return tuple(one for one, series in zip(firsts, known, strict=True) if not series.is_over)
 
 
-def _may_join(seen: Champion) -> bool:
+def _may_join(seen: Champion, least: float) -> bool:
+    """Whether a lever is in the bundle, where the noise floor is `least` [log ratio].
+
+    Time may not suffice to tell it apart: so what slows down as easily as it helps must seem to
+    help beyond the noise, and nothing may seem to slow down beyond it.
+    """
     if seen.applied.name in MAY_SLOW_DOWN:
-        return seen.found.estimate > 0
-    return seen.found.high > 0
+        return seen.found.estimate > least
+    return seen.found.high > 0 and seen.found.estimate > -max(least, half_width(seen.found) / 2)
 
 
 def _bundle(lab: Lab, members: State, base: Base, *, states: Banned, is_seen: bool) -> bool:

@@ -18,7 +18,7 @@ from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
-from steptime.tune.search.screen import earns
+from steptime.tune.search.screen import NOISE_ROUNDS, earns, is_told, rungs
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
 from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.values.study_values import Applied, State
@@ -66,7 +66,7 @@ def try_in_turns(
         banned: settings that were refused.
         states: whole states that were refused.
     """
-    lab.phase = "process"
+    lab.phase, before = "process", lab.best
     left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
     left = {name: some for name, some in left.items() if some and name not in _names(lab.best)}
     left = dict(sorted(left.items(), key=lambda it: it[0] in NEVER_FIRST))
@@ -83,6 +83,35 @@ def try_in_turns(
         for name, settings in left.items():
             if name not in _names(lab.best):
                 _try(lab, settings, num_pairs)
+    if any(one not in before for one in lab.best):
+        _share_cores_again(lab)
+
+
+def _share_cores_again(lab: Lab) -> None:
+    """Leave out what shares the cores where the best state is faster without it now.
+
+    One thread beside four workers may help; once the samples need no workers, it costs a core.
+    """
+    state = _uncompiled(lab.best)
+    for one in [it for it in state if it.name in SHARES_CORES and lab.is_live]:
+        lab.phase = "live"
+        without = tuple(it for it in state if it != one)
+        series = lab.known.live(state, without)
+        for due in rungs(NOISE_ROUNDS):
+            if not lab.live(state, [without], due, keep=lab.keep) or is_told(lab, series):
+                break
+        found = None if series.is_over else lab.log_speedup(series)
+        if found is None or lab.worth(series) is not Worth.GAIN:
+            continue
+        lab.notes.choose("left_out", one.name, reason=Worth.SLOWER.value, **_inverse_of(found))
+        lab.best = tuple(it for it in lab.best if it != one)
+        lab.best_gain = chain(lab.best_gain, found)
+        state = without
+
+
+def _inverse_of(found: Interval) -> dict[str, str | float | int]:
+    """What a lever gives, by what the state without it gives."""
+    return {"speedup": number(math.exp(-found.estimate)), "n": found.n}
 
 
 def _names(state: State) -> set[str]:
