@@ -307,17 +307,18 @@ def test_what_is_done_before_the_first_step_is_told_as_steps_that_earn_it_back()
 def test_fewer_threads_go_once_the_samples_need_no_workers():
     both = frozenset({"num_threads", "preloaded_samples"})
     bench = ScriptedBench(
-        gains={"num_threads": log(1.1), "preloaded_samples": log(1.3)},
+        gains={"num_threads": log(1.1), "preloaded_samples": log(1.3), "lever_0": log(1.1)},
         together={both: -log(1.2)},
         start_s={"preloaded_samples": 0.1},
     )
     found = run(
         bench,
+        *make_levers(1),
         make_lever("num_threads"),
         make_lever("preloaded_samples", moment=Moment.STARTUP),
     )
 
-    assert recipe(found) == ["preloaded_samples"]
+    assert sorted(recipe(found)) == ["lever_0", "preloaded_samples"]
 
 
 def test_a_run_that_is_too_short_for_it_does_without():
