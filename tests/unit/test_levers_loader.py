@@ -145,7 +145,7 @@ def test_whole_batches_are_not_offered_for_other_data_sets_which_are_named():
 
 
 def same(**fields):
-    known = {"is_deterministic": True, "has_own_collate": False, "num_samples": 1000}
+    known = {"is_deterministic": True, "has_own_collate": False, "is_plain": True}
     return make_loader(**{**known, "sample_bytes": 1024, "sample_s": 1e-4, **fields})
 
 
@@ -157,6 +157,7 @@ def test_preloading_applies_to_constant_samples_that_are_quickly_read_with_worke
     ("fields", "words"),
     [
         ({"is_deterministic": None}, "same samples twice"),
+        ({"is_plain": False}, "plain values alone"),
         ({"has_own_collate": True}, "own collate"),
         ({"is_tensor_dataset": True}, "same samples twice"),
         ({"is_in_memory": True}, "same samples twice"),
@@ -167,12 +168,6 @@ def test_preloading_applies_to_constant_samples_that_are_quickly_read_with_worke
 )
 def test_preloading_says_why_it_does_not_apply(fields, words):
     assert words in preloaded_samples.LEVER.applies(make_facts(same(**fields)))
-
-
-def test_images_that_are_made_of_arrays_can_be_made_once():
-    loader = same(is_in_memory=True, is_converted=True, sample_s=None)
-
-    assert preloaded_samples.LEVER.applies(make_facts(loader)) is None
 
 
 # --- dataset_cache ----------------------------------------------------------------------

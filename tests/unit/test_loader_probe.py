@@ -102,6 +102,12 @@ def test_nothing_is_read_where_workers_read_and_a_file_may_be_opened(held):
     assert dataset.reads == []
 
 
+def test_without_workers_an_empty_place_is_none_for_a_file():
+    assert describe(MayOpen(None))["is_plain"]
+    assert not describe(MayOpen(None), num_workers=1)["is_plain"]
+    assert not describe(MayOpen(random.Random()))["is_plain"]
+
+
 def test_plain_values_are_read_beside_workers_too():
     found = probe(Rows(), num_workers=2)
 
@@ -144,6 +150,7 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "is_iterable": False,
         "has_own_sampler": False,
         "has_own_collate": False,
+        "is_plain": True,
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,

@@ -22,6 +22,7 @@ FILES = LoaderFacts(
     num_samples=1000,
     sample_bytes=200_000,
     sample_s=0.005,
+    is_plain=True,
     is_deterministic=True,
     is_collate_deterministic=True,
     has_own_collate=False,

@@ -136,7 +136,16 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
         _small(GPT, 0.98, remark="Foreach."),
         _small(LSTM, 0.96, remark="Foreach."),
     ),
-    "channels_last": (_small(RESNET, 1.12, 1.11, 1.15),),
+    "channels_last": (
+        _small(RESNET, 1.12, 1.11, 1.15),
+        gave(
+            "Network of the MNIST example in bf16, CPU time of one thread",
+            f"{_TRIED}#channels-last-for-images-of-one-channel",
+            1.14,
+            0.99,
+            1.21,
+        ),
+    ),
     "compile": (
         _small(RESNET, 1.13, 1.11, 1.18, remark="Mode default."),
         _small(MLP, 1.04, remark="Mode default."),
@@ -201,6 +210,16 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
     "batched_transform": (
         gave("MNIST, reading alone, batches of 64", _DATA, 2.15, 2.07, 2.27),
         gave("CIFAR's size with random crops, reading alone", _DATA, 1.47, 1.37, 1.58),
+    ),
+    "preloaded_samples": (
+        gave("minGPT's digits, four workers on two cores", _ARMS, 1.22, 1.13, 1.27, "By tune."),
+        gave(
+            "MNIST, reading alone, beside whole batches",
+            f"{_TRIED}#samples-made-once-beside-whole-batches",
+            0.98,
+            0.93,
+            1.05,
+        ),
     ),
     "dataset_cache": (
         gave(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),

@@ -6,7 +6,6 @@ joins all of them, part by part, and each later batch is one `index_select` of e
 
 from __future__ import annotations
 
-import random
 import sys
 import weakref
 from collections.abc import Callable
@@ -20,6 +19,9 @@ from .whole_batch_fetch import find_whole
 
 CHUNK = 256
 """Samples that are joined at a time: the rows are then written while they are in the cache."""
+
+NUM_SEEN = 8
+"""Values at either end of a list that are compared: one that counts in a list is short."""
 
 NUM_CHECKED = 8
 """Samples that are read twice before all are made."""
@@ -60,14 +62,12 @@ class Preloaded:
     ) -> None:
         self.torch, self.dataset, self.clock = torch, dataset, clock
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
-        self.attributes = attributes_of(dataset)
-        whole = find_whole(torch, dataset)
-        if whole is not None and not hasattr(whole, "chain"):
-            raise NotKeptError("Rows of tensors and of arrays need no copy.")
-        self.read = self.make if whole is None else whole.__getitems__
+        self.attributes, values = attributes_of(dataset), values_of(dataset)
+        if find_whole(torch, dataset) is not None:
+            raise NotKeptError("What lies in memory gives whole batches without a copy.")
         self.check(limit_bytes)
         self.shape, self.parts = self.make_all()
-        if self.attributes != attributes_of(dataset):
+        if self.attributes != attributes_of(dataset) or values != values_of(dataset):
             raise NotKeptError("Reading a sample changes the data set.")
 
     def make(self, indices: list[int]) -> Any:
@@ -85,7 +85,7 @@ class Preloaded:
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
         before, began = random_states(self.torch), self.clock()
-        _, first = parts_of(self.torch, self.read(some))
+        _, first = parts_of(self.torch, self.make(some))
         took_s = self.clock() - began
         # One by one: a data set may hand out one buffer again and again.
         singles = [parts_of(self.torch, self.make([index]))[1] for index in some]
@@ -109,7 +109,7 @@ class Preloaded:
         shape: Any = None
         whole: list[Any] = []
         for first in range(0, num, CHUNK):
-            found, parts = parts_of(torch, self.read(list(range(first, min(num, first + CHUNK)))))
+            found, parts = parts_of(torch, self.make(list(range(first, min(num, first + CHUNK)))))
             if not whole:
                 shape = found
                 whole = [torch.empty((num, *one.shape[1:]), dtype=one.dtype) for one in parts]
@@ -182,7 +182,7 @@ def put_together(shape: Any, parts: Any) -> Any:
 
 def is_plain(value: Any, depth: int = 4) -> bool:
     """Return whether an attribute holds neither a file nor anything that may open one."""
-    if isinstance(value, (bool, int, float, str, bytes)):
+    if isinstance(value, (bool, int, float, str, bytes, range)):
         return True
     if depth == 0:
         return False
@@ -203,26 +203,37 @@ def is_number(value: Any) -> bool:
     return hasattr(value, "item") and getattr(value, "shape", None) == ()
 
 
-def has_generator(torch: Any, dataset: Any) -> bool:
-    """Return whether a data set holds a generator of random numbers: reading ahead moves it."""
-    held = [
-        value
-        for one in chain_of(dataset)
-        if hasattr(one, "__dict__")
-        for value in vars(one).values()
-    ]
-    draws = (random.Random, torch.Generator)
-    return any(isinstance(one, draws) or "random" in type(one).__module__ for one in held)
+def is_plain_data(dataset: Any, *, has_workers: bool) -> bool:
+    """Return whether a data set, and what it wraps, holds plain values alone.
 
-
-def may_be_read_beside_workers(dataset: Any) -> bool:
-    """Return whether reading a data set here cannot disturb workers that are forked later.
-
-    They would share a file that the first read opens, so it must hold plain values alone, and no
-    empty place for a file.
+    Then reading it ahead moves no generator of its own. What it counts is seen by its values.
+    Workers that are forked later would share a file that the first read opens: where it has them,
+    it may hold no empty place for a file either.
     """
-    attributes = getattr(dataset, "__dict__", None)
-    return attributes is not None and all(map(is_plain, attributes.values()))
+    chain = chain_of(dataset)
+    if not all(hasattr(one, "__dict__") for one in chain):
+        return False
+    values = [value for one in chain for value in vars(one).values()]
+    inner = [value for value in values if not any(value is one for one in chain)]
+    return all(is_plain(one) for one in inner if one is not None or has_workers)
+
+
+def values_of(dataset: Any) -> list[Any]:
+    """Return the plain values that a data set holds, of containers their first and last ones."""
+    return [seen(value) for one in chain_of(dataset) for value in vars(one).values()]
+
+
+def seen(value: Any, depth: int = 4) -> Any:
+    """Return what would show that a value was changed in its place."""
+    if isinstance(value, (bool, int, float, str, bytes)) or depth == 0:
+        return value if depth else id(value)
+    if type(value) is dict:
+        value = list(islice(value.items(), NUM_SEEN))
+    if type(value) in (list, tuple):
+        ends = [*value[:NUM_SEEN], *value[-NUM_SEEN:]]
+        return len(value), [seen(one, depth - 1) for one in ends]
+    own = getattr(value, "__dict__", None)
+    return id(value), seen(own, depth - 1) if type(own) is dict else None
 
 
 class Stores:
@@ -259,9 +270,7 @@ class Stores:
 
     def make(self, dataset: Any, *, has_workers: bool) -> Preloaded | None:
         """Make the samples of a data set; None if they cannot be kept."""
-        if not len(dataset) or has_generator(self.torch, dataset):
-            return None
-        if has_workers and not may_be_read_beside_workers(dataset):
+        if not len(dataset) or not is_plain_data(dataset, has_workers=has_workers):
             return None
         put_back = keep_random_states(self.torch)
         try:

@@ -103,8 +103,6 @@ class LoaderFacts:
     """A TensorDataset or a Subset of one, collated by torch's default."""
     is_in_memory: bool = False
     """Batches can be made of its arrays at once: of images in memory, of rows or of windows."""
-    is_converted: bool = False
-    """Its samples are computed of the arrays that it holds, as images are: no plain copies."""
     num_batched_transforms: int | None = None
     """How many of torchvision's transforms, at the end of a chain, a batch can take."""
     num_samples: int | None = None
@@ -114,6 +112,8 @@ class LoaderFacts:
     """The same for making a batch of some samples."""
     has_own_collate: bool | None = None
     """Batches are not made by torch's default collate."""
+    is_plain: bool | None = None
+    """The data set holds plain values alone: no file, no generator, nothing that opens one."""
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None

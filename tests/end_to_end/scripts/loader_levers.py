@@ -27,6 +27,21 @@ class Rows(Dataset):
         return self.scale * torch.randn(6, generator=generator), int(index) % 3
 
 
+READS = []
+
+
+class Plain(Rows):
+    """Holds plain values that no read changes; its reads are counted outside of it."""
+
+    def __init__(self):
+        self.num, self.scale = 40, 1.0
+        READS.clear()
+
+    @property
+    def reads(self):
+        return READS
+
+
 class Noisy(Rows):
     """Augments: draws from torch's generator."""
 
@@ -131,6 +146,11 @@ def cases():
         "rows": (make(Rows), {}),
         "kept_by_the_script": (make(Rows, num_workers=2, persistent_workers=True), {}),
         "workers": (make(Rows, num_workers=2), {}),
+        "plain": (make(Plain), {}),
+        "plain_subset": (lambda: DataLoader(Subset(Plain(), range(1, 30)), **shuffled), {}),
+        "plain_workers": (make(Plain, num_workers=2), {}),
+        "plain_kept_workers": (make(Plain, num_workers=2, persistent_workers=True), {}),
+        "plain_scaled": (make(Plain), {"act": scaled}),
         "own_generator": (own_generator, {}),
         "scaled": (make(Rows), {"act": scaled}),
         "noisy": (make(Noisy), {}),

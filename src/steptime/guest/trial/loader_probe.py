@@ -49,6 +49,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     }
     if facts["is_iterable"]:
         return facts
+    facts["is_plain"] = is_plain(loader)
     rows = find_rows(torch, loader)
     if rows is not None:
         facts |= describe_rows(rows)
@@ -64,6 +65,12 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     }
 
 
+def is_plain(loader: Any) -> bool:
+    """Return whether reading a loader's data set ahead leaves it as it was."""
+    has_workers = loader.num_workers > 0
+    return bool(tools("_preloaded").is_plain_data(loader.dataset, has_workers=has_workers))
+
+
 def prepared_copy(dataset: Any) -> str:
     """Return the prepared copy beside the folder of a data set; empty where there is none."""
     chain = tools().chain_of(dataset)
@@ -74,9 +81,6 @@ def prepared_copy(dataset: Any) -> str:
 def describe_rows(rows: Any) -> dict[str, Any]:
     """Return what is known of a data set in memory without reading it."""
     exact = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
-    if hasattr(rows, "chain"):
-        image = rows.images(rows.torch.tensor([0]))
-        exact |= {"is_converted": True, "sample_bytes": image.nbytes + 8}  # and its class number
     if not hasattr(rows, "parts"):
         return exact | {"is_in_memory": True, "decodes_jpeg": False, "decodes_png": False}
     sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
@@ -146,7 +150,7 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
     is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
     if not is_map_style or not len(loader.dataset):
         return {}
-    if loader.num_workers and not tools("_preloaded").may_be_read_beside_workers(loader.dataset):
+    if loader.num_workers and not is_plain(loader):
         return {}
     if find_rows(torch, loader) is not None:
         return {}  # known already
