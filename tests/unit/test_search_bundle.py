@@ -232,3 +232,15 @@ def test_a_compiled_model_is_taken_apart_with_four_states_a_process():
     sizes = [len(one.states) for one in bench.requests if isinstance(one, LiveRequest)]
     assert max(sizes) == 4
     assert labels(found) == {"lever_3"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_two_levers_that_do_the_same_the_one_that_does_more_goes(seed):
+    bench = ScriptedBench(
+        gains={"autocast": log(1.5), "module_precision": log(1.5), "lever_0": log(1.2)},
+        together={frozenset({"autocast", "module_precision"}): -log(1.5)},
+        seed=seed,
+    )
+    found = run(bench, make_lever("autocast"), make_lever("module_precision"), *make_levers(1))
+
+    assert labels(found) == {"autocast", "lever_0"}

@@ -16,6 +16,10 @@ NEVER_FIRST = frozenset({"wait_policy"})
 PAID_ONCE = frozenset({"compile", "preloaded_samples"})
 """What they do takes time once, before the steps are faster: a run must be long enough for it."""
 
+DOES_MORE = {"module_precision": "autocast"}
+"""A lever that does what the other does, and more. Where either can be left out, it is this one:
+what it changes more is refused more often."""
+
 MAY_SLOW_DOWN = SHARES_CORES | {
     *("micro_batches", "activation_checkpointing", "selective_checkpointing"),
     *("optimizer_in_backward", "offload_activations", "no_foreach"),
