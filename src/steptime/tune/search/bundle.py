@@ -17,7 +17,7 @@ from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, half_width, to_speedup, worth
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
 from steptime.tune.search.screen import (
     NOISE_ROUNDS,
     Champion,
@@ -102,11 +102,11 @@ def _may_join(seen: Champion, least: float) -> bool:
     """Whether a lever is in the bundle, where the noise floor is `least` [log ratio].
 
     Time may not suffice to tell it apart: so what slows down as easily as it helps must seem to
-    help beyond the noise, and nothing may seem to slow down beyond it.
+    help beyond the noise. Others may help only together, though each alone seems slower.
     """
     if seen.applied.name in MAY_SLOW_DOWN:
         return seen.found.estimate > least
-    return seen.found.high > 0 and seen.found.estimate > -max(least, half_width(seen.found) / 2)
+    return seen.found.high > 0
 
 
 def _bundle(lab: Lab, members: State, base: Base, *, states: Banned, is_seen: bool) -> bool:
