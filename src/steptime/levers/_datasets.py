@@ -98,18 +98,11 @@ class Cached:
         self.dataset, self.samples = dataset, samples
         self.limit_bytes, self.is_copied = limit_bytes, is_copied
 
-    def read(self, indices: list[Any]) -> list[Any]:
-        """Return the data set's own samples."""
-        read_all = getattr(self.dataset, "__getitems__", None)
-        if read_all:
-            return list(read_all(indices))
-        return [self.dataset[index] for index in indices]
-
     def __getitems__(self, indices: Any) -> list[Any]:
         """Return samples, copied where the collate would pass them on as they are."""
         samples = self.samples
         if samples.is_off or not all(isinstance(index, Integral) for index in indices):
-            return self.read(indices)
+            return samples_of(self.dataset, indices)
         due = [samples.is_due(index) for index in indices]
         wanted = [index for index, is_due in zip(indices, due, strict=True) if is_due]
         kept = [samples.kept.get(index) for index in indices]
@@ -123,7 +116,7 @@ class Cached:
         samples = self.samples
         is_watched = samples.num_reads < NUM_FIRST
         before = random_states(samples.torch) if is_watched else b""
-        fresh = self.read(indices)
+        fresh = samples_of(self.dataset, indices)
         samples.num_reads += len(indices)
         samples.is_off = is_watched and random_states(samples.torch) != before
         try:
@@ -134,6 +127,17 @@ class Cached:
         if samples.is_off:
             samples.kept, samples.num_bytes = {}, 0
         return fresh
+
+
+def samples_of(dataset: Any, indices: Any) -> list[Any]:
+    """Return a data set's own samples, read as torch's fetcher reads them."""
+    read_all = getattr(dataset, "__getitems__", None)
+    return list(read_all(indices)) if read_all else [dataset[one] for one in indices]
+
+
+def can_be_key(dataset: Any) -> bool:
+    """Return whether a dictionary can hold it without keeping it alive."""
+    return type(dataset).__weakrefoffset__ != 0 and type(dataset).__hash__ is not None
 
 
 def chain_of(dataset: Any) -> list[Any]:

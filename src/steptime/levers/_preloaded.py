@@ -13,7 +13,14 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ._datasets import attributes_of, chain_of, content_of, random_states
+from ._datasets import (
+    attributes_of,
+    can_be_key,
+    chain_of,
+    content_of,
+    random_states,
+    samples_of,
+)
 from ._transforms import keep_random_states
 from .whole_batch_fetch import find_whole
 
@@ -72,9 +79,7 @@ class Preloaded:
 
     def make(self, indices: list[int]) -> Any:
         """Return a batch as torch's loader makes it."""
-        read_all = getattr(self.dataset, "__getitems__", None)
-        samples = read_all(indices) if read_all else [self.dataset[index] for index in indices]
-        return self.torch.utils.data.default_collate(samples)
+        return self.torch.utils.data.default_collate(samples_of(self.dataset, indices))
 
     def check(self, limit_bytes: int) -> None:
         """Read some samples twice, and see what all of them would take.
@@ -264,8 +269,7 @@ class Stores:
             and not isinstance(dataset, data.IterableDataset)
             and data.get_worker_info() is None
             and hasattr(dataset, "__len__")
-            and type(dataset).__weakrefoffset__ != 0
-            and type(dataset).__hash__ is not None
+            and can_be_key(dataset)
         )
 
     def make(self, dataset: Any, *, has_workers: bool) -> Preloaded | None:

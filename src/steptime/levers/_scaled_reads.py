@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._datasets import EVERY
+from ._datasets import EVERY, samples_of
 from ._first_resize import FirstResize, find_first_resize, is_of_classes
 from ._transforms import ERRORS, keep_random_states
 
@@ -202,5 +202,4 @@ class ScaledReads:
 
     def read(self, indices: Any) -> list[Any]:
         """Return the data set's own samples."""
-        read_all = getattr(self.dataset, "__getitems__", None)
-        return list(read_all(indices)) if read_all else [self.dataset[one] for one in indices]
+        return samples_of(self.dataset, indices)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ._datasets import EVERY, content_of
+from ._datasets import EVERY, content_of, samples_of
 
 V1, V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
 CONVERTERS = frozenset(
@@ -355,8 +355,7 @@ class ReadInBatches:
 
     def read(self, indices: Any) -> list[Any]:
         """Return the data set's own samples."""
-        read_all = getattr(self.dataset, "__getitems__", None)
-        return list(read_all(indices)) if read_all else [self.dataset[one] for one in indices]
+        return samples_of(self.dataset, indices)
 
 
 def keep_random_states(torch: Any) -> Callable[[], None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._datasets import Cached, Samples, attributes_of, innermost
+from ._datasets import Cached, Samples, attributes_of, can_be_key, innermost
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
 IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
@@ -64,11 +64,6 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     """Return a switch, with the limit for each rank beside it."""
     available = facts.available_bytes or 0
     return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
-
-
-def can_be_key(dataset: Any) -> bool:
-    """Return whether a dictionary can hold it without keeping it alive."""
-    return type(dataset).__weakrefoffset__ != 0 and type(dataset).__hash__ is not None
 
 
 def apply(settings: Settings, session: Session) -> Undo:

@@ -273,9 +273,9 @@ def _champion(
 def earns(lab: Lab, series: ComparisonSeries, gain: float) -> bool:
     """Whether the gain over the reference earns the one-off cost within the run's length."""
     step_s = series.reference_step_s or lab.step_s
-    one_off_s = lab.known.compile_s(series.state) - lab.known.compile_s(series.reference)
-    if series.is_between:
-        one_off_s = series.start_s
+    known = lab.known
+    compiling_s = known.compile_s(series.state) - known.compile_s(series.reference)
+    one_off_s = series.start_s if series.is_between else compiling_s
     if step_s is None or one_off_s <= 0:
         return True
     length = length_of_run(lab.options.run_steps, lab.options.budget_s, step_s)

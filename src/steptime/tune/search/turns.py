@@ -103,15 +103,11 @@ def _share_cores_again(lab: Lab) -> None:
         found = None if series.is_over else lab.log_speedup(series)
         if found is None or lab.worth(series) is not Worth.GAIN:
             continue
-        lab.notes.choose("left_out", one.name, reason=Worth.SLOWER.value, **_inverse_of(found))
+        seen = {"speedup": number(math.exp(-found.estimate)), "n": found.n}
+        lab.notes.choose("left_out", one.name, reason=Worth.SLOWER.value, **seen)
         lab.best = tuple(it for it in lab.best if it != one)
         lab.best_gain = chain(lab.best_gain, found)
         state = without
-
-
-def _inverse_of(found: Interval) -> dict[str, str | float | int]:
-    """What a lever gives, by what the state without it gives."""
-    return {"speedup": number(math.exp(-found.estimate)), "n": found.n}
 
 
 def _names(state: State) -> set[str]:
@@ -342,8 +338,7 @@ def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
         reason = "cannot_tell"
         facts["others_cores"] = "unknown" if others is None else f"{others:.2g}"
     is_gain = reason == Worth.GAIN.value
-    is_paid = is_gain and found is not None and name in PAID_ONCE
-    if is_paid and found is not None and not earns(lab, series, found.estimate):
+    if is_gain and found and name in PAID_ONCE and not earns(lab, series, found.estimate):
         return None
     lab.notes.explain("process", series.state, series.reference, None if is_gain else reason)
     code = "added" if is_gain else "not_added"
