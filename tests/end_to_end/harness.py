@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +29,8 @@ SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
 STEPTIME = (sys.executable, "-m", "steptime")
 LIMIT_S = 300
+LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")
+"""Of temporary files: a socket's path has 107 characters, and multiprocessing puts one below it."""
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -98,8 +103,21 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     for name in ("tmp", "home"):
         (folder / name).mkdir(exist_ok=True, parents=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own |= {"TMPDIR": str(folder / "tmp"), "HOME": str(folder / "home"), "PATH": path}
+    own |= {"TMPDIR": _short(folder / "tmp"), "HOME": str(folder / "home"), "PATH": path}
     return own | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | variables
+
+
+def _short(folder: Path) -> str:
+    """The folder by a name with room for a socket's below it.
+
+    A loader's worker that cannot make one loses its batch, and the script waits forever.
+    """
+    if len(str(folder)) <= LONGEST_FOLDER:
+        return str(folder)
+    links = tempfile.mkdtemp(prefix="st.")
+    atexit.register(shutil.rmtree, links)
+    (link := Path(links, "tmp")).symlink_to(folder)
+    return str(link)
 
 
 class Job:
