@@ -1,4 +1,4 @@
-"""Whether memory is short; the levers that trade time for memory ask this."""
+"""Whether memory is short, and what levers may keep in it that trade memory for time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from .base import Facts
 
 MIN_MEMORY_FRACTION = 0.8
 """Of the memory that the training may have; below it there is room, and time would be lost."""
+
+KEPT_FRACTION = 0.25
+"""Of the available memory, for samples that are kept: the script's own peak may still come."""
+
+
+def bytes_to_keep(facts: Facts, *, if_unknown: int = 0) -> int:
+    """Return what each rank may keep of samples; `if_unknown` counts as available memory."""
+    return int(KEPT_FRACTION * (facts.available_bytes or if_unknown) / facts.world_size)
 
 
 def is_memory_short(facts: Facts) -> bool:

@@ -14,11 +14,10 @@ import weakref
 from typing import Any
 
 from ._datasets import Cached, Samples, attributes_of, can_be_key, innermost
+from ._memory import bytes_to_keep
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
 IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
-MEMORY_FRACTION = 0.25
-"""Of the available memory: the script's own peak may still come."""
 
 
 def readable(facts: Facts) -> list[LoaderFacts]:
@@ -52,8 +51,7 @@ def applies(facts: Facts) -> str | None:
     if facts.available_bytes is None or any(None in size for size in sizes):
         return "The size of the data set or the free memory is not known."
     total = sum((num or 0) * (size or 0) for num, size in sizes)
-    limit = space(facts)[0]["limit_bytes"]
-    if total > int(limit):
+    if total > bytes_to_keep(facts):
         return (
             f"The data set takes {total / 2**30:.1f} GiB, more than a quarter of the free memory."
         )
@@ -62,8 +60,7 @@ def applies(facts: Facts) -> str | None:
 
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return a switch, with the limit for each rank beside it."""
-    available = facts.available_bytes or 0
-    return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
+    return ({"limit_bytes": bytes_to_keep(facts)},)
 
 
 def apply(settings: Settings, session: Session) -> Undo:

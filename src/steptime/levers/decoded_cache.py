@@ -20,11 +20,9 @@ from typing import Any
 
 from ._decoded_images import DecodedImages
 from ._jpeg import pillow, put_around, why_no_jpeg
+from ._memory import bytes_to_keep
 from ._pixel_store import PixelStore
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
-
-MEMORY_FRACTION = 0.25
-"""Of the available memory: the script's own peak may still come."""
 
 USUAL_BYTES = 600_000
 """Of a decoded photo, 500 x 375, where the size of a sample is not known."""
@@ -37,7 +35,7 @@ def applies(facts: Facts) -> str | None:
 
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return where images are kept: in memory if they seem to fit, else on the disk."""
-    limit = int(MEMORY_FRACTION * (facts.available_bytes or 4 << 30) / facts.world_size)
+    limit = bytes_to_keep(facts, if_unknown=4 << 30)
     needed = sum(
         (loader.num_samples or 0) * (loader.sample_bytes or USUAL_BYTES)
         for loader in facts.loaders or ()

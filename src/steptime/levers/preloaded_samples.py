@@ -14,12 +14,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ._memory import bytes_to_keep
 from ._preloaded import LIMIT_S, Stores
 from ._transforms import as_it_is
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
-
-MEMORY_FRACTION = 0.25
-"""Of the available memory: the script's own peak may still come."""
 
 
 def usable(facts: Facts) -> list[LoaderFacts]:
@@ -49,8 +47,7 @@ def applies(facts: Facts) -> str | None:
     if facts.available_bytes is None or any(None in need[:2] for need in needs):
         return "The size of the data set or the free memory is not known."
     total = sum((num or 0) * (size or 0) for num, size, _ in needs)
-    limit = int(space(facts)[0]["limit_bytes"])
-    if total > limit:
+    if total > bytes_to_keep(facts):
         return f"The data set takes {total / 2**30:.1f} GiB, more than a quarter of free memory."
     slowest_s = max((num or 0) * (each_s or 0.0) for num, _, each_s in needs)
     if slowest_s > LIMIT_S:
@@ -60,8 +57,7 @@ def applies(facts: Facts) -> str | None:
 
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return a switch, with the limit for each rank beside it."""
-    available = facts.available_bytes or 0
-    return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
+    return ({"limit_bytes": bytes_to_keep(facts)},)
 
 
 def apply(settings: Settings, session: Session) -> Undo:

@@ -165,16 +165,7 @@ def fetch_whole_batches(settings: Settings, ground: Ground) -> Sequence[Placed |
     take(settings)
 
     def place(spot: FoundSite) -> tuple[Change, ...]:
-        check_alone(spot.site)
-        source = spot.source
-        torch, needed = need_torch(source)
-        whole, as_it_is = source.fresh_name("WholeBatches"), source.fresh_name("as_it_is")
-        return (
-            *needed,
-            Beginning(source=source, text=_WHOLE.format(name=whole, torch=torch), num_blank=2),
-            Beginning(source=source, text=_AS_IT_IS.format(name=as_it_is), num_blank=2),
-            wrap_dataset(spot, whole, {"collate_fn": as_it_is}),
-        )
+        return _give_batches(spot, "WholeBatches", _WHOLE, {})
 
     sites = [
         site
@@ -189,22 +180,41 @@ def preload_samples(settings: Settings, ground: Ground) -> Sequence[Placed | Not
     take(settings, "limit_bytes")
 
     def place(spot: FoundSite) -> tuple[Change, ...]:
-        check_alone(spot.site)
-        source = spot.source
-        torch, needed = need_torch(source)
-        name, as_it_is = source.fresh_name("PreloadedSamples"), source.fresh_name("as_it_is")
-        return (
-            *needed,
-            Beginning(source=source, text=_PRELOADED.format(name=name, torch=torch), num_blank=2),
-            Beginning(source=source, text=_AS_IT_IS.format(name=as_it_is), num_blank=2),
-            wrap_dataset(
-                spot, name, {"collate_fn": as_it_is, "num_workers": "0"}, dropped=_OF_WORKERS
-            ),
-        )
+        no_workers = {"num_workers": "0"}
+        return _give_batches(spot, "PreloadedSamples", _PRELOADED, no_workers, dropped=_OF_WORKERS)
 
     unfit = {"tensor_dataset", "iterable", "own_collate"}
     sites = [site for site in ground.sites("loader") if not unfit & set(site.traits)]
     return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
+
+
+def _give_batches(
+    spot: FoundSite,
+    name: str,
+    template: str,
+    values: Mapping[str, str],
+    *,
+    dropped: Sequence[str] = (),
+) -> tuple[Change, ...]:
+    """Put a class whose batches are collated already around the loader's data set.
+
+    Args:
+        spot: the loader.
+        name: of the class, if the file has none of that name.
+        template: its text.
+        values: further arguments of the loader.
+        dropped: arguments that go.
+    """
+    check_alone(spot.site)
+    source = spot.source
+    torch, needed = need_torch(source)
+    name, as_it_is = source.fresh_name(name), source.fresh_name("as_it_is")
+    return (
+        *needed,
+        Beginning(source=source, text=template.format(name=name, torch=torch), num_blank=2),
+        Beginning(source=source, text=_AS_IT_IS.format(name=as_it_is), num_blank=2),
+        wrap_dataset(spot, name, {"collate_fn": as_it_is, **values}, dropped=dropped),
+    )
 
 
 def cache_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
