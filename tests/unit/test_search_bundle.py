@@ -169,6 +169,33 @@ def test_a_lever_that_changes_the_numbers_is_found_by_halving():
     assert (judged[0], judged[-1]) == (8, 7)
 
 
+def test_what_is_left_of_a_refused_state_is_proven_where_nothing_can_be_measured_again():
+    gains = {f"lever_{i}": log(1.1) for i in range(4)} | {"lever_4": log(1.4)}
+    bench = ScriptedBench(
+        gains=gains, noise=QUIET, step_s=4.0, harmful=frozenset({"lever_4"}), judge_s=60.0
+    )
+    found = run(bench, *make_levers(5))
+
+    assert [choice.lever for choice in said(found, "harmful")] == ["lever_4"]
+    assert labels(found) == set(gains) - {"lever_4"}
+
+
+def test_a_lever_that_does_less_takes_the_place_of_a_refused_one():
+    gains = {"module_precision": log(1.5), "autocast": log(1.4), "lever_0": log(1.1)}
+    bench = ScriptedBench(
+        gains=gains,
+        together={frozenset({"module_precision", "autocast"}): -log(1.4)},
+        noise=QUIET,
+        step_s=4.0,
+        harmful=frozenset({"module_precision"}),
+        judge_s=80.0,
+    )
+    levers = [make_lever(name) for name in gains]
+    found = run(bench, *levers)
+
+    assert labels(found) == {"autocast", "lever_0"}
+
+
 def test_levers_that_are_wrong_only_together_lose_one():
     bench = ScriptedBench(
         gains={f"lever_{i}": log(1.2) for i in range(4)},

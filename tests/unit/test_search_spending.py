@@ -36,8 +36,8 @@ def between(name, **more):
 # -- the budget
 
 
-@pytest.mark.parametrize(("run_s", "is_proven"), [(5.0, True), (10.0, False)])
-def test_what_needs_processes_is_found_first_and_has_time_to_be_confirmed(run_s, is_proven):
+@pytest.mark.parametrize("run_s", [5.0, 10.0])
+def test_what_needs_processes_is_found_first_and_has_time_to_be_confirmed(run_s):
     bench = ScriptedBench(
         gains={"workers": log(2.2)},
         kind=BottleneckKind.INPUT_BOUND,
@@ -52,7 +52,7 @@ def test_what_needs_processes_is_found_first_and_has_time_to_be_confirmed(run_s,
     workers = between("workers", phases=("input_wait",), relieves=("INPUT_BOUND",))
     found = run(bench, *make_levers(6), workers)
 
-    assert (found.outcome is StudyOutcome.FASTER) == is_proven
+    assert found.outcome is StudyOutcome.FASTER
     assert bench.used_s <= 1.1 * bench.budget_s
 
 

@@ -25,8 +25,11 @@ from steptime.tune.search.confirmation import (
     numbers,
 )
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import PAID_ONCE
+from steptime.tune.search.live_groups import COMPILE
+from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE
+from steptime.tune.search.pairs import MIN_PAIRS
 from steptime.tune.search.search_notes import Found, key_of, label, names_of
+from steptime.tune.search.single_changes import is_in
 from steptime.tune.values.study_values import (
     Applied,
     State,
@@ -47,6 +50,8 @@ class Refused:
 
     levers: list[Applied] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
+    last: State = ()
+    """The state that was refused last, after what was to blame had been found."""
 
     def has(self, state: State) -> bool:
         """Whether the state, or a lever in it, was refused."""
@@ -103,10 +108,32 @@ def may_attempt(lab: Lab, state: State) -> bool:
 def _next(lab: Lab, build: Build, refused: Refused) -> State:
     """The best state by what was measured, else the one that was put forward."""
     state = build(refused)
+    state = _what_is_left(lab, state, refused) or state
     if state and may_attempt(lab, state):
         return state
     forward = lab.put_forward
     return forward if not refused.has(forward) and may_attempt(lab, forward) else ()
+
+
+def _what_is_left(lab: Lab, best: State, refused: Refused) -> State:
+    """The state that was refused, without what was to blame, where there was no time to measure it.
+
+    Each of its levers gave something beside the others. It is empty where it holds no more than
+    the best state does. A lever that does a part of what a refused one does takes its place.
+    """
+    for lost in ("", COMPILE):
+        kept = [it for it in refused.last if it not in refused.levers and it.name != lost]
+        less = {DOES_MORE.get(it.name) for it in refused.last if it in refused.levers}
+        less -= {it.name for it in kept}
+        offers = [offer for offer in lab.offered if offer.name in less]
+        parts = [it for offer in offers for it in offer.settings if it not in refused.levers]
+        state = (*kept, *parts[:1])
+        reference = lab.fixed_of(state)
+        is_more = set(key_of(best)) < set(key_of(state)) and not is_in(state, refused.states)
+        is_new = is_more and lab.known.live(reference, state).asked < MIN_PAIRS
+        if is_new and may_attempt(lab, state) and _affords_both(lab, state):
+            return state
+    return ()
 
 
 def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> State:
@@ -129,6 +156,8 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
             return state
         elif not _find_culprits(lab, state, lab.judge(state).outcome, refused):
             return ()
+        else:
+            refused.last = state
         lower_reserve(lab, state)
         state = _next(lab, build, refused)
     return ()
@@ -160,7 +189,8 @@ def _is_good(lab: Lab, state: State, refused: Refused) -> bool:
     lab.phase = "quality"
     if _passes(lab, state):
         return True
-    _find_culprits(lab, state, lab.judge(state).outcome, refused)
+    if _find_culprits(lab, state, lab.judge(state).outcome, refused):
+        refused.last = state
     return False
 
 

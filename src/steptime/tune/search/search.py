@@ -18,7 +18,7 @@ from steptime.tune.search.earlier_results import ordered
 from steptime.tune.search.going_on import go_on, go_on_with_more, untried
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import NEVER_FIRST, SHARES_CORES
+from steptime.tune.search.mechanism import MAY_SLOW_DOWN, NEVER_FIRST, SHARES_CORES
 from steptime.tune.search.order import Offer, expected_headroom, offer, split_by_headroom
 from steptime.tune.search.proof import Refused, keep_for_proof, prove
 from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
@@ -39,6 +39,9 @@ PART_OF_HEADROOM = 0.5
 
 MOST_FLOOR = 0.25
 """A noise floor above it is a burst that may pass: what may give more is tried all the same."""
+
+LEAST_RIDE = 0.02
+"""What a live lever may give at least to be tried beside others, below the noise as well."""
 
 MOST_IDLE = 8
 """Turns in which nothing was asked: what is put forward then cannot be afforded."""
@@ -105,6 +108,12 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     gone = max((one.headroom or 0.0 for one in early), default=0.0)
     floor = min(lab.yardstick.least_floor, MOST_FLOOR)
     kept, refused = split_by_headroom(offers, floor, speedup=1 / (1 - gone))
+    if lab.is_live and any(one.is_live for one in kept):
+        # What gives little rides in the bundle of live levers, where small gains add up.
+        small = [one for one in offers if one.is_live and one.name not in MAY_SLOW_DOWN]
+        riders, _ = split_by_headroom(small, min(floor, LEAST_RIDE), speedup=1 / (1 - gone))
+        kept = tuple(one for one in offers if one in kept or one in riders)
+        refused = tuple(it for it in refused if it.name not in {one.name for one in kept})
     lab.notes.leave_out(refused)
     if kept and lab.baseline is not None:
         kind = lab.baseline.diagnosis.kind.value
@@ -176,14 +185,20 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             lab.is_live = False
             _build_once(lab, offers, refused)
             return
-    try_in_turns(lab, late, live=cheap, banned=banned, states=states)
+    compiling = [one for one in live if one.name == COMPILE]
+    compile_too = partial(_compile_too, lab, compiling, refused)
+    try_in_turns(lab, late, live=cheap, banned=banned, states=states, before_more=compile_too)
     if lab.best:
         keep_for_proof(lab, lab.best)
-    compiling = [one for one in live if one.name == COMPILE]
+
+
+def _compile_too(lab: Lab, compiling: Sequence[Offer], refused: Refused) -> None:
+    """Add compiling to the best state, where it helps and there is time for it."""
+    if lab.best:
+        keep_for_proof(lab, lab.best)
     if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
-        settings = [one for one in fitting if one not in banned]
-        if take_what_helps(lab, [(*lab.best, one) for one in settings], banned=states):
-            try_in_turns(lab, late, banned=banned, states=states)
+        states = [(*lab.best, one) for one in fitting if one not in refused.levers]
+        take_what_helps(lab, states, banned=refused.states)
 
 
 def _not_in(state: State, offers: Sequence[Offer]) -> list[Offer]:

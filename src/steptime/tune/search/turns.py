@@ -8,9 +8,8 @@ pairs. What shows no gain together is tried one by one, in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from steptime.core.interval import Interval
 from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
@@ -29,9 +28,10 @@ FIRST_PAIRS = 2
 EARLY_PAIRS = 4
 """After so many, what was not faster than the noise in any of them is given up."""
 
+FIRST_LOOK = (EARLY_PAIRS, MIN_PAIRS)
+
 MAX_PAIRS = 12
 """Where time is left when all were tried, what is undecided gets so many."""
-
 
 LEAST_TOGETHER = 3
 """Levers that are compared together first; two cost hardly more one by one."""
@@ -56,6 +56,7 @@ def try_in_turns(
     live: Sequence[Offer] = (),
     banned: Sequence[Applied],
     states: Banned = (),
+    before_more: Callable[[], None] = lambda: None,
 ) -> None:
     """Add the levers that help together with the best state, in their order.
 
@@ -65,11 +66,12 @@ def try_in_turns(
         live: levers that are tried again beside them.
         banned: settings that were refused.
         states: whole states that were refused.
+        before_more: called once each lever had its first pairs: what may give more than what is
+            still undecided then, or gives little.
     """
     lab.phase, before = "process", lab.best
     left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
     left = {name: some for name, some in left.items() if some and name not in _names(lab.best)}
-    left = dict(sorted(left.items(), key=lambda it: it[0] in NEVER_FIRST))
     # What must be earned by the length of the run is judged by itself; so is what gives little,
     # which a few pairs beside others cannot tell from nothing.
     alone = PAID_ONCE | NEVER_FIRST
@@ -77,12 +79,12 @@ def try_in_turns(
     if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
         for one in _together(lab, firsts, live, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
-    for num_pairs in ((EARLY_PAIRS, MIN_PAIRS), (MAX_PAIRS,)):
-        if not lab.best and num_pairs == (MAX_PAIRS,):
-            break  # there is nothing to add to; what is open gets its pairs at the end
-        for name, settings in left.items():
-            if name not in _names(lab.best):
-                _try(lab, settings, num_pairs)
+    _try_each(lab, {it: left[it] for it in left if it not in NEVER_FIRST}, FIRST_LOOK)
+    before_more()
+    lab.phase = "process"
+    _try_each(lab, {it: left[it] for it in left if it in NEVER_FIRST}, FIRST_LOOK)
+    if lab.best:  # else there is nothing to add to; what is open gets its pairs at the end
+        _try_each(lab, left, (MAX_PAIRS,))
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
 
@@ -274,6 +276,13 @@ def _leave_out(lab: Lab, beside: State, members: State) -> State:
 # -- one by one
 
 
+def _try_each(lab: Lab, left: Mapping[str, Sequence[Applied]], num_pairs: Sequence[int]) -> None:
+    """Compare the settings of each lever that the best state does not have."""
+    for name, settings in left.items():
+        if name not in _names(lab.best):
+            _try(lab, settings, num_pairs)
+
+
 def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> None:
     """Compare one lever's settings with the best so far; add the best of them if it helps."""
     # Compiling again in each of a dozen processes would take the whole budget.
@@ -291,9 +300,10 @@ def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> Non
             if series.is_over or _is_hopeless(lab, series):
                 break
             lab.turns(reference, series.state, due)
-        found = _decide(lab, series)
-        if found is not None:
-            lab.best, lab.best_gain = (*lab.best, one), chain(lab.best_gain, found)
+        if _is_kept(lab, series):
+            found = lab.log_speedup(series)
+            lab.best = (*lab.best, one)
+            lab.best_gain = lab.best_gain if found is None else chain(lab.best_gain, found)
 
 
 def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list[Applied]:
@@ -319,28 +329,29 @@ def _is_hopeless(lab: Lab, series: ComparisonSeries) -> bool:
     return not lab.yardstick.may_tell(series) or max(lab.yardstick.log_ratios(series)) <= least
 
 
-def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
-    """What the lever gives, where it helps and that could be told; else None, with the reason."""
+def _is_kept(lab: Lab, series: ComparisonSeries) -> bool:
+    """Whether the lever helps, as far as that could be told; note why, or why not."""
     name = series.state[-1].name
     middle, what = lab.yardstick.middle(series), lab.worth(series)
     if series.is_over or middle is None:
         if series.asked:
             lab.notes.choose("not_added", name, reason=series.ending.word)
-        return None
+        return False
     found = lab.log_speedup(series)
     seen = {"speedup": number(math.exp(middle)), "n": len(lab.yardstick.log_ratios(series))}
     facts = (seen if found is None else numbers_of(to_speedup(found))) | {
         "to": names_of(series.reference)
     }
-    reason = "too_few_pairs" if what is None else what.value
+    is_clear = what is None and _is_clear(lab, series)
+    reason = Worth.GAIN.value if is_clear else "too_few_pairs" if what is None else what.value
     if not lab.yardstick.can_tell(series):
         others = series.others_cores
         reason = "cannot_tell"
         facts["others_cores"] = "unknown" if others is None else f"{others:.2g}"
     is_gain = reason == Worth.GAIN.value
-    if is_gain and found and name in PAID_ONCE and not earns(lab, series, found.estimate):
-        return None
+    if is_gain and name in PAID_ONCE and not earns(lab, series, middle):
+        return False
     lab.notes.explain("process", series.state, series.reference, None if is_gain else reason)
     code = "added" if is_gain else "not_added"
     lab.notes.choose(code, name, **facts, **({} if is_gain else {"reason": reason}))
-    return found if is_gain else None
+    return is_gain
