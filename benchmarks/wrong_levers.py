@@ -2,9 +2,10 @@
 
     python benchmarks/wrong_levers.py [--seeds 20] [--only NAME ...] [--seed N] [--unstable]
 
-Trains the small convnet of tests/specimens (batch norm, dropout, evaluation) with each lever and
-judges it as a study does: 40 updates, three perturbed runs. A seed is other data, other initial
-weights and other draws; the lever without synchronization trains on two ranks. Results go to
+Trains the small convnet of tests/specimens (batch norm, dropout, evaluation), or the small GPT that
+writes out what torch has fused, with each lever and judges it as a study does: 40 updates, three
+perturbed runs. A seed is other data, other initial weights and other draws; the lever without
+synchronization trains on two ranks. Results go to
 benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved. `--unstable`
 trains at a learning rate so large that rounding alone soon decides what the losses are, and saves
 in a file beside.
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from overhead import HERE, conditions
 
 sys.path.insert(0, str(HERE.parent / "tests"))
 
+from end_to_end.harness import SPECIMENS
 from end_to_end.quality_runs import Baselines, Put, Script, shipped, wrong
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
+WRITER = SPECIMENS / "small_writer.py"
 OUT = HERE / "results" / "wrong_levers.json"
 UNSTABLE = HERE / "results" / "wrong_levers_unstable.json"
 NUM_UPDATES = 40
@@ -41,7 +45,15 @@ WRONG = (
     *("shifted_labels", "unsynchronized", "half_batch", "stale_weights", "bf16_weights"),
     *("wrong_loss_scale", "frozen_norms", "skipped_evaluation", "stale_cache", "silently_eager"),
     *("halved_update", "seldom_updates"),
+    *("later_words", "other_gelu", "first_samples", "other_rows"),
 )
+OF_THE_WRITER = {"later_words", "other_gelu", "first_samples", "other_rows"}
+"""Wrong levers that the small GPT is trained with; right ones are in `WRITTEN` and `KEPT`."""
+
+LOOP = "TEXT[i : i + LENGTH] for i in starts"
+STACKED = f"    x = torch.stack([{LOOP}])\n"
+GATHERED = "    x = TEXT[starts[:, None] + torch.arange(LENGTH)]\n"
+OTHERS = "    x = TEXT[starts[:, None] + torch.arange(1, LENGTH + 1)]\n"
 
 BF16 = 2.0**-8
 RIGHT: dict[str, tuple[Put, ...]] = {
@@ -60,13 +72,52 @@ RIGHT: dict[str, tuple[Put, ...]] = {
 }
 
 
+def cut_otherwise(line: str) -> Put:
+    """The lever that lets one call cut all rows of text, with this line for it."""
+    lines = WRITER.read_text().splitlines(keepends=True)
+    edited = [line if one == STACKED else one for one in lines]
+    diff = unified_diff(lines, edited, f"a/{WRITER}", f"b/{WRITER}")
+    return shipped("vectorized_loops", diff="".join(diff))
+
+
+WRITTEN: dict[str, tuple[Put, ...]] = {
+    "fused attention": (shipped("fused_attention"),),
+    "fused GELU": (shipped("fused_gelu"),),
+    "bf16 in places": (shipped("module_precision", roundoff=BF16, float32="none", low=True),),
+    "micro batches": (shipped("micro_batches", parts=2),),
+}
+KEPT: dict[str, tuple[Put, ...]] = {
+    "loop as one call": (cut_otherwise(GATHERED),),
+    "samples made once": (shipped("preloaded_samples", limit_bytes=1 << 24),),
+    "data set cached": (shipped("dataset_cache", limit_bytes=1 << 24),),
+    "one worker": (
+        shipped("dataloader", num_workers=1, persistent_workers=True, prefetch_factor=2),
+    ),
+}
+"""These keep each bit, and are judged so."""
+WRITTEN["all written out, fused, samples made once"] = (
+    *(shipped("fused_attention"), shipped("fused_gelu")),
+    *(shipped("fused_optimizer", implementation="fused"), cut_otherwise(GATHERED)),
+    shipped("preloaded_samples", limit_bytes=1 << 24),
+)
+ALL_RIGHT = RIGHT | WRITTEN | KEPT
+
+
+def put_of(name: str) -> tuple[Put, ...]:
+    """The levers of a row."""
+    if name == "other_rows":
+        return (cut_otherwise(OTHERS),)
+    return ALL_RIGHT[name] if name in ALL_RIGHT else (wrong(name),)
+
+
 def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, Any]]:
     """Every lever with one seed, over the same runs of the baseline."""
     steps = (*STEPS, "--learning-rate", rate)
     convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
     two_ranks = Script(name="small_convnet", args=(*steps, "--ranks"), nproc=2)
+    writer = Script(name=WRITER.stem, args=(*steps, "--eval-every", "8"))
     with tempfile.TemporaryDirectory() as folder:
-        one, two = (
+        one, two, written = (
             Baselines(
                 Path(folder) / script_folder,
                 script,
@@ -75,13 +126,14 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
                 seed=seed,
                 is_forked=True,
             )
-            for script_folder, script in (("one", convnet), ("two", two_ranks))
+            for script_folder, script in (("1", convnet), ("2", two_ranks), ("3", writer))
         )
         found = {}
         for name in names:
-            baselines = two if name == "unsynchronized" else one
-            put = RIGHT[name] if name in RIGHT else (wrong(name),)
-            verdict = baselines.judge(*put, preserves="NUMERIC", stop_early=name in WRONG)
+            is_written = name in WRITTEN or name in KEPT or name in OF_THE_WRITER
+            baselines = two if name == "unsynchronized" else written if is_written else one
+            preserves = "EXACT" if name in KEPT else "NUMERIC"
+            verdict = baselines.judge(*put_of(name), preserves=preserves, stop_early=name in WRONG)
             found[name] = describe(verdict)
         return found
 
@@ -143,12 +195,12 @@ def print_table(results: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--only", nargs="+", choices=[*WRONG, *RIGHT], metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=[*WRONG, *ALL_RIGHT], metavar="NAME")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="the first one")
     parser.add_argument("--unstable", action="store_true", help="at a far too large learning rate")
     options = parser.parse_args()
     rate, out = (UNSTABLE_RATE, UNSTABLE) if options.unstable else (STABLE_RATE, OUT)
-    names = list(options.only or [*WRONG, *RIGHT])
+    names = list(options.only or [*WRONG, *ALL_RIGHT])
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     results: dict[str, Any] = {
         "conditions": conditions() | {"seed": options.seed, "num_updates": NUM_UPDATES}

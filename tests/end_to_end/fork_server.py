@@ -253,7 +253,7 @@ def be_script(argv: Sequence[str], environment: Mapping[str, str], replay: Repla
 
     def execute() -> None:
         with io.open_code(script) as file:
-            code = compile(file.read(), script, "exec")
+            code = compile(file.read(), script, "exec", dont_inherit=True)  # not our annotations
         exec(code, main.__dict__)
 
     be_main(execute, argv[1:])

@@ -16,6 +16,7 @@ from steptime.verify.values import Outcome, Verdict
 pytestmark = needs_torch
 
 CONVNET = Script(name="small_convnet", args=("--steps", "21", "--eval-every", "5"))
+WRITER = Script(name="small_writer", args=("--steps", "21", "--eval-every", "5"))
 TWO_RANKS = Script(name="small_convnet", args=("--steps", "21", "--ranks"), nproc=2)
 
 WRONG = {
@@ -37,6 +38,9 @@ WRONG = {
 }
 """The planted wrong levers, and what gives each away; one more needs two ranks."""
 
+WRONGLY_FUSED = {"later_words": "one_step", "other_gelu": "one_step", "first_samples": "batches"}
+"""Wrong twins of levers that replace what the small GPT writes out."""
+
 
 @pytest.fixture(scope="session")
 def convnet(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
@@ -51,7 +55,7 @@ def failed(verdict: Verdict) -> dict[str, str | None]:
 def test_every_planted_lever_is_judged() -> None:
     files = {path.stem for path in (SPECIMENS / "wrong_levers").glob("*.py")}
 
-    assert files == {*WRONG, "noop", "rounded_weights", "unsynchronized"}
+    assert files == {*WRONG, *WRONGLY_FUSED, "noop", "rounded_weights", "unsynchronized"}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -60,6 +64,18 @@ def test_a_planted_wrong_lever_is_refused(convnet: Baselines, name: str) -> None
 
     assert verdict.outcome is Outcome.FAIL
     assert WRONG[name] in failed(verdict)
+
+
+@pytest.mark.slow("a script of its own is trained eight times")
+def test_wrong_twins_of_levers_that_replace_what_is_written_out_are_refused(
+    tmp_path: Path,
+) -> None:
+    writer = Baselines(tmp_path, WRITER, is_forked=True)
+
+    for name, check in WRONGLY_FUSED.items():
+        assert check in failed(writer.judge(wrong(name))), name
+    right = writer.judge(shipped("fused_attention"), shipped("fused_gelu"))
+    assert right.outcome is Outcome.PASS, failed(right)
 
 
 def test_a_lever_that_does_nothing_passes_bit_for_bit(convnet: Baselines) -> None:

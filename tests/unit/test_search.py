@@ -138,6 +138,21 @@ def test_a_headroom_below_the_noise_is_not_tried():
     assert not any("fused" in labels_of(trial.state) for trial in found.trials)
 
 
+def test_what_gives_less_than_the_noise_rides_in_the_bundle_with_another():
+    bench = ScriptedBench(
+        gains={"fused": log(1.03), "autocast": log(1.3)},
+        noise=Noise(sd=0.15),
+        phases={"forward": 0.5, "optimizer": 0.04, "other": 0.46},
+    )
+    fused = make_lever("fused", phases=("optimizer",))
+    found = run(bench, fused, make_lever("autocast"))
+    alone = run(bench, fused)
+
+    assert found.noise_floor > 0.05
+    assert any({"fused", "autocast"} <= labels_of(trial.state) for trial in found.trials)
+    assert reasons(alone)["fused"] == "headroom_below_noise"
+
+
 def test_a_burst_at_the_beginning_does_not_refuse_what_may_give_much():
     bench = ScriptedBench(noise=Noise(sd=1.5), phases={"forward": 0.5, "other": 0.5})
     found = run(bench, make_lever("autocast", phases=("forward",)))

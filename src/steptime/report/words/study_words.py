@@ -101,7 +101,7 @@ REASONS: Mapping[str, str] = {
     "cannot_tell": "other programs kept the machine too busy to tell",
     "halved": "other settings of the lever are faster",
     "pruned": "it could no longer win",
-    "not_earned": "it compiles for {one_off_s}, and earns that back only after {steps} steps",
+    "not_earned": "it takes {one_off_s} once, and earns that back only after {steps} steps",
     "harmful": "it makes the training worse",
     "quality_undecided": "it is not certain that the training stays as good",
     "not_confirmed": "fresh repeats did not confirm the gain",
@@ -132,7 +132,7 @@ SHORT_REASONS: Mapping[str, str] = {
 }
 """The words where the script said nothing."""
 BARE_REASONS: Mapping[str, str] = {
-    "not_earned": "it compiles for longer than the run can earn back",
+    "not_earned": "it takes longer once than the run can earn back",
     "lever_failed": "the lever itself failed",
     "exit_code": "the script ended with an error",
     "outlived": "its training goes on in the background",
