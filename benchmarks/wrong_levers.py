@@ -1,14 +1,15 @@
 """How often planted wrong levers are refused, and right ones passed, in real whole runs.
 
     python benchmarks/wrong_levers.py [--seeds 20] [--only NAME ...] [--seed N] [--unstable]
+                                      [--written]
 
-Trains the small convnet of tests/specimens (batch norm, dropout, evaluation), or the small GPT that
-writes out what torch has fused, with each lever and judges it as a study does: 40 updates, three
-perturbed runs. A seed is other data, other initial weights and other draws; the lever without
-synchronization trains on two ranks. Results go to
+Trains the small convnet of tests/specimens (batch norm, dropout, evaluation), or with `--written`
+the small GPT that writes out what torch has fused, with each lever and judges it as a study does:
+40 updates, three perturbed runs. A seed is other data, other initial weights and other draws; the
+lever without synchronization trains on two ranks. Results go to
 benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved. `--unstable`
-trains at a learning rate so large that rounding alone soon decides what the losses are, and saves
-in a file beside.
+trains at a learning rate so large that rounding alone soon decides what the losses are. Both it
+and `--written` save in a file beside.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 WRITER = SPECIMENS / "small_writer.py"
 OUT = HERE / "results" / "wrong_levers.json"
+OUT_WRITTEN = HERE / "results" / "wrong_levers_written.json"
 UNSTABLE = HERE / "results" / "wrong_levers_unstable.json"
 NUM_UPDATES = 40
 STEPS = ("--steps", str(NUM_UPDATES + 1))
@@ -103,6 +105,11 @@ WRITTEN["all written out, fused, samples made once"] = (
 ALL_RIGHT = RIGHT | WRITTEN | KEPT
 
 
+def is_written(name: str) -> bool:
+    """Whether the small GPT is trained with it."""
+    return name in WRITTEN or name in KEPT or name in OF_THE_WRITER
+
+
 def put_of(name: str) -> tuple[Put, ...]:
     """The levers of a row."""
     if name == "other_rows":
@@ -130,8 +137,7 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
         )
         found = {}
         for name in names:
-            is_written = name in WRITTEN or name in KEPT or name in OF_THE_WRITER
-            baselines = two if name == "unsynchronized" else written if is_written else one
+            baselines = two if name == "unsynchronized" else written if is_written(name) else one
             preserves = "EXACT" if name in KEPT else "NUMERIC"
             verdict = baselines.judge(*put_of(name), preserves=preserves, stop_early=name in WRONG)
             found[name] = describe(verdict)
@@ -198,9 +204,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[*WRONG, *ALL_RIGHT], metavar="NAME")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="the first one")
     parser.add_argument("--unstable", action="store_true", help="at a far too large learning rate")
+    parser.add_argument("--written", action="store_true", help="only with the small GPT")
     options = parser.parse_args()
     rate, out = (UNSTABLE_RATE, UNSTABLE) if options.unstable else (STABLE_RATE, OUT)
-    names = list(options.only or [*WRONG, *ALL_RIGHT])
+    names = list(options.only or [one for one in (*WRONG, *ALL_RIGHT) if not is_written(one)])
+    if options.written:
+        names, out = [one for one in (*WRONG, *ALL_RIGHT) if is_written(one)], OUT_WRITTEN
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     results: dict[str, Any] = {
         "conditions": conditions() | {"seed": options.seed, "num_updates": NUM_UPDATES}
