@@ -42,15 +42,16 @@ NUM_UPDATES = 40
 STEPS = ("--steps", str(NUM_UPDATES + 1))
 STABLE_RATE, UNSTABLE_RATE = "2e-3", "0.1"
 
+OF_THE_WRITER = ("later_words", "other_gelu", "first_samples", "other_rows")
+"""Wrong levers that the small GPT is trained with; right ones are in `WRITTEN` and `KEPT`."""
+
 WRONG = (
     *("dropped_gradient", "halved_learning_rate", "skipped_batches", "dropout_off"),
     *("shifted_labels", "unsynchronized", "half_batch", "stale_weights", "bf16_weights"),
     *("wrong_loss_scale", "frozen_norms", "skipped_evaluation", "stale_cache", "silently_eager"),
     *("halved_update", "seldom_updates"),
-    *("later_words", "other_gelu", "first_samples", "other_rows"),
+    *OF_THE_WRITER,
 )
-OF_THE_WRITER = {"later_words", "other_gelu", "first_samples", "other_rows"}
-"""Wrong levers that the small GPT is trained with; right ones are in `WRITTEN` and `KEPT`."""
 
 LOOP = "TEXT[i : i + LENGTH] for i in starts"
 STACKED = f"    x = torch.stack([{LOOP}])\n"
@@ -98,9 +99,8 @@ KEPT: dict[str, tuple[Put, ...]] = {
 }
 """These keep each bit, and are judged so."""
 WRITTEN["all written out, fused, samples made once"] = (
-    *(shipped("fused_attention"), shipped("fused_gelu")),
-    *(shipped("fused_optimizer", implementation="fused"), cut_otherwise(GATHERED)),
-    shipped("preloaded_samples", limit_bytes=1 << 24),
+    *(*WRITTEN["fused attention"], *WRITTEN["fused GELU"], *RIGHT["fused"]),
+    *(*KEPT["loop as one call"], *KEPT["samples made once"]),
 )
 ALL_RIGHT = RIGHT | WRITTEN | KEPT
 
@@ -207,9 +207,9 @@ def main() -> None:
     parser.add_argument("--written", action="store_true", help="only with the small GPT")
     options = parser.parse_args()
     rate, out = (UNSTABLE_RATE, UNSTABLE) if options.unstable else (STABLE_RATE, OUT)
-    names = list(options.only or [one for one in (*WRONG, *ALL_RIGHT) if not is_written(one)])
-    if options.written:
-        names, out = [one for one in (*WRONG, *ALL_RIGHT) if is_written(one)], OUT_WRITTEN
+    out = OUT_WRITTEN if options.written else out
+    usual = [one for one in (*WRONG, *ALL_RIGHT) if is_written(one) is options.written]
+    names = list(options.only or usual)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     results: dict[str, Any] = {
         "conditions": conditions() | {"seed": options.seed, "num_updates": NUM_UPDATES}
