@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from end_to_end.harness import SCRIPTS, Done, needs_linux, needs_torch, run_forked
 from steptime.core.machine_identity import MachineIdentity
+from steptime.record import kinds
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.values.recipe_values import Recipe
@@ -57,6 +59,10 @@ def test_the_levers_of_a_recipe_are_on_and_the_report_names_it(tmp_path: Path) -
     assert gain["against_proof"]["estimate"] == gain["written_step_s"] / gain["step_s"]
     assert "as written when it was proven, at another time" in report
     assert not {note for note in done.notes if note.startswith("recipe")}
+    (file,) = tmp_path.glob(".steptime/runs/*/rank-*.jsonl")
+    found = {json.loads(line)["k"] for line in file.read_text(encoding="utf-8").splitlines()}
+    assert kinds.LEVER in found
+    assert not {kinds.TAGS, kinds.FACTS} & found  # they cost time in each step, for trials alone
 
 
 def test_a_recipe_of_variables_alone_leaves_the_guest_as_it_is(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Context:
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.undo: list[Callable[[], Any]] = []  # takes away what was registered somewhere
-        self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
+        self.trial: Any = None  # set where there is a plan: `guest/trial/lever_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
         self.sees_products = False  # it also keeps the sizes of products, for `fit --shapes`

@@ -97,7 +97,7 @@ class Recorder:
         self.watchers: list[WriteWatcher] = []
         self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
         self.meet: Callable[[int, Any], None] | None = None  # with each, and its number
-        self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
+        self.trial: Any = None  # where there is a plan: `guest/trial/lever_guest.py`
         self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
         self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
         self.full_updates = FULL_UPDATES

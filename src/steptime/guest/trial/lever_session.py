@@ -1,6 +1,6 @@
 """What a lever finds in the user's process: places to register a callback and to remove it.
 
-The hooks that are in place anyway call these places (`guest/trial/trial_guest.py`), so nothing is
+The hooks that are in place anyway call these places (`guest/trial/lever_guest.py`), so nothing is
 attached to an object of the user's. The callbacks of a place are an immutable tuple that is
 replaced as a whole: a call continues with the callbacks that were there when it began.
 """

@@ -1,15 +1,14 @@
-"""The guest's part of a trial or of a run with a recipe: levers on, and rows that say so.
+"""The guest's part of a trial: levers on, rows that say so, and what is learned about the script.
 
 It exists only where the parent named a plan (`STEPTIME_PLAN`, docs/reference/study-folder.md). The
 hooks that are in place anyway call it. In a trial, a lever that fails ends the process: that is the
-trial's result. Under a recipe the lever is taken off, and the training continues.
+trial's result.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable
 from json import dumps
 from typing import Any
@@ -19,8 +18,9 @@ from ..hooks.context import Context
 from ..timeline.journal import Journal
 from .edit_sites import SiteNotes
 from .lever_facts import FactsBook, count_graphs, world_size
-from .lever_session import Owner, Registry
-from .lever_stack import LeverStack, NotUndoneError
+from .lever_guest import LeverGuest, is_model, probed_backward, probed_call
+from .lever_session import Owner
+from .lever_stack import NotUndoneError
 from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
 from .row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
@@ -29,9 +29,6 @@ from .worker_search import WorkerSearch
 
 FAILED = 86
 """The exit code of a process that a lever's failure ended."""
-
-MAX_ERROR = 300
-"""The length of an error's text in a line."""
 
 FULL_UPDATES = 200_000
 """In a trial, a row for each update up to here, as its blocks may be single steps: about 100 MB."""
@@ -43,20 +40,13 @@ PADDING_AT = 20
 """Updates after which they are written again where batches are padded: more of them were seen."""
 
 
-class TrialGuest:
+class TrialGuest(LeverGuest):
     """What the hooks call in a trial: levers, samples, and decisions between two steps."""
 
-    place = "trial"  # of our failures
-
     def __init__(self, context: Context, plan: TrialPlan, finish: Callable[[], None]) -> None:
-        self.context = context
-        self.plan = plan
+        super().__init__(context, plan)
         self.finish = finish
-        self.recorder = context.recorder
-        self.registry = Registry(context.torch, self.give_up, is_lenient=plan.is_recipe)
-        self.stack = LeverStack(self.registry)
-        tokens = None if plan.is_recipe else TokenCounter(context.torch).count
-        self.samples = SampleCounter(context.torch, tokens)
+        self.samples = SampleCounter(context.torch, TokenCounter(context.torch).count)
         self.facts = FactsBook(
             context.torch, self.stack, self.recorder.fail, is_probing=plan.is_probing
         )
@@ -65,8 +55,6 @@ class TrialGuest:
         self.described: dict[str, Any] | None = None
         self.is_joint = False
         self.last_loss: Any = None
-        self.told_counts: Counter[str] = Counter()
-        self.num_updates = 0
         self.num_stepped = 0  # of these, updates by an optimizer: before, each backward counts
         self.steps_now = False
 
@@ -74,13 +62,7 @@ class TrialGuest:
 
     def put_on(self) -> None:
         """Apply the plan's own levers; those of experiments come on top of them."""
-        for wanted in self.plan.levers:
-            try:
-                self.stack.put_on(wanted, must_undo=False)
-            except Exception as error:
-                self.fail(wanted, error)
-            else:
-                self.tell_lever(wanted)
+        super().put_on()
         if self.plan.is_live:
             self.live = Live(
                 os.path.join(self.plan.folder, "live.json"),
@@ -91,39 +73,14 @@ class TrialGuest:
                 count_fallbacks=lambda: count_graphs()[1],
             )
 
-    def tell_lever(
-        self, wanted: Wanted, place: Place | None = None, error: BaseException | None = None
-    ) -> None:
-        """Write that a lever was applied, or why not; `place` is the place in an experiment."""
-        line = {
-            "k": kinds.LEVER,
-            "n": self.num_updates,
-            "name": wanted.name,
-            "settings": dict(wanted.settings),
-            "experiment": place[0] if place else None,
-            "state": place[2] if place else None,
-            "error": None if error is None else describe_error(error),
-        }
-        self.recorder.lines.append(dumps(line) + "\n")
-
-    def give_up(self, owner: Owner, error: BaseException) -> None:
-        """End the trial, or only the lever, because one of its callbacks failed."""
-        if owner.is_off:
-            return  # a call that began while the lever was on
-        try:
-            if self.plan.is_recipe:
-                self.stack.drop(owner)
-        finally:
-            self.fail(owner.wanted, error)
+    def drop(self, owner: Owner) -> None:
+        """Leave a lever that failed on: the process ends."""
 
     def fail(self, wanted: Wanted, error: BaseException) -> None:
-        """Write what failed; in a trial, this ends the process."""
+        """Write what failed, and end the process."""
         is_fixed = wanted in self.plan.levers or self.live is None
         self.tell_lever(wanted, None if is_fixed else self.here, error)
-        if self.plan.is_recipe:
-            self.recorder.fail(f"lever:{wanted.name}")
-        else:
-            self.end_process()
+        self.end_process()
 
     def end_process(self) -> None:
         """Write what there is and leave at once, so no `finally` of the script's runs."""
@@ -142,19 +99,8 @@ class TrialGuest:
         self, journal: Journal, original: Callable[..., Any], model: Any, args: Any, kwargs: Any
     ) -> Any:
         """Run an outermost call with gradients of something that may be a model."""
-        probe = journal.probe
-        if probe is None:
-            call = original
-        else:
-
-            def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-                return probe.run(journal.disturb, original, (model, *args), kwargs, is_call=True)
-
-        try:
-            is_model = next(iter(model.parameters()), None) is not None
-        except Exception:
-            is_model = False  # a module whose own method failed
-        if not is_model:
+        call = probed_call(journal, original)
+        if not is_model(model):
             return call(model, *args, **kwargs)
         compare_draws = take_result = None
         try:
@@ -182,14 +128,7 @@ class TrialGuest:
         self, journal: Journal, original: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Run an outermost backward call."""
-        probe = journal.probe
-        if probe is None:
-            call = original
-        else:
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                return probe.run(journal.disturb, original, args, kwargs, is_call=False)
-
+        call = probed_backward(journal, original)
         self._begin_backward(args, kwargs)
         try:
             return self.registry.run_backward(call, args, kwargs)
@@ -236,17 +175,8 @@ class TrialGuest:
         if journal.scaler is not None:
             self.facts.see_scaler(journal.scaler)
         self.steps_now = True
-        registry = self.registry
-        self.facts.gradients.begin_update(registry.optimizers.alive())
-        registry.meet_optimizer(optimizer)
-        if not registry.updates or len(journal.optimizers) > 1:
-            return None
-        if callable(kwargs.get("closure")):
-            return args, {**kwargs, "closure": registry.closing(optimizer, kwargs["closure"])}
-        if len(args) > 1 and callable(args[1]):
-            return (args[0], registry.closing(optimizer, args[1]), *args[2:]), kwargs
-        registry.begin_update(optimizer)
-        return None
+        self.facts.gradients.begin_update(self.registry.optimizers.alive())
+        return super().begin_update(journal, optimizer, args, kwargs)
 
     @property
     def here(self) -> Place:
@@ -267,7 +197,7 @@ class TrialGuest:
                 self.num_stepped += 1
                 self.facts.exchanges.end_update(is_open=self.facts.is_open)
                 self.facts.gradients.end_update()
-            if self.is_due and not self.plan.is_recipe:
+            if self.is_due:
                 journal.disturb()
                 if self.num_stepped == FACTS_AT and self.facts.is_open:
                     self.described = None
@@ -333,12 +263,8 @@ class TrialGuest:
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
         """Return what levers counted and, at the end, the facts again with late loaders."""
-        text = ""
-        counts = self.registry.counts
-        if counts != self.told_counts:
-            self.told_counts = counts.copy()
-            text = dumps({"k": kinds.LEVER_COUNTS, "n": self.num_updates, "counts": counts}) + "\n"
-        if is_last and self.num_updates and not self.plan.is_recipe:
+        text = super().poll(bucket, is_last=is_last)
+        if is_last and self.num_updates:
             self.tell_facts()
             text += self.recorder.lines.pop()
         return text
@@ -346,33 +272,28 @@ class TrialGuest:
     def reset(self) -> None:
         """Write in the file of a forked child that it has its parent's levers on."""
         self.samples.reset()
-        self.num_updates = self.num_stepped = 0
+        self.num_stepped = 0
         self.described = None
-        self.registry.counts.clear()
-        self.told_counts.clear()
         if self.live is not None:
             self.live.reset()
-        for owner in self.stack.owners:
-            self.tell_lever(owner.wanted)
+        super().reset()
 
 
-def describe_error(error: BaseException) -> str:
-    """Return an error's class and text, in one line of bounded length."""
-    return f"{type(error).__name__}: {error}"[:MAX_ERROR]
-
-
-def install_trial(context: Context, path: str, finish: Callable[[], None]) -> TrialGuest:
+def install_trial(context: Context, path: str, finish: Callable[[], None]) -> LeverGuest:
     """Do what the plan says; `finish` writes the last lines of this process."""
     plan = read_plan(path)
+    if plan.is_recipe:
+        guest = LeverGuest(context, plan)
+        join(context, guest)
+        guest.put_on()
+        return guest
     trial = TrialGuest(context, plan, finish)
-    context.trial = context.recorder.trial = trial
-    context.recorder.watchers.append(trial)
-    if not plan.is_recipe:
-        context.recorder.full_updates = FULL_UPDATES
-        trial.facts.hook_threads()
-        trial.facts.hook_autocast()
-        trial.facts.hook_loaders()
-        trial.facts.habits.hook()
+    join(context, trial)
+    context.recorder.full_updates = FULL_UPDATES
+    trial.facts.hook_threads()
+    trial.facts.hook_autocast()
+    trial.facts.hook_loaders()
+    trial.facts.habits.hook()
     if plan.is_probing:
         trial.facts.gradients.hook()
     if trial.sites is not None:
@@ -381,3 +302,9 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         WorkerSearch(context.torch, plan.folder, plan.worker_search_s).hook()
     trial.put_on()
     return trial
+
+
+def join(context: Context, guest: LeverGuest) -> None:
+    """Let the hooks and the recorder call the guest."""
+    context.trial = context.recorder.trial = guest
+    context.recorder.watchers.append(guest)
