@@ -208,7 +208,7 @@ def edit_of_windows() -> dict[str, str]:
     number = next(
         n for n, line in enumerate(lines) if line.startswith("        return torch.stack([")
     )
-    after = "        return series[at[:, None] + torch.arange(length)]"
+    after = "        return series.unfold(0, length, 1).movedim(-1, 1)[at]"
     name = Path(__file__).name
     head = f"--- a/{name}\n+++ b/{name}\n@@ -{number + 1} +{number + 1} @@\n"
     return {"diff": f"{head}-{lines[number]}\n+{after}\n"}

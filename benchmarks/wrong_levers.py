@@ -55,8 +55,8 @@ WRONG = (
 
 LOOP = "TEXT[i : i + LENGTH] for i in starts"
 STACKED = f"    x = torch.stack([{LOOP}])\n"
-GATHERED = "    x = TEXT[starts[:, None] + torch.arange(LENGTH)]\n"
-OTHERS = "    x = TEXT[starts[:, None] + torch.arange(1, LENGTH + 1)]\n"
+GATHERED = "    x = TEXT.unfold(0, LENGTH, 1).movedim(-1, 1)[starts]\n"
+OTHERS = "    x = TEXT.unfold(0, LENGTH, 1).movedim(-1, 1)[starts + 1]\n"
 
 BF16 = 2.0**-8
 RIGHT: dict[str, tuple[Put, ...]] = {

@@ -313,7 +313,7 @@ LOOP_DIFF = """\
 +++ b/train.py
 @@ -10,10 +10,5 @@
 -    x = torch.stack([data[i : i + 8] for i in at]).cpu()  # windows
-+    x = data[at[:, None] + torch.arange(8)].cpu()  # windows
++    x = data.unfold(0, 8, 1).movedim(-1, 1)[at].cpu()  # windows
      # and rows
 -    rows = []
 -    for i in at:
@@ -339,7 +339,7 @@ def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> 
     assert not found.by_hand
     assert found.placed[0].places == ("train.py:10", "train.py:12")
     assert [line for line in changed_lines(found) if line.startswith("+")] == [
-        "+    x = data[at[:, None] + torch.arange(8)].cpu()  # windows",
+        "+    x = data.unfold(0, 8, 1).movedim(-1, 1)[at].cpu()  # windows",
         "+    y = data[at]",
         "+    return x, y, data[at]",
         "+    optimizer.zero_grad()",

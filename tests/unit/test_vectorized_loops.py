@@ -53,7 +53,7 @@ def make(scale):
     return inner
 """
 LINES = {
-    7: "    x = series[at[:, None] + torch.arange(length)]",
+    7: "    x = series.unfold(0, length, 1).movedim(-1, 1)[at]",
     14: "        x = series[at]",
     24: "        return scale * series[at]",
 }

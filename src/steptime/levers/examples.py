@@ -26,7 +26,7 @@ WINDOWS = """\
 @@ -20,2 +20,2 @@
      at = torch.randint(len(data) - 8, (64,))
 -    x = torch.stack([data[i : i + 8] for i in at])
-+    x = data[at[:, None] + torch.arange(8)]
++    x = data.unfold(0, 8, 1).movedim(-1, 1)[at]
 """
 """Windows of a series that a script takes one by one."""
 

@@ -207,9 +207,9 @@ def _of_slices(
     # The largest index is `len(data) - most - 1`: its slice ends at the data's end, or before it.
     if set(beyond) - {""} or beyond.get("", 0) > 1 or any(n != 1 for n in _named(length).values()):
         return None
-    starts = f"{indices.id}[:, None]"
-    shift = f" + {_text_of(offset)}" if offset else ""
-    return f"{data}[{starts}{shift} + torch.arange({_text_of(length)})]" if length else None
+    starts = f"{indices.id} + {_text_of(offset)}" if offset else indices.id
+    # A view of all windows, which costs nothing, and one read of those that begin there.
+    return f"{data}.unfold(0, {_text_of(length)}, 1).movedim(-1, 1)[{starts}]" if length else None
 
 
 def _sum_of(node: ast.expr | None) -> dict[str, int] | None:
