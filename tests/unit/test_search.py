@@ -336,6 +336,27 @@ def test_fewer_threads_go_once_the_samples_need_no_workers():
     assert sorted(recipe(found)) == ["lever_0", "preloaded_samples"]
 
 
+def test_fewer_threads_go_once_operators_are_compiled():
+    bench = ScriptedBench(
+        gains={"num_threads": log(1.1), "compile": log(1.5)},
+        together={frozenset({"num_threads", "compile"}): -log(1.25)},
+        compile_s={"compile": 15.0},
+    )
+    found = run(bench, make_lever("num_threads"), make_lever("compile"))
+
+    assert recipe(found) == ["compile"]
+    assert "left_out" in codes(found, "num_threads")
+
+
+def test_fewer_threads_stay_where_they_help_what_is_compiled_too():
+    bench = ScriptedBench(
+        gains={"num_threads": log(1.1), "compile": log(1.5)}, compile_s={"compile": 15.0}
+    )
+    found = run(bench, make_lever("num_threads"), make_lever("compile"))
+
+    assert sorted(recipe(found)) == ["compile", "num_threads"]
+
+
 def test_a_run_that_is_too_short_for_it_does_without():
     found = preloading(run_steps=500)
 

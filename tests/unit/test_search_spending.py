@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,33 @@ def test_compiling_is_tried_after_all_others():
     run(bench, make_lever("compile"), *make_levers(3))
 
     assert first_asked(bench, "compile") > first_asked(bench, "lever_2")
+
+
+def test_compiling_is_tried_before_what_is_undecided_gets_more_pairs():
+    bench = ScriptedBench(
+        gains={"workers": log(2.2), "fetch": log(1.05), "compile": log(1.4)},
+        compile_s={"compile": 20.0},
+        kind=BottleneckKind.INPUT_BOUND,
+        phases={"input_wait": 0.6, "forward": 0.2, "backward": 0.1, "optimizer": 0.1},
+        noise=Noise(sd=0.02, process_sd=0.08),
+        run_s=5.0,
+    )
+    aimed = [
+        between(name, phases=("input_wait",), relieves=("INPUT_BOUND",))
+        for name in ("workers", "fetch")
+    ]
+    run(bench, make_lever("compile"), *aimed)
+
+    asked = bench.requests
+    compiling = next(
+        i
+        for i, one in enumerate(asked)
+        if isinstance(one, LiveRequest) and any("compile" in labels_of(s) for s in one.states)
+    )
+    pairs = [one for one in asked[:compiling] if isinstance(one, ProcessRequest)]
+    by_lever = Counter(label_of(one.candidate[-1]) for one in pairs for _ in range(one.num_pairs))
+    assert by_lever["workers"] == 4  # clear in each of them
+    assert by_lever["fetch"] <= 6
 
 
 def test_compiling_whose_price_does_not_fit_is_left_out_and_the_price_is_said():

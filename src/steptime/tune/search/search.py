@@ -25,8 +25,8 @@ from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.search_ending import end
 from steptime.tune.search.search_notes import Found, SearchSummary, names_of, number
 from steptime.tune.search.single_changes import take_what_helps
-from steptime.tune.search.turns import has_time_for_turns, try_in_turns
-from steptime.tune.values.study_values import NEEDS_PROOF, State, StudyOutcome
+from steptime.tune.search.turns import go_further, has_time_for_turns, try_in_turns
+from steptime.tune.values.study_values import NEEDS_PROOF, Applied, State, StudyOutcome
 
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 
@@ -167,6 +167,7 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     late = [one for one in others if one not in early]
     banned, states = refused.levers, refused.states
     lab.best, lab.best_gain = (), None
+    undecided: dict[str, list[Applied]] = {}
     if not live and (only := _only_setting(offers)) and not refused.has(only):
         lab.best = only
         return
@@ -174,7 +175,7 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
         if not has_time_for_turns(lab):
             _extend(lab)
-        try_in_turns(lab, early, live=cheap, banned=banned, states=states)
+        undecided |= try_in_turns(lab, early, live=cheap, banned=banned, states=states)
         if lab.best:
             keep_for_proof(lab, lab.best)
     if rest := _not_in(lab.best, cheap):
@@ -187,7 +188,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             return
     compiling = [one for one in live if one.name == COMPILE]
     compile_too = partial(_compile_too, lab, compiling, refused)
-    try_in_turns(lab, late, live=cheap, banned=banned, states=states, before_more=compile_too)
+    undecided |= try_in_turns(lab, late, live=cheap, banned=banned, states=states, then=compile_too)
+    go_further(lab, undecided)
     if lab.best:
         keep_for_proof(lab, lab.best)
 

@@ -56,8 +56,8 @@ def try_in_turns(
     live: Sequence[Offer] = (),
     banned: Sequence[Applied],
     states: Banned = (),
-    before_more: Callable[[], None] = lambda: None,
-) -> None:
+    then: Callable[[], None] = lambda: None,
+) -> dict[str, list[Applied]]:
     """Add the levers that help together with the best state, in their order.
 
     Args:
@@ -66,8 +66,10 @@ def try_in_turns(
         live: levers that are tried again beside them.
         banned: settings that were refused.
         states: whole states that were refused.
-        before_more: called once each lever had its first pairs: what may give more than what is
-            still undecided then, or gives little.
+        then: called once each lever had its first pairs but those that give little.
+
+    Returns:
+        The levers' settings of which more pairs may tell more: `go_further`.
     """
     lab.phase, before = "process", lab.best
     left = {one.name: [it for it in one.settings if it not in banned] for one in offers}
@@ -80,11 +82,22 @@ def try_in_turns(
         for one in _together(lab, firsts, live, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
     _try_each(lab, {it: left[it] for it in left if it not in NEVER_FIRST}, FIRST_LOOK)
-    before_more()
-    lab.phase = "process"
-    _try_each(lab, {it: left[it] for it in left if it in NEVER_FIRST}, FIRST_LOOK)
+    then()
+    if any(one not in before for one in lab.best):
+        _share_cores_again(lab)
+    return left
+
+
+def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]]) -> None:
+    """Give what is undecided more pairs, and then what gives little its first."""
+    before, lab.phase = lab.best, "process"
+    little = {name: some for name, some in left.items() if name in NEVER_FIRST}
     if lab.best:  # else there is nothing to add to; what is open gets its pairs at the end
-        _try_each(lab, left, (MAX_PAIRS,))
+        more = {name: some for name, some in left.items() if name not in little}
+        _try_each(lab, more, (*FIRST_LOOK, MAX_PAIRS))
+    _try_each(lab, little, FIRST_LOOK)
+    if lab.best:
+        _try_each(lab, little, (MAX_PAIRS,))
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
 
@@ -92,24 +105,34 @@ def try_in_turns(
 def _share_cores_again(lab: Lab) -> None:
     """Leave out what shares the cores where the best state is faster without it now.
 
-    One thread beside four workers may help; once the samples need no workers, it costs a core.
+    One thread beside four workers may help; once the samples need no workers, it costs a core. So
+    it does once operators are compiled into a few large ones, which many threads share better.
     """
-    state = _uncompiled(lab.best)
-    for one in [it for it in state if it.name in SHARES_CORES and lab.is_live]:
-        lab.phase = "live"
-        without = tuple(it for it in state if it != one)
-        series = lab.known.live(state, without)
-        for due in rungs(NOISE_ROUNDS):
-            if not lab.live(state, [without], due, keep=lab.keep) or is_told(lab, series):
-                break
+    lab.phase = "live"
+    for one in [it for it in lab.best if it.name in SHARES_CORES and lab.is_live]:
+        series = _without(lab, _uncompiled(lab.best), one)
         found = None if series.is_over else lab.log_speedup(series)
+        if found is not None and found.high < math.log(FAR_SLOWER):
+            continue
+        if lab.worth(series) is not Worth.GAIN and COMPILE in _names(lab.best):
+            series = _without(lab, lab.best, one)
+            found = None if series.is_over else lab.log_speedup(series)
         if found is None or lab.worth(series) is not Worth.GAIN:
             continue
         seen = {"speedup": number(math.exp(-found.estimate)), "n": found.n}
         lab.notes.choose("left_out", one.name, reason=Worth.SLOWER.value, **seen)
         lab.best = tuple(it for it in lab.best if it != one)
         lab.best_gain = chain(lab.best_gain, found)
-        state = without
+
+
+def _without(lab: Lab, state: State, one: Applied) -> ComparisonSeries:
+    """Compare a state with itself without one of its levers, as far as there is time."""
+    without = tuple(it for it in state if it != one)
+    series = lab.known.live(state, without)
+    for due in rungs(NOISE_ROUNDS):
+        if not lab.live(state, [without], due, keep=lab.keep) or is_told(lab, series):
+            break
+    return series
 
 
 def _names(state: State) -> set[str]:
@@ -297,7 +320,7 @@ def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> Non
     for one in settings:
         series = lab.known.between(reference, (*reference, one))
         for due in num_pairs:
-            if series.is_over or _is_hopeless(lab, series):
+            if series.is_over or _is_hopeless(lab, series) or _is_clear(lab, series):
                 break
             lab.turns(reference, series.state, due)
         if _is_kept(lab, series):
