@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -113,20 +112,40 @@ def test_compiling_is_tried_after_all_others():
     assert first_asked(bench, "compile") > first_asked(bench, "lever_2")
 
 
-def test_compiling_is_tried_before_what_is_undecided_gets_more_pairs():
-    bench = ScriptedBench(
-        gains={"workers": log(2.2), "fetch": log(1.05), "compile": log(1.4)},
-        compile_s={"compile": 20.0},
+AIMED = tuple(
+    between(name, phases=("input_wait",), relieves=("INPUT_BOUND",))
+    for name in ("workers", "fetch")
+)
+
+
+def input_bound(*, process_sd, **more):
+    """A script that waits for data, and two levers that shorten the wait."""
+    return ScriptedBench(
         kind=BottleneckKind.INPUT_BOUND,
         phases={"input_wait": 0.6, "forward": 0.2, "backward": 0.1, "optimizer": 0.1},
-        noise=Noise(sd=0.02, process_sd=0.08),
+        noise=Noise(sd=0.02, process_sd=process_sd),
+        **more,
+    )
+
+
+def test_what_gives_little_beside_much_is_not_lost_in_the_noise_of_processes():
+    def keeps_both(seed):
+        gains = {"workers": log(2.2), "fetch": log(1.1)}
+        bench = input_bound(gains=gains, process_sd=0.12, run_s=8.0, seed=seed)
+        found = run(bench, make_lever("lever_0"), *AIMED)
+        return {label_of(one) for one in found.recipe} == {"workers", "fetch"}
+
+    assert sum(map(keeps_both, range(10))) >= 9
+
+
+def test_compiling_is_tried_before_what_is_undecided_gets_more_pairs():
+    bench = input_bound(
+        gains={"workers": log(2.2), "fetch": log(1.03), "compile": log(1.4)},
+        compile_s={"compile": 20.0},
+        process_sd=0.08,
         run_s=5.0,
     )
-    aimed = [
-        between(name, phases=("input_wait",), relieves=("INPUT_BOUND",))
-        for name in ("workers", "fetch")
-    ]
-    run(bench, make_lever("compile"), *aimed)
+    run(bench, make_lever("compile"), *AIMED)
 
     asked = bench.requests
     compiling = next(
@@ -135,9 +154,7 @@ def test_compiling_is_tried_before_what_is_undecided_gets_more_pairs():
         if isinstance(one, LiveRequest) and any("compile" in labels_of(s) for s in one.states)
     )
     pairs = [one for one in asked[:compiling] if isinstance(one, ProcessRequest)]
-    by_lever = Counter(label_of(one.candidate[-1]) for one in pairs for _ in range(one.num_pairs))
-    assert by_lever["workers"] == 4  # clear in each of them
-    assert by_lever["fetch"] <= 6
+    assert sum(one.num_pairs for one in pairs) <= 4 + 6 + 2  # together, and without either
 
 
 def test_compiling_whose_price_does_not_fit_is_left_out_and_the_price_is_said():

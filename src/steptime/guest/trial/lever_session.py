@@ -67,10 +67,13 @@ class Known:
     def __init__(self) -> None:
         self.references: dict[int, weakref.ref[Any]] = {}
 
+    def __contains__(self, one: Any) -> bool:
+        known = self.references.get(id(one))
+        return known is not None and known() is one
+
     def meet(self, one: Any) -> bool:
         """Return whether this one is new."""
-        known = self.references.get(id(one))
-        if known is not None and known() is one:
+        if one in self:
             return False
         if len(self.references) > MAX_MODELS:
             self.references = {k: r for k, r in self.references.items() if r() is not None}

@@ -100,7 +100,7 @@ class TrialGuest(LeverGuest):
     ) -> Any:
         """Run an outermost call with gradients of something that may be a model."""
         call = probed_call(journal, original)
-        if not is_model(model):
+        if model not in self.registry.models and not is_model(model):
             return call(model, *args, **kwargs)
         compare_draws = take_result = None
         try:

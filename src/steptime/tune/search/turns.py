@@ -8,6 +8,7 @@ pairs. What shows no gain together is tried one by one, in order.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from steptime.tune.search.apart import split
@@ -33,14 +34,16 @@ FIRST_LOOK = (EARLY_PAIRS, MIN_PAIRS)
 MAX_PAIRS = 12
 """Where time is left when all were tried, what is undecided gets so many."""
 
-LEAST_TOGETHER = 3
-"""Levers that are compared together first; two cost hardly more one by one."""
+LEAST_TOGETHER = 2
+"""Levers that are compared together first. Together, what gives little stays unless it is seen to
+give nothing; one by one, a few pairs could not tell it from nothing."""
 
 FAR_SLOWER = 0.9
 """Speedup alone, for certain below it: one thread of two, where operators keep both busy."""
 
 STAYS = 0.5
-"""Of the noise floor: what gives less beside the others, in the few pairs there are, goes."""
+"""Of the noise floor: what gives less beside the others, or less than a standard error, in the few
+pairs there are, goes."""
 
 
 def has_time_for_turns(lab: Lab) -> bool:
@@ -279,21 +282,33 @@ def _leave_out(lab: Lab, beside: State, members: State) -> State:
         state = (*beside, *members)
         without = tuple(it for it in state if it != one)
         series = lab.known.between(state, without)
-        for due in (FIRST_PAIRS, EARLY_PAIRS):
-            middle = lab.yardstick.middle(series) if lab.turns(state, without, due) else None
-            if middle is None or abs(middle) > math.log1p(lab.floor_for(series)):
+        for due in (FIRST_PAIRS, EARLY_PAIRS, MIN_PAIRS):
+            if not lab.turns(state, without, due) or series.is_over:
+                break
+            if abs(_middle(lab, series)) > math.log1p(lab.floor_for(series)) + _error(lab, series):
                 break
         middle = None if series.is_over else lab.yardstick.middle(series)
         if middle is None:
             continue
         seen = {"speedup": number(math.exp(-middle)), "n": len(lab.yardstick.log_ratios(series))}
-        if -middle <= STAYS * math.log1p(lab.floor_for(series)):
+        least = max(STAYS * math.log1p(lab.floor_for(series)), _error(lab, series))
+        if -middle <= least:
             members = tuple(it for it in members if it != one)
             reason = Worth.SLOWER.value if middle > 0 else Worth.NOTHING.value
             lab.notes.choose("left_out", one.name, reason=reason, **seen)
         else:
             lab.notes.choose("stays", one.name, **seen)
     return members
+
+
+def _middle(lab: Lab, series: ComparisonSeries) -> float:
+    return lab.yardstick.middle(series) or 0.0
+
+
+def _error(lab: Lab, series: ComparisonSeries) -> float:
+    """The standard error of the mean of its log ratios; 0 of one pair, which has none."""
+    ratios = lab.yardstick.log_ratios(series)
+    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
 
 
 # -- one by one
