@@ -341,3 +341,33 @@ def test_time_that_is_not_needed_is_not_taken():
 
     assert found.outcome is StudyOutcome.FASTER
     assert bench.used_s < 600.0
+
+
+class Compiling(ScriptedBench):
+    """Compiles in each process with a state that does."""
+
+    def compare_processes(self, request):
+        result = super().compare_processes(request)
+        num_pairs = max(len(result.arms[0].log_ratios), 1)
+        compiles = any(one.name == "compile" for one in request.candidate)
+        self.used_s += num_pairs * self.compile_s["compile"] if compiles else 0.0
+        return result
+
+
+def test_what_compiles_is_proven_between_processes_though_each_of_them_compiles():
+    def is_proven(seed):
+        bench = Compiling(
+            gains={"workers": log(1.3), "num_threads": log(1.1), "compile": log(1.4)},
+            together={frozenset({"num_threads", "compile"}): -log(1.25)},
+            compile_s={"compile": 25.0},
+            noise=Noise(sd=0.03, process_sd=0.05),
+            run_s=6.0,
+            judge_s=80.0,
+            seed=seed,
+        )
+        levers = (make_lever("num_threads"), make_lever("compile"), between("wait_policy"))
+        found = run(bench, between("workers"), between("fetch"), *levers)
+        # A real bench ends pairs in time; this one says how many seconds are missing.
+        return found.outcome is StudyOutcome.FASTER and bench.used_s <= 1.2 * bench.budget_s
+
+    assert all(map(is_proven, range(6)))

@@ -103,11 +103,13 @@ def least_confirmation(lab: Lab, state: State) -> float:
     """Cost of the shortest confirmation of a state [s]; nothing where it was begun."""
     if key_of(state) in lab.confirmations:
         return 0.0
+    compile_s = lab.known.compile_s(state)  # in each process that has the state
     if not is_confirmed_live(lab, state):
-        return lab.ledger.pairs(_least_pairs(lab, state))
+        num_pairs = _least_pairs(lab, state)
+        return lab.ledger.pairs(num_pairs) + num_pairs * compile_s
     noise = 0 if lab.yardstick.floors else MIN_PAIRS
-    num_blocks = 2 * (_least_rounds(lab, state) + noise)
-    return lab.ledger.blocks(num_blocks, num_starts=_least_starts(lab, state))
+    num_blocks, num_starts = 2 * (_least_rounds(lab, state) + noise), _least_starts(lab, state)
+    return lab.ledger.blocks(num_blocks, num_starts=num_starts) + num_starts * compile_s
 
 
 def is_confirmed_live(lab: Lab, state: State) -> bool:

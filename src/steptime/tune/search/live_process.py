@@ -33,11 +33,13 @@ class LiveProcess:
 
     def cost_s(self, pending: Sequence[ComparisonSeries], fixed: State, num_rounds: int) -> float:
         """Predict what so many rounds of these comparisons take [s]."""
-        new = [one for one in pending if any(a.name == COMPILE for a in one.state)]
+        asked = [(one.state, one.asked) for one in pending]
+        asked += [(pending[0].reference, min(one.asked for one in pending))] if pending else []
+        new = [num for state, num in asked if any(a.name == COMPILE for a in state)]
         return self._ledger.blocks(
             num_rounds * (len(pending) + 1),
             num_starts=0 if self._fixed == key_of(fixed) else 1,
-            num_compiles=sum(one.asked == 0 for one in new),
+            num_compiles=new.count(0),
         )
 
     def needs_another(self, facts: Facts, states: Sequence[State]) -> bool:

@@ -189,6 +189,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     compiling = [one for one in live if one.name == COMPILE]
     compile_too = partial(_compile_too, lab, compiling, refused)
     undecided |= try_in_turns(lab, late, live=cheap, banned=banned, states=states, then=compile_too)
+    if lab.best:
+        keep_for_proof(lab, lab.best)
     go_further(lab, undecided)
     if lab.best:
         keep_for_proof(lab, lab.best)
@@ -200,7 +202,8 @@ def _compile_too(lab: Lab, compiling: Sequence[Offer], refused: Refused) -> None
         keep_for_proof(lab, lab.best)
     if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
         states = [(*lab.best, one) for one in fitting if one not in refused.levers]
-        take_what_helps(lab, states, banned=refused.states)
+        if take_what_helps(lab, states, banned=refused.states):
+            keep_for_proof(lab, lab.best)
 
 
 def _not_in(state: State, offers: Sequence[Offer]) -> list[Offer]:

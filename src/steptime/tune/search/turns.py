@@ -99,8 +99,6 @@ def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]]) -> None:
         more = {name: some for name, some in left.items() if name not in little}
         _try_each(lab, more, (*FIRST_LOOK, MAX_PAIRS))
     _try_each(lab, little, FIRST_LOOK)
-    if lab.best:
-        _try_each(lab, little, (MAX_PAIRS,))
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
 
