@@ -18,6 +18,7 @@ from ._datasets import (
     can_be_key,
     chain_of,
     content_of,
+    index_of,
     random_states,
     samples_of,
 )
@@ -135,7 +136,7 @@ class Preloaded:
             return self.make(indices)
         if min(indices) < 0 or max(indices) >= self.num_samples or not self.is_current(indices[0]):
             return self.make(indices)  # from the end, or beyond it
-        index = self.torch.tensor(indices)
+        index = index_of(self.torch, indices)
         rows = [part.index_select(0, index) for part in self.parts]
         return put_together(self.shape, iter(rows))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._datasets import index_of
+
 
 class WholeTensors:
     """Takes the place of the data set for the fetcher, and gives batches that are collated already.
@@ -27,7 +29,7 @@ class WholeTensors:
             for subset in self.subsets:
                 rows = [int(subset.indices[index]) for index in rows]
             if rows and min(rows) >= 0:
-                index = self.torch.tensor(rows)
+                index = index_of(self.torch, rows)
                 return [part.index_select(0, index.to(part.device)) for part in self.parts]
         return self.collate_samples(indices)  # other keys, or indices from the end
 

@@ -13,7 +13,7 @@ import sys
 import warnings
 from typing import Any
 
-from ._datasets import attributes_of, content_of, random_states
+from ._datasets import attributes_of, content_of, index_of, random_states
 from ._transforms import keep_random_states
 
 NUM_COMPARED = 256
@@ -88,7 +88,7 @@ class WholeViews:
                 rows = [int(subset.indices[index]) for index in rows]
             is_inside = rows and min(rows) >= 0 and max(rows) < self.num_samples
             if is_inside and self.is_so(rows[0]):
-                index = self.torch.tensor(rows)
+                index = index_of(self.torch, rows)
                 batch = [table.index_select(0, index) for table in self.tables]
                 return batch if self.container else batch[0]
         return self.collate_samples(indices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._datasets import content_of
+from ._datasets import content_of, index_of
 from ._transforms import V1, V2, TransformChain, name_of
 
 OWNERS = (("torchvision.datasets.mnist", "MNIST"), ("torchvision.datasets.cifar", "CIFAR10"))
@@ -55,7 +55,7 @@ class WholeImages:
             for subset in self.subsets:
                 rows = [int(subset.indices[index]) for index in rows]
             if rows and min(rows) >= 0:
-                index = self.torch.tensor(rows)
+                index = index_of(self.torch, rows)
                 return [self.images(index), self.labels.index_select(0, index)]
         return self.collate_samples(indices)  # other keys, or indices from the end
 
