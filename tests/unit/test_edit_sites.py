@@ -89,6 +89,13 @@ def test_a_loader_says_what_an_edit_of_it_must_know(notes: SiteNotes) -> None:
     assert row["traits"] == ["dataset:TensorDataset", "workers:2", "tensor_dataset", "own_collate"]
 
 
+def test_a_data_set_that_gives_whole_batches_is_said_to_be_in_memory(notes: SiteNotes) -> None:
+    loader = data.DataLoader([(torch.zeros(2), 1)])
+    (row,) = notes.describe([], [(loader, {"dataset": "MNIST", "is_in_memory": True})])
+
+    assert row["traits"] == ["dataset:MNIST", "in_memory"]
+
+
 def test_a_call_that_also_makes_a_loader_for_evaluation_is_shared(notes: SiteNotes) -> None:
     train = make_loader(ROWS)
     assert "shared" not in notes.describe([], [(train, FACTS)])[0]["traits"]

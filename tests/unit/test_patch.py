@@ -140,6 +140,23 @@ def test_samples_are_made_once_and_workers_go(tmp_path: Path) -> None:
     )
 
 
+def test_whole_batches_of_a_data_set_that_is_no_tensor_are_made_once_and_it_is_said(
+    tmp_path: Path,
+) -> None:
+    source = "import torch\nl = DataLoader(digits)\nm = DataLoader(others)\n"
+    sites = sites_of(source, loader=("dataset:MNIST", "in_memory"))
+    found = patched(tmp_path, source, WHOLE, sites=sites)
+    assert "+l = DataLoader(PreloadedSamples(digits), collate_fn=as_it_is)" in changed_lines(found)
+    (placed,) = found.placed
+    assert "before the first step" in " ".join(placed.notes)
+
+
+def test_a_data_set_that_the_lever_left_alone_is_left_to_the_user(tmp_path: Path) -> None:
+    source = "import torch\nl = DataLoader(digits)\n"
+    sites = sites_of(source, loader=("dataset:MNIST",))
+    assert "No call was seen" in reason(patched(tmp_path, source, WHOLE, sites=sites))
+
+
 def test_a_loader_with_its_own_collate_is_not_cached(tmp_path: Path) -> None:
     sites = sites_of("l = DataLoader(d)\n", loader=("dataset:Files", "own_collate"))
     found = patched(tmp_path, "l = DataLoader(d)\n", CACHE, sites=sites)

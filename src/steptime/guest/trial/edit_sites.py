@@ -139,6 +139,7 @@ class SiteNotes:
         traits = [f"dataset:{facts['dataset']}"]
         traits += [f"workers:{loader.num_workers}"] * bool(loader.num_workers)
         traits += ["tensor_dataset"] * bool(facts.get("is_tensor_dataset"))
+        traits += ["in_memory"] * bool(facts.get("is_in_memory"))
         traits += ["iterable"] * bool(facts.get("is_iterable"))
         traits += ["own_collate"] * (loader.collate_fn is not self.torch.utils.data.default_collate)
         trains = {id(one) for one in trained}

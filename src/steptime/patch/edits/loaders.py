@@ -26,6 +26,10 @@ IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
 
 REORDERED = "From the second epoch on, a shuffled loader gives its samples in another random order."
 UNLIMITED = "It keeps all samples in memory; the recipe kept a quarter of the free memory at most."
+MADE_ONCE = (
+    "It makes all samples once, before the first step, and keeps them in memory; the recipe makes "
+    "each batch of them when it is needed."
+)
 
 _OF_WORKERS = ("persistent_workers", "prefetch_factor", "timeout")
 
@@ -161,18 +165,24 @@ def _set(
 
 
 def fetch_whole_batches(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """A data set around the one of the loader that gives whole batches."""
+    """A data set around the one of the loader that gives whole batches.
+
+    What is no TensorDataset (torchvision's MNIST, windows of arrays) has all its samples made once.
+    """
     take(settings)
 
     def place(spot: FoundSite) -> tuple[Change, ...]:
-        return _give_batches(spot, "WholeBatches", _WHOLE, {})
+        if "tensor_dataset" in spot.site.traits:
+            return _give_batches(spot, "WholeBatches", _WHOLE, {})
+        return _give_batches(spot, "PreloadedSamples", _PRELOADED, {})
 
     sites = [
         site
         for site in ground.sites("loader")
-        if "tensor_dataset" in site.traits and "own_collate" not in site.traits
+        if {"tensor_dataset", "in_memory"} & set(site.traits) and "own_collate" not in site.traits
     ]
-    return at_each(ground, needed_sites(sites), place)
+    is_made_once = any("tensor_dataset" not in site.traits for site in sites)
+    return at_each(ground, needed_sites(sites), place, note=MADE_ONCE if is_made_once else None)
 
 
 def preload_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
