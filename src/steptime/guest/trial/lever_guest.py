@@ -95,6 +95,12 @@ class LeverGuest:
         call = probed_call(journal, original)
         if model not in self.registry.models and not is_model(model):
             return call(model, *args, **kwargs)
+        return self.run_model(journal, call, model, args, kwargs)
+
+    def run_model(
+        self, journal: Journal, call: Callable[..., Any], model: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Run an outermost call of a model with gradients inside the levers' wrappers."""
         return self.registry.run_call(call, model, args, kwargs)
 
     def run_backward(

@@ -18,7 +18,7 @@ from ..hooks.context import Context
 from ..timeline.journal import Journal
 from .edit_sites import SiteNotes
 from .lever_facts import FactsBook, count_graphs, world_size
-from .lever_guest import LeverGuest, is_model, probed_backward, probed_call
+from .lever_guest import LeverGuest, probed_backward
 from .lever_session import Owner
 from .lever_stack import NotUndoneError
 from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
@@ -95,13 +95,10 @@ class TrialGuest(LeverGuest):
 
     # -- what the hooks report
 
-    def run_call(
-        self, journal: Journal, original: Callable[..., Any], model: Any, args: Any, kwargs: Any
+    def run_model(
+        self, journal: Journal, call: Callable[..., Any], model: Any, args: Any, kwargs: Any
     ) -> Any:
-        """Run an outermost call with gradients of something that may be a model."""
-        call = probed_call(journal, original)
-        if model not in self.registry.models and not is_model(model):
-            return call(model, *args, **kwargs)
+        """Run an outermost call of a model with gradients; learn from it."""
         compare_draws = take_result = None
         try:
             if self.sites is not None:
