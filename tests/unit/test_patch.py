@@ -151,6 +151,14 @@ def test_whole_batches_of_a_data_set_that_is_no_tensor_are_made_once_and_it_is_s
     assert "before the first step" in " ".join(placed.notes)
 
 
+def test_samples_that_whole_batches_are_taken_of_are_not_made_once_by_another_lever_too(
+    tmp_path: Path,
+) -> None:
+    source = "import torch\nl = DataLoader(digits)\n"
+    sites = sites_of(source, loader=("dataset:MNIST", "in_memory"))
+    assert "No call was seen" in reason(patched(tmp_path, source, PRELOADED, sites=sites))
+
+
 def test_a_data_set_that_the_lever_left_alone_is_left_to_the_user(tmp_path: Path) -> None:
     source = "import torch\nl = DataLoader(digits)\n"
     sites = sites_of(source, loader=("dataset:MNIST",))

@@ -193,7 +193,7 @@ def preload_samples(settings: Settings, ground: Ground) -> Sequence[Placed | Not
         no_workers = {"num_workers": "0"}
         return _give_batches(spot, "PreloadedSamples", _PRELOADED, no_workers, dropped=_OF_WORKERS)
 
-    unfit = {"tensor_dataset", "iterable", "own_collate"}
+    unfit = {"tensor_dataset", "in_memory", "iterable", "own_collate"}  # as in the lever
     sites = [site for site in ground.sites("loader") if not unfit & set(site.traits)]
     return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
 
