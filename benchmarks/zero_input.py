@@ -1,13 +1,15 @@
-"""What a sparse input gives where Steptime says that it is mostly zeros, beside its bound.
+"""What a sparse input gives where Steptime says that it is mostly zeros, and what the lever does.
 
     python benchmarks/zero_input.py [--rounds 20]
 
 A first layer on a bag of words of Cora's shape (2,708 x 1,433, 1.27 % ones), with a dropout of 0.5
 on the input and without one, and a second layer. The dense arm is what the examples do; the sparse
-one keeps the input in compressed rows and drops out its values alone. Both compute the same layer;
-a dropout draws other numbers. Steps of the two arms alternate in random order in one process; CPU
-time of the thread, medians of paired ratios. The bound is the headroom of the finding in a run of
-the dense arm under Steptime. Results go to benchmarks/results/zero_input.json.
+one keeps the input in compressed rows and drops out its values alone, by hand. The arm `lever` is
+the dense one with the lever `sparse_input` on, and `whole` beside it (`harmed`) normalizes what was
+dropped, so that the whole matrix is needed. All compute the same layer; a dropout draws other
+numbers. Steps of the arms alternate in random order in one process; CPU time of the thread, medians
+of paired ratios. The bound is the headroom of the finding in a run of the dense arm under Steptime.
+Results go to benchmarks/results/zero_input.json.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ WIDTHS = (16, 64, 256)
 STEPS_IN_RUN = 40
 
 
-def make_step(arm: str, width: int, dropout: float) -> Callable[[], None]:
-    """Return a training step of one arm."""
+def make_step(
+    arm: str, width: int, dropout: float, *, needs_whole: bool = False
+) -> Callable[[], None]:
+    """Return a training step of one arm, `dense` or `sparse`."""
     import torch
     from torch.nn import functional
 
@@ -60,6 +64,8 @@ def make_step(arm: str, width: int, dropout: float) -> Callable[[], None]:
                 x = torch.sparse_csr_tensor(
                     *places, functional.dropout(x.values(), dropout), x.shape
                 )
+            if needs_whole:
+                x = functional.normalize(x, dim=1)
             return self.second(self.first(x).relu())
 
     model, given = Model(), words if arm == "dense" else rows
@@ -73,26 +79,44 @@ def make_step(arm: str, width: int, dropout: float) -> Callable[[], None]:
     return step
 
 
-def compare(width: int, dropout: float, rounds: int) -> dict[str, Any]:
-    """Return CPU times of both arms, and the paired ratios."""
-    steps = {arm: make_step(arm, width, dropout) for arm in ("dense", "sparse")}
-    times: dict[str, list[float]] = {arm: [] for arm in steps}
+def with_lever(step: Callable[[], None]) -> Callable[[], None]:
+    """Return a step that is made with the lever on."""
+    import torch
+
+    from steptime.levers import load
+    from steptime.testing.lever_session_double import PlainSession
+
+    lever = load("sparse_input")
+    assert lever.apply is not None
+
+    def made() -> None:
+        with PlainSession(torch) as session:
+            undo: Any = lever.apply({}, session)
+            step()
+            undo()
+
+    return made
+
+
+def compare(arms: dict[str, Callable[[], None]], rounds: int) -> dict[str, Any]:
+    """Return CPU times of the arms, and the paired ratios of the first one to each other."""
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
     chance = random.Random(0)
     for number in range(rounds + 3):
-        for arm in chance.sample(list(steps), 2):
+        for arm in chance.sample(list(arms), len(arms)):
             began = time.thread_time()
-            steps[arm]()
+            arms[arm]()
             if number >= 3:
                 times[arm].append(time.thread_time() - began)
-    ratios = sorted(a / b for a, b in zip(times["dense"], times["sparse"], strict=True))
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return {
-        "dense_ms": round(1e3 * statistics.median(times["dense"]), 2),
-        "sparse_ms": round(1e3 * statistics.median(times["sparse"]), 2),
-        "ratio": round(middle, 2),
-        "quartiles": [round(low, 2), round(high, 2)],
-        "n": rounds,
-    }
+    found: dict[str, Any] = {"n": rounds}
+    first, *others = arms
+    for arm in arms:
+        found[f"{arm}_ms"] = round(1e3 * statistics.median(times[arm]), 2)
+    for arm in others:
+        ratios = sorted(a / b for a, b in zip(times[first], times[arm], strict=True))
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        found[arm] = {"ratio": round(middle, 2), "quartiles": [round(low, 2), round(high, 2)]}
+    return found
 
 
 def find_bound(width: int, dropout: float) -> float | None:
@@ -132,10 +156,18 @@ def main() -> None:
     started = conditions()
     for dropout in (0.0, 0.5):
         for width in WIDTHS:
-            row = {"width": width, "dropout": dropout}
-            row |= compare(width, dropout, options.rounds) | {"bound": find_bound(width, dropout)}
+            dense = make_step("dense", width, dropout)
+            arms = {"dense": dense, "sparse": make_step("sparse", width, dropout)}
+            arms["lever"] = with_lever(make_step("dense", width, dropout))
+            row: dict[str, Any] = {"width": width, "dropout": dropout}
+            row |= compare(arms, options.rounds) | {"bound": find_bound(width, dropout)}
             rows.append(row)
             print(row, flush=True)
+    whole = make_step("dense", 16, 0.5, needs_whole=True)
+    harmed = with_lever(make_step("dense", 16, 0.5, needs_whole=True))
+    row = {"width": 16, "dropout": 0.5, "needs_whole": True}
+    rows.append(row | compare({"dense": whole, "lever": harmed}, options.rounds))
+    print(rows[-1], flush=True)
     OUT.write_text(json.dumps({"conditions": started, "rows": rows}, indent=1) + "\n")
 
 

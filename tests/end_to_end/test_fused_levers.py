@@ -30,6 +30,7 @@ SCRIPT = SPECIMENS / "written_attention.py"
 WORDS = ("--steps", "8", "--length", "32", "--width", "16")
 LOOP = SPECIMENS / "stepped_lstm.py"
 GELU = SPECIMENS / "written_gelu.py"
+BAG = SPECIMENS / "zero_input.py"
 
 
 def tried(folder: Path, *command: str | Path, **changes: Any) -> tuple[bytes, dict[str, Any]]:
@@ -94,10 +95,25 @@ def test_a_trial_tells_of_written_gelus_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("words", "is_sparse"), [((), True), (("--fresh",), False), (("--dense",), False)]
+)
+def test_a_trial_tells_of_an_input_of_zeros_and_changes_nothing(
+    tmp_path: Path, words: tuple[str, ...], *, is_sparse: bool
+) -> None:
+    command = (BAG, "--steps", "8", "--drop", "0.5", *words)
+    printed, facts = tried(tmp_path / "tried", *command)
+    bare = fork_bare(tmp_path / "bare", "python", *command).finish()
+
+    assert printed == bare.stdout
+    assert (facts["zero_fraction"] > 0.98) is is_sparse
+
+
+@pytest.mark.parametrize(
     ("name", "command"),
     [
         ("fused_attention", (SCRIPT, *WORDS)),
         ("fused_gelu", (GELU, *WORDS)),
+        ("sparse_input", (BAG, "--steps", "8")),
         ("fused_rnn", (LOOP, "--steps", "8")),
         ("fused_rnn", (LOOP, "--steps", "8", "--cell", "written_lstm")),
     ],

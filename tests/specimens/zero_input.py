@@ -8,6 +8,8 @@ from torch import nn
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--dense", action="store_true", help="no zeros in the input")
+parser.add_argument("--drop", type=float, default=0.0, help="of the words")
+parser.add_argument("--fresh", action="store_true", help="another matrix in each step")
 options = parser.parse_args()
 
 torch.manual_seed(0)
@@ -16,9 +18,12 @@ if not options.dense:
     words = words * (torch.rand(512, 2048) < 0.01)
 labels = torch.randint(0, 7, (512,))
 model = nn.Sequential(nn.Linear(2048, 256), nn.ReLU(), nn.Linear(256, 7))
+if options.drop:
+    model.insert(0, nn.Dropout(options.drop))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(options.steps):
-    loss = nn.functional.cross_entropy(model(words), labels)  # ailment
+    given = words.clone() if options.fresh else words
+    loss = nn.functional.cross_entropy(model(given), labels)  # ailment
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -212,6 +212,19 @@ def test_another_order_within_an_epoch_is_left_open():
     assert undecided(checks) == {"batches": words}
 
 
+def test_without_a_loader_models_are_called_with_the_same_samples():
+    def alone(update: RecordedUpdate, *inputs: int) -> RecordedUpdate:
+        return replace(update, fed=(), epochs=(), inputs=inputs, contents=inputs)
+
+    baseline = make_recording(change=lambda u: alone(u, 5, 7))
+    candidate = make_recording(change=lambda u: alone(u, 5, 7 + (u.n == 20)))
+    nothing = make_recording(change=lambda u: alone(u, 0))
+
+    assert failed(baseline, baseline, preserves="STATISTICAL") == {}
+    assert "batches" in undecided(check_counts(baseline, candidate, preserves="STATISTICAL"))
+    assert "batches" in undecided(check_counts(nothing, nothing, preserves="STATISTICAL"))
+
+
 def calls(update: RecordedUpdate, *inputs: int) -> RecordedUpdate:
     return replace(update, inputs=inputs, contents=inputs)
 

@@ -160,6 +160,14 @@ def test_a_fast_but_wrong_lever_is_refused_and_the_next_best_is_taken():
     assert trials(found, "lever_0", kind="quality")[0].reason == "harmful"
 
 
+def test_of_a_fast_lever_that_is_refused_it_is_not_said_how_little_it_gives():
+    bench = ScriptedBench(gains={"lever_0": log(2)}, harmful=frozenset({"lever_0"}))
+    found = run(bench, *make_levers(2))
+
+    assert (found.outcome, found.reason) == (StudyOutcome.NOTHING_HELPS, None)
+    assert "rules_out" not in (found.reason_facts or {})
+
+
 def test_a_wrong_setting_is_refused_and_another_of_the_lever_is_taken():
     lever = make_lever("autocast", settings=({"dtype": "fp16"}, {"dtype": "bf16"}))
     bench = ScriptedBench(

@@ -23,6 +23,7 @@ NAMES: tuple[str, ...] = (
     "fused_attention",
     "fused_gelu",
     "fused_rnn",
+    "sparse_input",
     "compile",
     "no_compile",
     "dynamic_shapes",

@@ -209,6 +209,8 @@ class Facts:
     `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
     in words why other attention cannot be. `written_gelus` are the classes of modules that write
     GELU out in single operators.
+    `zero_fraction`: of the matrix that models are called with, where it is the same one each time;
+    0 where there is none.
     `memory_fraction`: of the memory that the training may have, the part held at its peak.
     `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
     others of their class and form.
@@ -259,6 +261,7 @@ class Facts:
     plain_attention: tuple[str, ...] | None = None
     kept_attention: tuple[str, ...] | None = None
     written_gelus: tuple[str, ...] | None = None
+    zero_fraction: float | None = None
     num_parameters: int | None = None
     num_repeated_blocks: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None

@@ -158,6 +158,8 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(CPU, graph_widths=(256,), has_steptime=False),
     dataclasses.replace(CPU, graph_widths=(32,)),
     dataclasses.replace(CPU, graph_widths=()),
+    dataclasses.replace(CPU, zero_fraction=0.987, draws_in_calls=True),
+    dataclasses.replace(CPU, zero_fraction=0.9),
     dataclasses.replace(CPU, has_token_embedding=False),
     *(
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))

@@ -147,7 +147,12 @@ def _compare_samples(
     """Return whether the same samples came, over whole epochs.
 
     Before an epoch ends, it is enough that they came in the same order, or were mixed in windows.
+    Where no loader gives any, models must be called with the same ones.
     """
+    if not any(update.fed or update.epochs for update in (*a, *b)):
+        inputs = [[update.inputs for update in updates] for updates in (a, b)]
+        if any(map(any, inputs[0])) and inputs[0] == inputs[1]:
+            return Outcome.PASS, None
     epochs = [[row for update in updates for row in update.epochs] for updates in (a, b)]
     for number, (one, other) in enumerate(zip(*epochs, strict=False)):
         if one[EPOCH_SIZE] != other[EPOCH_SIZE]:

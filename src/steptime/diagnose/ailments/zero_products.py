@@ -77,7 +77,7 @@ ZERO_INPUT = Ailment(
     remedy="Keep this input sparse: `x.to_sparse_csr()` once, before the loop, which `nn.Linear` "
     "takes, with a dropout of its values alone; or sum the rows of the weights by "
     "`nn.EmbeddingBag`. Both leave the zeros out.",
-    levers=(),
+    levers=("sparse_input",),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread, and compared with that of the step."
     ),

@@ -20,6 +20,7 @@ from .block_look import BlockLook
 from .cell_look import CellLook
 from .exchange_book import ExchangeBook
 from .gradient_look import GradientLook
+from .input_look import InputLook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
@@ -86,6 +87,7 @@ class FactsBook:
         self.attention = AttentionLook(torch, fail)
         self.blocks = BlockLook(torch, fail)
         self.cells = CellLook(torch, fail)
+        self.inputs = InputLook(torch, lambda: self.is_probing and self.is_open)
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
@@ -247,7 +249,7 @@ class FactsBook:
             "draws_in_calls": self.draws_in_calls,
             "backwards_per_update": self.exchanges.backwards_per_update,
         }
-        found |= self.attention.describe() | self.cells.describe()
+        found |= self.attention.describe() | self.cells.describe() | self.inputs.describe()
         self._add(found, self.blocks.describe, self.gradients.describe)
         if self.is_channels_last:
             found["is_channels_last"] = True

@@ -106,6 +106,7 @@ class TrialGuest(LeverGuest):
             self.samples.begin_work(args, kwargs)
             self.facts.see_training()
             self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
+            self.facts.inputs.see(args, kwargs)
             compare_draws = self.facts.watch_draws()
         except Exception:
             self.recorder.fail("trial")

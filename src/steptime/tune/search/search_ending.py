@@ -109,7 +109,11 @@ def _is_settled(lab: Lab, series: ComparisonSeries) -> bool:
 def _facts(lab: Lab, reason: str | None, seen: list[ComparisonSeries]) -> Facts:
     """The numbers behind the ending."""
     if reason is None:
-        kept = [one for one in lab.known.alone if not lab.notes.was_dropped(one.state)]
+        alone = lab.known.alone
+        refused = [one for one in alone if lab.quality.is_refused(one.state)]
+        if any(lab.worth(one) is Worth.GAIN for one in refused):
+            return {}  # it is faster, and not known to train as well
+        kept = [one for one in alone if not lab.notes.was_dropped(one.state)]
         told = [lab.proof_of(one.state) or one for one in kept]
         highs = [found.high for one in told if (found := lab.log_speedup(one))]
         return {"rules_out": number(max(0.0, math.expm1(max(highs))))} if highs else {}
