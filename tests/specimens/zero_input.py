@@ -27,4 +27,5 @@ for _ in range(options.steps):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print("loss", loss.item())
+squares = sum(one.detach().double().square().sum() for one in model.parameters())
+print(f"weights {squares.item()!r} loss {loss.item()!r}")
