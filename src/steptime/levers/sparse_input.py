@@ -46,7 +46,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 LEVER = Lever(
     name="sparse_input",
     title="Multiply an input that is mostly zeros by what is not zero alone.",
-    relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND", "BALANCED"),
+    relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND"),
     phases=("forward", "forward_and_loss", "backward"),
     preserves=Preserves.STATISTICAL,
     when=(

@@ -165,7 +165,7 @@ BANDWIDTH = Ailment(
     "moved.",
     levers=(
         *("compile", "fused_attention", "fused_gelu", "autocast", "set_to_none"),
-        "process_binding",
+        *("process_binding", "sparse_input"),
     ),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "

@@ -129,6 +129,7 @@ LEVERS = (
     *("cudnn_benchmark", "fused_optimizer", "num_threads"),
     *("matmul_precision", "module_precision", "allocator", "wait_policy"),
     *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
+    "sparse_input",
 )
 """Levers on the arithmetic as a whole."""
 

@@ -203,6 +203,9 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
             one.name.startswith(_OF_WRITTEN_GELU) and "gelu" in one.module_kind.lower()
             for one in count.operators
         )
+    if lever == "sparse_input":
+        operators = measurement.operators
+        return operators is not None and operators.zero_input is not None
     if lever == "fused_rnn":
         return count is not None and any(one.kind in _CELLS for one in count.modules)
     if lever == "fused_optimizer":
