@@ -5,8 +5,8 @@
 A first layer on a bag of words of Cora's shape (2,708 x 1,433, 1.27 % ones), with a dropout of 0.5
 on the input and without one, and a second layer. The dense arm is what the examples do; the sparse
 one keeps the input in compressed rows and drops out its values alone, by hand. The arm `lever` is
-the dense one with the lever `sparse_input` on, and `whole` beside it (`harmed`) normalizes what was
-dropped, so that the whole matrix is needed. All compute the same layer; a dropout draws other
+the dense one with the lever `sparse_input` on; in the last row (`needs_whole`) both normalize what
+was dropped, so that the whole matrix is needed. All compute the same layer; a dropout draws other
 numbers. Steps of the arms alternate in random order in one process; CPU time of the thread, medians
 of paired ratios. The bound is the headroom of the finding in a run of the dense arm under Steptime.
 Results go to benchmarks/results/zero_input.json.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ._owners import put
 from .base import ExchangeFacts, Facts, Session, Undo
 
 MAX_POSITIONAL = 7
@@ -66,7 +66,6 @@ def make_with(session: Session, options: Mapping[str, Any]) -> Undo:
     ddp_class = session.torch.nn.parallel.DistributedDataParallel
     original = ddp_class.__init__
 
-    @functools.wraps(original)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) > MAX_POSITIONAL:
             original(self, *args, **kwargs)
@@ -74,28 +73,15 @@ def make_with(session: Session, options: Mapping[str, Any]) -> Undo:
             session.count("changed")
             original(self, *args, **{**kwargs, **options})
 
-    ddp_class.__init__ = make
-
-    def undo() -> None:
-        if ddp_class.__init__ is make:
-            ddp_class.__init__ = original
-
-    return undo
+    return put(ddp_class, "__init__", make)
 
 
 def act_before(owner: Any, name: str, act: Callable[[], None]) -> Undo:
     """Replace `owner.name` by a function that acts first."""
     original = getattr(owner, name)
 
-    @functools.wraps(original)
     def acting(*args: Any, **kwargs: Any) -> Any:
         act()
         return original(*args, **kwargs)
 
-    setattr(owner, name, acting)
-
-    def undo() -> None:
-        if getattr(owner, name) is acting:
-            setattr(owner, name, original)
-
-    return undo
+    return put(owner, name, acting)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
+from ._owners import put
 from .base import Undo
 
 
@@ -63,7 +63,6 @@ def drop_as_before(torch: Any) -> Undo:
     functional = torch.nn.functional
     original = functional.dropout
 
-    @functools.wraps(original)
     def dropout(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
         if input.dim() != 4 or input.is_contiguous():
             return original(input, *args, **kwargs)
@@ -71,10 +70,4 @@ def drop_as_before(torch: Any) -> Undo:
         is_inplace = kwargs.get("inplace") or (len(args) > 2 and args[2])
         return input.copy_(dropped) if is_inplace else dropped
 
-    functional.dropout = dropout
-
-    def undo() -> None:
-        if functional.dropout is dropout:
-            functional.dropout = original
-
-    return undo
+    return put(functional, "dropout", dropout)

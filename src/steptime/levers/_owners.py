@@ -1,4 +1,4 @@
-"""Classes of the script's in whose `forward` a lever acts: found in a model's first call."""
+"""Functions in whose place a lever acts; a script's classes are found in a model's first call."""
 
 from __future__ import annotations
 
@@ -52,15 +52,23 @@ def act_where_found(
 
 def put_forward(owner: Any, forward: Callable[..., Any]) -> Undo:
     """Give a class another `forward`; return what takes it back, unless the script replaced it."""
-    original, is_own = owner.forward, "forward" in vars(owner)
-    owner.forward = functools.wraps(original)(forward)
+    return put(owner, "forward", forward)
+
+
+def put(owner: Any, name: str, ours: Callable[..., Any]) -> Undo:
+    """Put a function of ours in the place of one of a class, a module or an object.
+
+    What takes it back leaves what somebody else has put over ours.
+    """
+    original, is_own = getattr(owner, name), name in vars(owner)
+    setattr(owner, name, functools.wraps(original)(ours))
 
     def undo() -> None:
-        if vars(owner).get("forward") is not forward:
+        if vars(owner).get(name) is not ours:
             return
         if is_own:
-            owner.forward = original
+            setattr(owner, name, original)
         else:
-            del owner.forward
+            delattr(owner, name)
 
     return undo

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ._owners import put
 from .base import Undo
 
 MIN_ELEMENTS = 1 << 16
@@ -79,10 +80,10 @@ class Places:
         return filled
 
 
-def begins(torch: Any, sorted_or_not: Any, num: int) -> Any:
-    """Return where each of `num` numbers begins among the sorted ones, and the end."""
+def begins(torch: Any, index: Any, num: int) -> Any:
+    """Return where each number below `num` begins in a sorted index, and the end."""
     found = torch.zeros(num + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(sorted_or_not, minlength=num), 0, out=found[1:])
+    torch.cumsum(torch.bincount(index, minlength=num), 0, out=found[1:])
     return found
 
 
@@ -146,6 +147,10 @@ def zero_rows_of(torch: Any) -> Any:
             cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             return compute(torch, cls, func, args, kwargs or {})
+
+        def sparse(self) -> Held | None:
+            """Return its numbers by rows; None where it is whole or transposed."""
+            return None if self.is_turned or self.held.dense is not None else self.held
 
         def whole(self) -> Any:
             """Return the matrix as torch's own tensor."""
@@ -227,14 +232,31 @@ def whole_of(torch: Any, cls: Any, value: Any) -> Any:
 
 def multiply(torch: Any, cls: Any, left: Any, right: Any) -> Any:
     """Return a product by what is not zero in one of the matrices; None where that is unknown."""
-    for one, other, is_right in ((left, right, False), (right, left, True)):
-        if not isinstance(one, cls) or isinstance(other, cls) or one.held.dense is not None:
-            continue
-        if is_right:  # A B = (B^T A^T)^T
-            turned = not one.is_turned
-            return one.held.product(torch, other.t(), is_turned=turned).t().contiguous()
-        return one.held.product(torch, other, is_turned=one.is_turned)
-    return None
+    of_rows = [isinstance(one, cls) for one in (left, right)]
+    rows = left if of_rows[0] else right
+    if all(of_rows) or rows.held.dense is not None:
+        return None
+    if rows is left:
+        return rows.held.product(torch, right, is_turned=rows.is_turned)
+    turned = rows.held.product(torch, left.t(), is_turned=not rows.is_turned)  # (right^T left^T)^T
+    return turned.t().contiguous()
+
+
+class SeenMatrix:
+    """A matrix that came, as it was then; `held` is set once it came again.
+
+    Attributes:
+        held: its numbers that are not zero; None where those are too many, or it came once.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self.reference, self.version = weakref.ref(matrix), matrix._version
+        self.came_again = False
+        self.held: Held | None = None
+
+    def is_of(self, matrix: Any) -> bool:
+        """Return whether it is this matrix, and torch has not changed it since."""
+        return bool(self.version == matrix._version) and self.reference() is matrix
 
 
 class KnownMatrices:
@@ -242,7 +264,7 @@ class KnownMatrices:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.seen: dict[int, list[Any]] = {}  # by id: reference, version, Held or None
+        self.seen: dict[int, SeenMatrix] = {}  # by id
 
     def held(self, matrix: Any) -> Held | None:
         """Return a matrix by what is not zero, from the second time on that it comes unchanged."""
@@ -250,24 +272,24 @@ class KnownMatrices:
         if not is_candidate(torch, matrix):
             return None
         one = self.seen.get(id(matrix))
-        if one is None or one[0]() is not matrix or one[1] != matrix._version:
+        if one is None or not one.is_of(matrix):
             self._note(matrix)
             return None
-        if len(one) == 2:
+        if not one.came_again:
+            one.came_again = True
             with torch.inference_mode(False), torch.no_grad():
-                one.append(compress(torch, matrix))
-        held: Held | None = one[2]
-        if held is None or is_as_before(torch, held, matrix):
-            return held
+                one.held = compress(torch, matrix)
+        if one.held is None or is_as_before(torch, one.held, matrix):
+            return one.held
         self._note(matrix)  # changed behind torch's back
         return None
 
     def _note(self, matrix: Any) -> None:
         if len(self.seen) >= MAX_KNOWN:
-            self.seen = {key: one for key, one in self.seen.items() if one[0]() is not None}
+            self.seen = {key: one for key, one in self.seen.items() if one.reference() is not None}
             if len(self.seen) >= MAX_KNOWN:
                 self.seen.clear()
-        self.seen[id(matrix)] = [weakref.ref(matrix), matrix._version]
+        self.seen[id(matrix)] = SeenMatrix(matrix)
 
 
 def compress(torch: Any, matrix: Any) -> Held | None:
@@ -290,20 +312,13 @@ def read_by_rows(torch: Any, known: KnownMatrices) -> Undo:
     is_on = True
 
     def held_of(matrix: Any) -> Held | None:
-        if not is_on or is_compiling() or is_tracing():
-            return None
-        if type(matrix) is rows:
-            held: Held = matrix.held
-            return None if matrix.is_turned or held.dense is not None else held
-        return known.held(matrix)
+        is_acting = is_on and not is_compiling() and not is_tracing()
+        return known.held(matrix) if is_acting else None
 
     def around_product(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def product(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            other: Any = next(iter((*args, *kwargs.values())), None)
-            is_product = hasattr(other, "dim") and other.dim() == 2 and "out" not in kwargs
-            held = held_of(input) if is_product else None
-            if held is None or type(input) is rows:
+            held = held_of(input) if is_of_matrices(args, kwargs) else None
+            if held is None:
                 return original(input, *args, **kwargs)
             one = Held(held.places, held.values, held.dtype)  # not whole in the next step, too
             return original(rows(one), *args, **kwargs)
@@ -311,25 +326,27 @@ def read_by_rows(torch: Any, known: KnownMatrices) -> Undo:
         return product
 
     def around_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def dropout(
             input: Any,  # noqa: A002
             p: float = 0.5,
             training: bool = True,  # noqa: FBT001, FBT002
             inplace: bool = False,  # noqa: FBT001, FBT002
         ) -> Any:
-            held = held_of(input) if training and not inplace else None
+            held = None
+            if training and not inplace:
+                held = input.sparse() if type(input) is rows else held_of(input)
             if held is None:
                 return original(input, p, training, inplace)
             return rows(Held(held.places, original(held.values, p), held.dtype))
 
         return dropout
 
-    undos = [put(functional, "dropout", around_dropout), put(functional, "linear", around_product)]
-    undos += [
-        put(owner, one, around_product) for owner in (torch, torch.Tensor) for one in PRODUCTS
+    places = [(functional, "dropout", around_dropout), (functional, "linear", around_product)]
+    places += [
+        (owner, name, around_product) for owner in (torch, torch.Tensor) for name in PRODUCTS
     ]
-    undos.append(put(torch.Tensor, "__matmul__", around_product))
+    places.append((torch.Tensor, "__matmul__", around_product))
+    undos = [put(owner, name, around(getattr(owner, name))) for owner, name, around in places]
 
     def undo() -> None:
         nonlocal is_on
@@ -340,18 +357,7 @@ def read_by_rows(torch: Any, known: KnownMatrices) -> Undo:
     return undo
 
 
-def put(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
-    """Put a function around another one; the way back leaves what somebody put around ours."""
-    original, is_own = getattr(owner, name), name in vars(owner)
-    ours = around(original)
-    setattr(owner, name, ours)
-
-    def undo() -> None:
-        if vars(owner).get(name) is not ours:
-            return
-        if is_own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
-
-    return undo
+def is_of_matrices(args: Any, kwargs: Any) -> bool:
+    """Return whether what a matrix is multiplied with, into a new one, is a matrix too."""
+    other: Any = args[0] if args else next(iter(kwargs.values()), None)
+    return hasattr(other, "dim") and other.dim() == 2 and "out" not in kwargs

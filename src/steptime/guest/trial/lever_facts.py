@@ -35,7 +35,6 @@ CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd")
 
 CPU_INFO = "/proc/cpuinfo"
 
-
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
@@ -87,7 +86,7 @@ class FactsBook:
         self.attention = AttentionLook(torch, fail)
         self.blocks = BlockLook(torch, fail)
         self.cells = CellLook(torch, fail)
-        self.inputs = InputLook(torch, lambda: self.is_probing and self.is_open)
+        self.inputs = InputLook(torch)
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
@@ -149,8 +148,8 @@ class FactsBook:
                 self.begun.clear()
             self.begun[id(loader.dataset)] = Loader(self.torch, loader)
 
-    def see_call(self, model: Any, tensor: Any) -> None:
-        """Note an outermost call of a model with gradients, and its first tensor."""
+    def see_call(self, model: Any, tensor: Any, given: Any = ((), {})) -> None:
+        """Note an outermost call of a model with gradients, its first tensor and its arguments."""
         self.exchanges.see_call(model)
         if self.num_calls >= MAX_CALLS or not self.is_open:
             return
@@ -159,6 +158,8 @@ class FactsBook:
             self.uses_compile = True
         if tensor is not None and is_channels_last(self.torch, tensor):
             self.is_channels_last = True
+        if self.is_probing:
+            self.inputs.see(*given)
 
     def watch_draws(self) -> Callable[[], None] | None:
         """Keep the random states for one of the first calls; return what compares them after it."""

@@ -105,8 +105,8 @@ class TrialGuest(LeverGuest):
                 take_result = self.sites.see_call(model, args, kwargs)
             self.samples.begin_work(args, kwargs)
             self.facts.see_training()
-            self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
-            self.facts.inputs.see(args, kwargs)
+            tensor = find_tensor(self.context.torch.Tensor, (args, kwargs))
+            self.facts.see_call(model, tensor, (args, kwargs))
             compare_draws = self.facts.watch_draws()
         except Exception:
             self.recorder.fail("trial")
