@@ -24,10 +24,12 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import (
     LeverUse,
     LoaderUse,
+    Operators,
     PythonLoop,
     RecipeUse,
     SourceEdit,
     Switch,
+    ZeroInput,
 )
 from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
@@ -67,7 +69,7 @@ def with_everything() -> Measurement:
     """A run in which every lever may help.
 
     It computes in two threads, with convolutions, cells, checkpoints, written-out attention and
-    GELU, and a loop that one call can replace; all switches are on.
+    GELU, an input of zeros, and a loop that one call can replace; all switches are on.
     """
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
@@ -80,6 +82,7 @@ def with_everything() -> Measurement:
         opens_images=True,
         pin_memory=True,
     )
+    zeros = ZeroInput(rows=2708, columns=1433, zero_fraction=0.987, product_s=0.01)
     (rank,) = healthy().ranks
     loop = PythonLoop(
         code="stack_of_list",
@@ -103,6 +106,7 @@ def with_everything() -> Measurement:
             operators=(tanh,),
         ),
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
+        operators=Operators(zero_input=zeros),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 
@@ -204,3 +208,13 @@ def test_the_report_ends_each_finding_with_its_command() -> None:
     text = " ".join(" ".join(lines).split())
     assert "Let Steptime try these levers, at most 1.30x:" in text
     assert "try these levers and prove the result, at most 2.00x:" in text
+
+
+def test_an_input_of_fewer_zeros_than_the_lever_needs_is_left_to_the_user() -> None:
+    (row,) = [row for row in RELIEVED if row.cause == "zero_input"]
+    few = ZeroInput(rows=2708, columns=1433, zero_fraction=0.92, product_s=0.01)
+    run = replace(with_everything(), operators=Operators(zero_input=few))
+
+    found = trial(finding(row), run)
+
+    assert (found.levers, found.missing) == ((), "not_here")

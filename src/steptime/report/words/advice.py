@@ -57,6 +57,9 @@ _WITHOUT_KERNELS = frozenset(("LBFGS", "SparseAdam"))
 _CHANGE_THE_TRAINING = ("low_memory_states",)
 """Levers of findings that `tune` does not try: whole runs over seeds have to speak for them."""
 
+_ENOUGH_ZEROS = 0.95
+"""With fewer zeros than these an input is left to the user: the lever does not touch it."""
+
 _CELLS = ("LSTMCell", "GRUCell")
 _OF_WRITTEN_GELU = ("aten.tanh", "aten.erf", "aten.pow")
 
@@ -204,8 +207,8 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
             for one in count.operators
         )
     if lever == "sparse_input":
-        operators = measurement.operators
-        return operators is not None and operators.zero_input is not None
+        seen = None if measurement.operators is None else measurement.operators.zero_input
+        return seen is not None and seen.zero_fraction >= _ENOUGH_ZEROS
     if lever == "fused_rnn":
         return count is not None and any(one.kind in _CELLS for one in count.modules)
     if lever == "fused_optimizer":
