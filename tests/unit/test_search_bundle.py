@@ -169,6 +169,17 @@ def test_a_lever_that_changes_the_numbers_is_found_by_halving():
     assert (judged[0], judged[-1]) == (8, 7)
 
 
+def test_nothing_is_compared_between_processes_beside_what_trains_worse():
+    gains = {"lever_0": log(1.4), "lever_1": log(1.2), "allocator": log(1.2)}
+    bench = ScriptedBench(gains=gains, noise=QUIET, harmful=frozenset({"lever_0"}))
+    found = run(bench, *make_levers(2), make_lever("allocator", moment=Moment.ENVIRONMENT))
+
+    assert labels(found) == {"lever_1", "allocator"}
+    between = [trial for trial in found.trials if trial.kind == "process"]
+    assert between
+    assert not [trial for trial in between if "lever_0" in labels_of(trial.state)]
+
+
 def test_what_is_left_of_a_refused_state_is_proven_where_nothing_can_be_measured_again():
     gains = {f"lever_{i}": log(1.1) for i in range(4)} | {"lever_4": log(1.4)}
     bench = ScriptedBench(

@@ -43,6 +43,9 @@ MOST_FLOOR = 0.25
 LEAST_RIDE = 0.02
 """What a live lever may give at least to be tried beside others, below the noise as well."""
 
+JUDGED_EARLY = 0.05
+"""Of the budget, what one whole run may take to judge the live levers before others join them."""
+
 MOST_IDLE = 8
 """Turns in which nothing was asked: what is put forward then cannot be afforded."""
 
@@ -144,7 +147,7 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     A script with short steps takes the time that was held back for what there was no time for.
     """
     _build_once(lab, offers, refused)
-    while untried(lab) and _extend(lab):
+    while untried(lab) and not lab.quality.is_refused(lab.best) and _extend(lab):
         _build_once(lab, offers, refused)
     return lab.best
 
@@ -187,6 +190,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             _build_once(lab, offers, refused)
             return
     compiling = [one for one in live if one.name == COMPILE]
+    if (late or compiling) and _trains_worse(lab):
+        return  # the proof finds what is to blame, and has the best built without it
     compile_too = partial(_compile_too, lab, compiling, refused)
     undecided |= try_in_turns(lab, late, live=cheap, banned=banned, states=states, then=compile_too)
     if lab.best:
@@ -194,6 +199,25 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     go_further(lab, undecided)
     if lab.best:
         keep_for_proof(lab, lab.best)
+
+
+def _trains_worse(lab: Lab) -> bool:
+    """Whether the best state is refused for its quality; asked where that costs little.
+
+    Levers between processes, and compiling, take minutes: beside a state that cannot stay they
+    would be wasted. The whole that they make is judged again, so this is one whole run more.
+    """
+    if not lab.best:
+        return False
+    if not lab.quality.is_judged(lab.best):
+        more_s, before_s = lab.ledger.judgement(num_runs=1), lab.ledger.left_s
+        if more_s > JUDGED_EARLY * lab.ledger.budget_s or not lab.ledger.affords(more_s):
+            return False
+        lab.phase = "quality"
+        lab.judge(lab.best)
+        # It was to be made once the search is over, of the time that is kept for that.
+        lab.ledger.reserve_s = max(0.0, lab.ledger.reserve_s - (before_s - lab.ledger.left_s))
+    return lab.quality.is_refused(lab.best)
 
 
 def _compile_too(lab: Lab, compiling: Sequence[Offer], refused: Refused) -> None:
