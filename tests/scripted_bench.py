@@ -25,6 +25,7 @@ from steptime.tune.search.bench import (
     PairLoad,
     ProcessRequest,
 )
+from steptime.tune.search.budget import RUNS_A_JUDGEMENT
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
@@ -119,7 +120,8 @@ class ScriptedBench:
     """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds.
 
     `ends` are levers that end their process, `ends_together` sets that do. Live blocks and
-    processes of pairs are counted. `compile_s` and `start_s` are what a lever takes once.
+    processes of pairs are counted. `compile_s` and `start_s` are what a lever takes once. `judge_s`
+    is what the first judgement takes: the command's own runs, which are most of it, are made once.
     """
 
     gains: Mapping[str, float] = field(default_factory=dict)
@@ -138,6 +140,7 @@ class ScriptedBench:
     names_culprits: bool = True
     harmful: frozenset[str] = frozenset()
     outcome: Callable[[State], Outcome] | None = None
+    has_judged: bool = False
     facts: Facts = field(default_factory=lambda: Facts(torch_version="2.13.0", num_cores=2))
     kind: BottleneckKind = BottleneckKind.COMPUTE_BOUND
     phases: Mapping[str, float] | None = None
@@ -262,7 +265,8 @@ class ScriptedBench:
 
     def judge(self, state: State) -> Verdict:
         self._begin(state)
-        self.used_s += self.judge_s
+        self.used_s += self.judge_s / (RUNS_A_JUDGEMENT if self.has_judged else 1)
+        self.has_judged = True
         if self.outcome is not None:
             outcome = self.outcome(state)
         else:
