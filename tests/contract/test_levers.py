@@ -24,7 +24,7 @@ WITH_EVIDENCE = (
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("jpeg_decoder", "batched_transform", "decoded_cache", "prepared_data", "scaled_decoding"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
-    "fused_gelu",
+    *("fused_gelu", "sparse_input"),
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
     *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
     *("ddp_options", "ddp_no_sync", "ddp_bf16", "nccl_settings", "interpreter"),
