@@ -4,12 +4,12 @@
         [--budget 60] [--check]
 
 For each script: one contained trial of the command as written notes its places and facts; a recipe
-is made of every lever that applies here and is not left out, each with its first settings; then
-`steptime patch` makes the edit, `git apply` applies it to a copy, and with `--check` contained
-trials compare the patched script with the recipe: losses, then speed (by CPU time where no lever of
-the recipe forbids it; `--leave-out dataloader num_threads wait_policy` on a busy machine). The
-recipe is not one that a study proved: this asks whether the edit equals the recipe, not whether
-the recipe is fast.
+is made of every lever that applies here, keeps the training and is not left out, each with its
+first settings, and what has no edit is named and taken out of it; then `steptime patch` makes the
+edit, `git apply` applies it to a copy, and with `--check` contained trials compare the patched
+script with the recipe: losses, then speed (by CPU time where no lever of the recipe forbids it;
+`--leave-out dataloader num_threads wait_policy` on a busy machine). The recipe is not one that a
+study proved: this asks whether the edit equals the recipe, not whether the recipe is fast.
 
 Our scripts are always tried; those of benchmarks/open_scripts.toml where DIR holds their checkout
 and environment (see benchmarks/open_scripts.py). Results go to benchmarks/results/patches.json;
@@ -39,7 +39,7 @@ from steptime.errors import SteptimeError
 from steptime.isolate.child import start_contained
 from steptime.isolate.probe import probe
 from steptime.levers import load_all
-from steptime.levers.base import Lever
+from steptime.levers.base import Lever, Preserves
 from steptime.patch.values import Handover, PatchCheck
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import write_recipe
@@ -115,7 +115,8 @@ def choose(baseline: Baseline, levers: dict[str, Lever], left_out: tuple[str, ..
     state: list[Applied] = []
     for name, lever in levers.items():
         has_other = EXCLUSIVE.get(name) in [one.name for one in state]
-        if name in left_out or has_other or lever.applies(baseline.facts) is not None:
+        is_out = name in left_out or lever.preserves is Preserves.NOTHING
+        if is_out or has_other or lever.applies(baseline.facts) is not None:
             continue
         space = lever.space(baseline.facts)
         if space:
@@ -161,6 +162,11 @@ def try_script(
         write_recipe(path, make_recipe(command, baseline, state))
         handover = patch(path, folder=Path.cwd())
         row = describe(state, handover) | {"applies": applies(handover)}
+        if handover.by_hand:  # what the edit lacks would make it slower than the recipe
+            lost = {one.lever for one in handover.by_hand}
+            kept = tuple(one for one in state if one.name not in lost)
+            write_recipe(path, make_recipe(command, baseline, kept))
+            handover = patch(path, folder=Path.cwd())
         if options.check and (handover.files or handover.variables):
             try:
                 found = check(
