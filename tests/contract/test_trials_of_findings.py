@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shlex
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from steptime.diagnose.ailments.ailment import Ailment
 from steptime.diagnose.ailments.all_ailments import AILMENTS
 from steptime.diagnose.ailments.script_faults import SWITCHES
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.levers._zero_rows import MIN_ZEROS
 from steptime.levers.base import Preserves
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
@@ -218,3 +220,12 @@ def test_an_input_of_fewer_zeros_than_the_lever_needs_is_left_to_the_user() -> N
     found = trial(finding(row), run)
 
     assert (found.levers, found.missing) == ((), "not_here")
+
+
+def test_an_input_of_as_many_zeros_as_the_lever_needs_is_not() -> None:
+    (row,) = [row for row in RELIEVED if row.cause == "zero_input"]
+    for zeros, named in ((MIN_ZEROS, ("sparse_input",)), (math.nextafter(MIN_ZEROS, 0), ())):
+        seen = ZeroInput(rows=2708, columns=1433, zero_fraction=zeros, product_s=0.01)
+        run = replace(with_everything(), operators=Operators(zero_input=seen))
+
+        assert trial(finding(row), run).levers == named

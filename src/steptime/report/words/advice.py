@@ -58,7 +58,7 @@ _CHANGE_THE_TRAINING = ("low_memory_states",)
 """Levers of findings that `tune` does not try: whole runs over seeds have to speak for them."""
 
 _ENOUGH_ZEROS = 0.95
-"""With fewer zeros than these an input is left to the user: the lever does not touch it."""
+"""The lever `sparse_input` leaves an input of fewer zeros alone (its `MIN_ZEROS`)."""
 
 _CELLS = ("LSTMCell", "GRUCell")
 _OF_WRITTEN_GELU = ("aten.tanh", "aten.erf", "aten.pow")
