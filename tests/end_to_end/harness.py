@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -107,10 +108,12 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return own | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | variables
 
 
+@functools.cache
 def _short(folder: Path) -> str:
-    """The folder by a name with room for a socket's below it.
+    """The folder by a name with room for a socket's below it; the same one each time.
 
-    A loader's worker that cannot make one loses its batch, and the script waits forever.
+    A loader's worker that cannot make one loses its batch, and the script waits forever. Where the
+    environment differs, a study is another one.
     """
     if len(str(folder)) <= LONGEST_FOLDER:
         return str(folder)

@@ -153,6 +153,22 @@ def test_what_gives_less_than_the_noise_rides_in_the_bundle_with_another():
     assert reasons(alone)["fused"] == "headroom_below_noise"
 
 
+@pytest.mark.parametrize(("share", "is_tried"), [(0.04, True), (0.01, False), (None, False)])
+def test_what_acts_from_the_start_and_knows_that_it_saves_little_has_its_turn_too(share, is_tried):
+    bench = ScriptedBench(
+        gains={"allocator": log(1.07), "autocast": log(1.6)},
+        noise=Noise(sd=0.15),
+        phases={"forward": 0.5, "optimizer": 0.01, "other": 0.49},
+    )
+    allocator = between("allocator", phases=("optimizer",) if share is None else ("forward",))
+    saves = None if share is None else lambda facts: share
+    found = run(bench, replace(allocator, saves=saves), make_lever("autocast"))
+
+    assert found.noise_floor > 0.05
+    assert bool(trials(found, "autocast", "allocator", kind="process")) == is_tried
+    assert (reasons(found).get("allocator") == "headroom_below_noise") != is_tried
+
+
 def test_a_burst_at_the_beginning_does_not_refuse_what_may_give_much():
     bench = ScriptedBench(noise=Noise(sd=1.5), phases={"forward": 0.5, "other": 0.5})
     found = run(bench, make_lever("autocast", phases=("forward",)))

@@ -215,6 +215,7 @@ class Facts:
     `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
     others of their class and form.
 
+    `kernel_fraction` is the time in the kernel a step, of all threads, over the step's.
     `switches_on` are the debug switches that were mostly on, in the words of their findings;
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
     script fills gradients with zeros instead of dropping them. `denormal_fraction` is the share of
@@ -271,7 +272,7 @@ class Facts:
     libraries: Mapping[str, str] = field(default_factory=dict)
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
-    system_cpu_fraction: float | None = None
+    kernel_fraction: float | None = None
     switches_on: tuple[str, ...] | None = None
     gc_fraction: float | None = None
     zeroes_gradients: bool | None = None

@@ -49,7 +49,7 @@ CPU = Facts(
         "glibc": "2.36",
     },
     minor_faults_per_step=20_000.0,
-    system_cpu_fraction=0.12,
+    kernel_fraction=0.12,
     switches_on=("anomaly_mode", "deterministic", "profiler"),
     gc_fraction=0.05,
     zeroes_gradients=True,

@@ -41,7 +41,8 @@ MOST_FLOOR = 0.25
 """A noise floor above it is a burst that may pass: what may give more is tried all the same."""
 
 LEAST_RIDE = 0.02
-"""What a live lever may give at least to be tried beside others, below the noise as well."""
+"""What a lever may give at least to be tried beside live ones, below their noise as well: a live
+lever, or one between processes that says by the facts how much it saves."""
 
 JUDGED_EARLY = 0.05
 """Of the budget, what one whole run may take to judge the live levers before others join them."""
@@ -112,8 +113,9 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     floor = min(lab.yardstick.least_floor, MOST_FLOOR)
     kept, refused = split_by_headroom(offers, floor, speedup=1 / (1 - gone))
     if lab.is_live and any(one.is_live for one in kept):
-        # What gives little rides in the bundle of live levers, where small gains add up.
-        small = [one for one in offers if one.is_live and one.name not in MAY_SLOW_DOWN]
+        # What gives little rides in the bundle of live levers, where small gains add up; what acts
+        # from the start is tried after it, when the rest of a step is shorter.
+        small = [one for one in offers if _can_ride(one) and one.name not in MAY_SLOW_DOWN]
         riders, _ = split_by_headroom(small, min(floor, LEAST_RIDE), speedup=1 / (1 - gone))
         kept = tuple(one for one in offers if one in kept or one in riders)
         refused = tuple(it for it in refused if it.name not in {one.name for one in kept})
@@ -125,6 +127,10 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
         share = "unknown" if one.headroom is None else number(1 / (1 - one.headroom))
         lab.notes.choose("offered", one.name, headroom=share, is_aimed=one.is_aimed)
     return kept
+
+
+def _can_ride(one: Offer) -> bool:
+    return one.is_live or (one.headroom is not None and one.lever.saves is not None)
 
 
 def _ordered(lab: Lab, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[Offer, ...]]:

@@ -208,7 +208,7 @@ def _make_facts(
         num_recompiles=_num_recompiles(measurement),
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
-        system_cpu_fraction=_system_fraction(measurement, use),
+        kernel_fraction=_kernel_fraction(measurement, use),
         switches_on=_switches_on(facts, measurement),
         gc_fraction=_gc_fraction(measurement),
         num_numa_nodes=count_nodes(),
@@ -306,18 +306,18 @@ def _minor_faults(measurement: Measurement, use: KernelUse | None) -> float | No
     return own if own is not None or use is None else use.minor_faults
 
 
-def _system_fraction(measurement: Measurement, use: KernelUse | None) -> float | None:
-    """The share of the first rank's CPU time that the kernel took.
+def _kernel_fraction(measurement: Measurement, use: KernelUse | None) -> float | None:
+    """The share of a step that the kernel takes on the first rank, as if one thread waited for it.
 
     That is at least what its page faults take: the kernel counts its own time in ticks only, and
     corrects it for what the process did when it started.
     """
     if not measurement.ranks:
         return None
-    memory, cpu = measurement.ranks[0].host_memory, measurement.ranks[0].step_cpu_s
+    memory, step = measurement.ranks[0].host_memory, measurement.ranks[0].step_time_s
     own_s = None if memory is None else memory.system_cpu_s_per_step
     system_s = own_s if own_s is not None or use is None else use.system_s
-    if system_s is None or cpu is None or cpu.estimate <= 0:
+    if system_s is None or step is None or step.estimate <= 0:
         return None
     faults_s = (_minor_faults(measurement, use) or 0.0) * PAGE_FAULT_S.value
-    return min(1.0, max(system_s, faults_s) / cpu.estimate)
+    return min(1.0, max(system_s, faults_s) / step.estimate)
