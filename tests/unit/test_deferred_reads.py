@@ -8,6 +8,7 @@ import pytest
 from end_to_end.harness import has_gpu
 from steptime.levers import deferred_reads
 from steptime.levers._device_reads import MAX_NODES, DeviceReads
+from steptime.levers._late_numbers import LateCopy
 from steptime.levers.base import Facts
 from steptime.testing.lever_session_double import PlainSession
 from unit.counted_copies import CountedCopies
@@ -116,9 +117,10 @@ def with_reads(train, reads, steps=3):
     torch = pytest.importorskip("torch")
     with PlainSession(torch) as session:
         undo = deferred_reads.put_on(session, reads)
-        found = train(steps)
-        undo()
-    return found
+        try:
+            return train(steps)
+        finally:
+            undo()
 
 
 def reads_of(device, **others):
@@ -172,6 +174,24 @@ def test_where_nothing_is_copied_beside_a_backward_only_what_is_needed_waits(
     assert capsys.readouterr().out == printed
     assert device.num_begun == 9 + 9 + 9  # what goes backward, kept errors, added losses
     assert device.num_waits == 4 + 9
+
+
+def test_what_was_printed_before_a_device_fails_is_there(scaled, device, capsys):
+    item = pytest.importorskip("torch").Tensor.item
+
+    def begin(tensor):
+        copy = device.copy(item(tensor))
+        return copy if device.num_begun < 3 * 4 else LateCopy(fail, lambda: False)
+
+    def fail():
+        raise RuntimeError("the device failed")
+
+    reads = DeviceReads(begin, lambda tensor: True)
+    with pytest.raises(RuntimeError, match="the device failed"):
+        with_reads(scaled, reads, steps=9)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["step", "2"]]
 
 
 def test_among_ranks_nothing_is_copied_before_its_backward(train, device):
