@@ -1,8 +1,9 @@
 """Numbers of a device that are still on their way to the host, and sums of them.
 
-They stand for a Python number in `total += loss.item()` and in what is printed of such a sum. Each
-use but these two waits for the number and is done with it, so that its result is a plain number.
-A sum adds its terms one by one and in their order, as Python does, so it has the same bits.
+They stand for a Python number in `total += loss.item()` and `last = loss.item()`, and then in those
+variables. Each other use waits for the number, so that its result is a plain number. One that is
+set again before that was never waited for. A sum adds its terms one by one and in their order, and
+products are computed as they are written, so they have the same bits.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ class LateCopy:
     Args:
         read: waits for the copy and returns the number.
         is_ready: whether there is nothing to wait for.
+        event: what happens once the copy is there, for a device that has such events.
     """
 
-    __slots__ = ("is_ready", "read")
+    __slots__ = ("event", "is_ready", "read")
 
-    def __init__(self, read: Callable[[], Any], is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, read: Callable[[], Any], is_ready: Callable[[], bool], event: Any = None
+    ) -> None:
         self.read = read
         self.is_ready = is_ready
+        self.event = event
 
 
 class Late:
@@ -89,26 +94,57 @@ for _name, _act in UNARY.items():
     setattr(Late, f"__{_name}__", by_value(_act))
 
 
-class LateTerm(Late):
-    """What one read gives; times numbers, it stays late."""
+class LateValue(Late):
+    """What a read leaves in the script's variable: its number, or that times or by others."""
 
-    __slots__ = ("copy", "factors")
+    __slots__ = ("copy", "operations")
 
-    def __init__(self, copy: LateCopy, factors: tuple[Any, ...] = ()) -> None:
+    def __init__(self, copy: LateCopy, operations: tuple[tuple[Any, Any], ...] = ()) -> None:
         self.copy = copy
-        self.factors = factors
+        self.operations = operations
 
     def value(self) -> Any:
-        """Wait, and return the product, multiplied from left to right."""
+        """Wait, and return the number, computed in the order of the script."""
         found = self.copy.read()
-        for factor in self.factors:
-            found = found * factor
+        for act, other in self.operations:
+            found = act(found, other)
         return found
 
+
+class LateOperand(LateValue):
+    """What a read gives that is multiplied or divided before it is kept."""
+
+    __slots__ = ()
+
+    def then(self, act: Callable[[Any, Any], Any], other: Any) -> Any:
+        """Return the result: late if the other is a plain number that raises nothing."""
+        if type(other) in (int, float) and (act is operator.mul or other):
+            return self.make_next()(self.copy, (*self.operations, (act, other)))
+        return act(self.value(), other)
+
+    def make_next(self) -> type[LateValue]:
+        """Return the class of such a result."""
+        return LateValue
+
     def __mul__(self, other: Any) -> Any:
-        if type(other) in (int, float):
-            return LateTerm(self.copy, (*self.factors, other))
-        return self.value() * other
+        return self.then(operator.mul, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        is_plain = type(other) in (int, float)  # a product of two plain numbers has no order
+        return self.then(operator.mul, other) if is_plain else other * self.value()
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.then(operator.truediv, other)
+
+
+class LateTerm(LateOperand):
+    """What a read gives that is added to a sum; times or by numbers, it stays late."""
+
+    __slots__ = ()
+
+    def make_next(self) -> type[LateValue]:
+        """Return the class of what it is times or by a number."""
+        return LateTerm
 
     def __radd__(self, other: Any) -> Any:
         if type(other) in (int, float):
@@ -135,10 +171,12 @@ class LateSum(Late):
         """Add the term that has waited longest."""
         self.base = self.base + self.terms.popleft().value()
 
-    def __iadd__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> Any:  # `total = total + term` is no other sum
         if not isinstance(other, LateTerm):
             return self.value() + other
         self.terms.append(other)
         while len(self.terms) > MAX_WAITING or (self.terms and self.terms[0].copy.is_ready()):
             self.add_oldest()
         return self
+
+    __iadd__ = __add__
