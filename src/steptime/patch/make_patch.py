@@ -106,7 +106,8 @@ def _edit(applied: Applied, lever: Lever, ground: Ground, parts: _Parts) -> None
     places, notes = [], []
     for one in found:
         if isinstance(one, NotPlaced):
-            parts.by_hand.append(_by_hand(applied, lever, one.reason, place=one.place))
+            left = _by_hand(applied, lever, one.reason, place=one.place, lines=one.lines)
+            parts.by_hand.append(left)
             continue
         places.append(one.place)
         notes += [] if one.note is None else [one.note]
@@ -144,8 +145,15 @@ def _take_back(
             parts.by_hand.append(_by_hand(states[lever.name], levers[lever.name], reason))
 
 
-def _by_hand(applied: Applied, lever: Lever, reason: str, *, place: str | None = None) -> ByHand:
-    lines = lever.edit(applied.settings)
+def _by_hand(
+    applied: Applied,
+    lever: Lever,
+    reason: str,
+    *,
+    place: str | None = None,
+    lines: str | None = None,
+) -> ByHand:
+    lines = lever.edit(applied.settings) if lines is None else lines
     return ByHand(lever=applied.name, reason=reason, lines=lines, place=place)
 
 
