@@ -48,8 +48,8 @@ def _by_hand(one: ByHand) -> Iterator[str]:
         yield f"  {line}" if line else ""
 
 
-def check_lines(found: PatchCheck) -> list[str]:
-    """What the trials of a patched script said."""
+def check_lines(found: PatchCheck, handover: Handover) -> list[str]:
+    """What the trials of a patched script said, and what of the recipe was not in it."""
     equal = "equal bit for bit" if found.is_exact else "equal but for rounding"
     lines = []
     if found.losses.outcome is Outcome.PASS:
@@ -64,8 +64,19 @@ def check_lines(found: PatchCheck) -> list[str]:
         )
     if found.reason is not None:
         lines.append(printable(found.reason))
+    lines += left_lines(handover)
     lines.append(_OUTCOMES[found.outcome])
     return lines
+
+
+def left_lines(handover: Handover) -> list[str]:
+    """Which levers a check could not have in the patched script; a line for each."""
+    placed = {one.name for one in handover.placed}
+    return [
+        f"{name} is left by hand {'in places' if name in placed else 'as said above'}: the recipe "
+        "ran with it, the patched script without it."
+        for name in dict.fromkeys(one.lever for one in handover.by_hand)
+    ]
 
 
 _OUTCOMES = {
