@@ -66,8 +66,8 @@ def at_each(
             spot = ground.spot(site)
             found.append(Placed(spot.where, place(spot), note))
         except CannotPlaceError as error:
-            place_of = f"{site.place.file}:{site.place.line}"
-            found.append(NotPlaced(str(error), place_of, _written(site, write)))
+            where, lines = ground.label(site.place), _written(site, write)
+            found.append(NotPlaced(str(error), where, lines))
     return found
 
 

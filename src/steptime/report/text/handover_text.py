@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 
 from steptime.core.printable import printable
-from steptime.patch.values import ByHand, Handover, PatchCheck, PlacedLever
+from steptime.patch.values import ByHand, CellText, Handover, PatchCheck, PlacedLever
 from steptime.verify.values import Outcome
 
 _JUDGED_BY = {"cpu": "CPU time", "wall": "wall time"}
@@ -27,10 +27,12 @@ def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
         lines += [_placed(placed), *(f"  {note}" for note in placed.notes)]
     for one in handover.by_hand:
         lines += ["", *_by_hand(one)]
+    for cell in handover.cells:
+        lines += ["", *_cell(cell)]
     if handover.launch_line is not None:
         lines += ["", "Start it with:", f"  {printable(handover.launch_line)}"]
     if not handover.diff:
-        lines += ["", "No file changes."]
+        lines += [] if handover.cells else ["", "No file changes."]
     elif diff_file is not None:
         lines += ["", f"Apply it: git apply {shlex.quote(diff_file)}"]
     return lines
@@ -46,6 +48,16 @@ def _by_hand(one: ByHand) -> Iterator[str]:
     yield f"{one.lever}{where}: by hand. {printable(one.reason)} Write:"
     for line in one.lines.splitlines():
         yield f"  {line}" if line else ""
+
+
+def _cell(cell: CellText) -> Iterator[str]:
+    """The whole cell without an indent, so that it can be pasted."""
+    name, number = printable(cell.notebook), cell.number
+    where = f"cell {number} of {name} (In [{number}] from the top)"
+    yield f"Paste this into {where}, in place of all it holds:"
+    yield ""
+    for line in cell.text.rstrip().splitlines():
+        yield "\t".join(printable(part) for part in line.split("\t"))
 
 
 def check_lines(found: PatchCheck, handover: Handover) -> list[str]:
