@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("libcst")
 
 from patch_cases import changed_lines, patched, sites_of
-from steptime.guest.trial.edit_sites import describe_blocks
+from steptime.guest.trial.edit_sites import SiteNotes, describe_blocks
 from steptime.patch.values import Handover
 from steptime.tune.values.study_values import Applied
 
@@ -126,6 +126,18 @@ def test_another_module_with_a_blocks_name_is_told(layers: Any) -> None:
 
     layers.append(type("Layer", (torch.nn.Module,), {})())
     assert describe_blocks(torch, layers) == ["unnamed_blocks"]
+
+
+def test_a_model_whose_blocks_cannot_be_read_is_placed_all_the_same(layers: Any) -> None:
+    import torch
+
+    layers.modules = None
+    failures: list[str] = []
+    notes = SiteNotes(torch, failures.append)
+    notes.see_call(layers, (), {})
+
+    assert failures == ["sites"]
+    assert notes.describe([], [])[0]["traits"] == []
 
 
 # -- the same training

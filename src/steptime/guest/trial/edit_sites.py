@@ -88,7 +88,7 @@ class SiteNotes:
         if not places or places[0] in self.calls:
             return None
         images = find_images(self.torch, args, kwargs)
-        traits = [*(f"image:{name}" for name in images), *describe_blocks(self.torch, model)]
+        traits = [*(f"image:{name}" for name in images), *self._describe_blocks(model)]
         row = self.row("model_call", model, places, traits)
         row["callers"] = [list(place) for place in places[1:]]
         self.calls[places[0]] = row
@@ -100,6 +100,13 @@ class SiteNotes:
                 self.fail("sites")
 
         return take
+
+    def _describe_blocks(self, model: Any) -> list[str]:
+        try:
+            return describe_blocks(self.torch, model)
+        except Exception:
+            self.fail("sites")
+            return []
 
     # -- what comes of it
 
