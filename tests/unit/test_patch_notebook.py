@@ -15,6 +15,7 @@ from patch_cases import (
     FUSED,
     MATMUL,
     SCRIPT,
+    WHOLE,
     patch_of,
     recipe_of,
     sites_of,
@@ -133,6 +134,18 @@ def test_lines_of_the_beginning_stand_behind_the_first_imports(tmp_path: Path) -
 
     (one,) = patch_notebook(tmp_path, MATMUL, texts=("import os", MAKES, TRAINS)).by_hand
     assert one.reason == "No cell of the notebook begins with an import of torch."
+
+
+def test_a_class_stands_above_a_cell_without_imports(tmp_path: Path) -> None:
+    text = "l = DataLoader(d)"
+    write_notebook(tmp_path, IMPORTS, text)
+    traits = ("notebook", "dataset:TensorDataset", "tensor_dataset")
+    sites = sites_of(text, file=file_of(text), loader=traits)
+    (cell,) = patch_of(tmp_path, recipe_of(SCRIPT, WHOLE, sites=sites, command=COMMAND)).cells
+    lines = cell.text.splitlines()
+    assert lines[:4] == ["import torch", "", "", lines[3]]
+    assert lines[-3:-1] == ["", ""]
+    assert lines[-1].startswith("l = DataLoader(WholeBatches(d)")
 
 
 def test_calls_by_name_are_changed_in_the_cells_of_the_proof(tmp_path: Path) -> None:
