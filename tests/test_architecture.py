@@ -686,6 +686,7 @@ def test_a_file_of_lines_has_one_reader():
         "guest/bench/forked_copy.py",
         "levers/_prepared.py",
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
+        "patch/notebook_cells.py",
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(
             "tune/study/recorded_answers.py",

@@ -125,7 +125,7 @@ def test_a_call_of_a_model_has_its_callers_images_and_output(notes: SiteNotes) -
     (row,) = notes.describe([], [])
 
     assert takes[1] is None, "the place is known"
-    assert row["traits"] == ["image:0", "image:scale", "output:float,other"]
+    assert row["traits"] == ["image:0", "image:scale", "no_blocks", "output:float,other"]
     if has_columns:
         assert text_at(row["callers"][0]) == "train(model)"
 

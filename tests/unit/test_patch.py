@@ -355,7 +355,6 @@ def test_a_read_only_file_is_untouched(tmp_path: Path, monkeypatch: pytest.Monke
     [
         ("library", "inside an installed package"),
         ("generated", "made at run time"),
-        ("notebook", "write the lines into that cell"),
     ],
 )
 def test_source_that_is_no_file_of_the_users(tmp_path: Path, trait: str, says: str) -> None:

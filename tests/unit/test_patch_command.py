@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,17 @@ import pytest
 pytest.importorskip("libcst")
 
 from documents import check_fits
-from patch_cases import CHANNELS_LAST, FUSED, LEVERS, ONE_THREAD, SCRIPT, WORKERS, recipe_of
+from patch_cases import (
+    CHANNELS_LAST,
+    FUSED,
+    LEVERS,
+    ONE_THREAD,
+    SCRIPT,
+    WORKERS,
+    patch_of,
+    recipe_of,
+    sites_of,
+)
 from steptime.app import patch as app
 from steptime.cli import main
 from steptime.cli.patch import exit_code_of
@@ -144,18 +155,31 @@ def test_a_check_that_failed_is_in_the_document(
     assert main.main(["patch", "tuned.toml", "--check", "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     check_fits(document, "patch")
-    assert document["errors"][0]["message"] == "It is slower."
+    message = document["errors"][0]["message"]
+    assert message.startswith("It is slower. trim_padding is left by hand")
 
 
-def test_losses_that_differ_are_not_called_equal() -> None:
+def test_losses_that_differ_are_not_called_equal(folder: Path) -> None:
     other = Verdict(outcome=Outcome.FAIL, level="L0", checks=())
-    said = check_lines(
-        PatchCheck(outcome=Outcome.FAIL, losses=other, is_exact=True, reason="Other losses.")
-    )
-    assert said == [
+    check = PatchCheck(outcome=Outcome.FAIL, losses=other, is_exact=True, reason="Other losses.")
+    assert check_lines(check, patch_of(folder, recipe_of(SCRIPT, FUSED))) == [
         "Other losses.",
         "Not passed: the patched script does not do what the recipe did.",
     ]
+
+
+def test_a_check_says_what_was_left_by_hand(folder: Path) -> None:
+    check = found(Outcome.FAIL, reason="It is slower.")
+    assert check_lines(check, patch_of(folder, recipe_of(SCRIPT, FUSED, TRIMMED)))[1:] == [
+        "It is slower.",
+        "trim_padding is left by hand as said above: the recipe ran with it, the patched script "
+        "without it.",
+        "Not passed: the patched script does not do what the recipe did.",
+    ]
+    (one,) = (site for site in sites_of(SCRIPT) if site.what == "optimizer")
+    elsewhere = replace(one, place=replace(one.place, end_line=99))
+    half = patch_of(folder, recipe_of(SCRIPT, FUSED, sites=(one, elsewhere)))
+    assert check_lines(check, half)[2].startswith("fused_optimizer is left by hand in places: ")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("libcst")
 
-from patch_cases import LEVERS, changed_lines, patched, sites_of
+from patch_cases import LEVERS, SCRIPT, changed_lines, patched, sites_of
 from steptime.levers import NAMES
 from steptime.levers.base import Moment
 from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
@@ -45,7 +45,7 @@ def run_patched(folder: Path, handover: Handover) -> str:
 def test_what_has_an_edit_or_a_reason_is_a_lever_of_the_guest() -> None:
     variables = {name for name in NAMES if LEVERS[name].moment == Moment.ENVIRONMENT}
 
-    assert {*EDITS, *NO_EDITS} <= set(NAMES) - variables - set(VARIABLES)
+    assert {*EDITS, *NO_EDITS} == set(NAMES) - variables - set(VARIABLES)
     assert not set(EDITS) & set(NO_EDITS)
 
 
@@ -115,6 +115,25 @@ def test_the_arguments_of_an_exchange_are_set(tmp_path: Path) -> None:
 def test_a_lever_without_an_edit_says_why_and_its_lines(tmp_path: Path) -> None:
     found = patched(tmp_path, "import torch\n", lever("micro_batches", parts=2))
     assert "another one" in reason(found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says", "lines"),
+    [
+        (lever("sparse_input"), "Which matrix stays the same", "rows = x.to_sparse_csr()"),
+        (lever("other_optimizer", optimizer="muon"), "Another class", "torch.optim.Muon("),
+        (lever("low_memory_states", states="8bit"), "Another class", "AdamW8bit("),
+        (lever("rate_factor", factor=0.5), "is multiplied there, once", "lr=0.5 * lr"),
+        (lever("gradient_transform", transform="znorm"), "`steptime.methods`", "gradients.attach("),
+    ],
+    ids=lambda one: one.name if isinstance(one, Applied) else "",
+)
+def test_a_lever_of_the_optimizer_or_the_input_has_a_reason_of_its_own(
+    tmp_path: Path, wanted: Applied, says: str, lines: str
+) -> None:
+    found = patched(tmp_path, SCRIPT, wanted)
+    assert says in reason(found)
+    assert lines in found.by_hand[0].lines
 
 
 TRAINING = """\

@@ -145,6 +145,15 @@ def test_a_model_that_was_not_compiled_has_had_no_effect():
     assert failed(candidate) == {"graphs": "nothing was compiled: the lever has no effect"}
 
 
+def test_blocks_that_are_compiled_one_by_one_share_the_graphs_of_all_at_once():
+    at_once = make_recording(change=at(0, compiles=1, graphs=2))
+
+    assert failed(make_recording(change=at(0, compiles=3, graphs=2)), at_once) == {}
+    eager = make_recording(change=at(0, compiles=3, graphs=0))
+    for baseline in (at_once, make_recording(change=at(0, compiles=1, graphs=0))):
+        assert "graphs" in failed(eager, baseline)
+
+
 def test_a_compiled_model_that_fell_back_fails():
     candidate = make_recording(change=at(0, compiles=1, graphs=8, fallbacks=1))
 

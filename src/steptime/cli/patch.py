@@ -39,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="try the patched script beside the recipe in trials that can do no harm: its losses "
-        "must be equal, and its speed the same within noise; exit with code 5 if they are not",
+        "must be equal, and its speed the same within noise; exit with code 5 if they are not. "
+        "What is left by hand is not in it",
     )
     check.add_argument(
         "--budget",
@@ -90,11 +91,11 @@ def _report(options: argparse.Namespace, handover: Handover, found: PatchCheck |
     """Say what was done, and return the exit code."""
     from steptime.report.document.envelope import ErrorItem, enclose
     from steptime.report.document.handover_document import describe_handover
-    from steptime.report.text.handover_text import check_lines, handover_lines
+    from steptime.report.text.handover_text import check_lines, handover_lines, left_lines
 
     lines = handover_lines(handover, diff_file=options.output)
     if found is not None:
-        lines += ["", *check_lines(found)]
+        lines += ["", *check_lines(found, handover)]
     is_result = options.output is not None and options.json != STDOUT
     for line in lines:
         if is_result:
@@ -103,7 +104,9 @@ def _report(options: argparse.Namespace, handover: Handover, found: PatchCheck |
             say(line)
     code = exit_code_of(found)
     if options.json is not None:
-        errors = () if code != 5 else (ErrorItem(code="gate_not_met", message=lines[-2]),)
+        said = () if found is None or found.reason is None else (found.reason,)
+        message = " ".join([*said, *left_lines(handover)])
+        errors = () if code != 5 else (ErrorItem(code="gate_not_met", message=message),)
         document = describe_handover(handover, found, path=options.output)
         write_json(options.json, enclose("patch", document, exit_code=code, errors=errors))
     return code

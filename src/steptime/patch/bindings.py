@@ -16,6 +16,8 @@ from steptime.patch.source_file import SourceFile, Statement, last_word
 from steptime.patch.values import CannotPlaceError
 from steptime.tune.values.site_values import SourcePlace
 
+_COMPOUND = cst.BaseCompoundStatement
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -58,9 +60,19 @@ def _follow(
             return _follow_parameter(ground, function, name, callers)
         function = source.function_of(function)
     assigned = _assignments(source, None, name)
-    if not assigned:
-        raise _unclear(source, name)
-    return Binding(source, _behind(ground, source, assigned, use, callers), name)
+    if assigned:
+        return Binding(source, _behind(ground, source, assigned, use, callers), name)
+    for cell in ground.cells_before(source):
+        assigned = _assignments(cell, None, name)
+        if assigned:
+            return Binding(cell, _outermost(cell, assigned[-1]), name)
+    raise _unclear(source, name)
+
+
+def _outermost(source: SourceFile, statement: Statement) -> Statement:
+    """The statement of the module that holds another one: behind it, the cell ends."""
+    around = [one for one in source.ancestors(statement) if isinstance(one, _COMPOUND)]
+    return around[-1] if around else statement
 
 
 def _follow_parameter(
@@ -170,7 +182,7 @@ def _behind(
     for above in source.ancestors(last):
         if above in around:
             break
-        if isinstance(above, cst.BaseCompoundStatement):
+        if isinstance(above, _COMPOUND):
             found = above
     return found
 
@@ -186,7 +198,7 @@ def _use_in(
     if source.function_of(use) is function:
         return use
     for place in callers:
-        if place.file == source.name:
+        if ground.is_in(place, source):
             _, call = ground.call_at(place)
             if source.function_of(call) is function:
                 return call

@@ -226,8 +226,7 @@ class _Changer(cst.CSTTransformer):
         if self._anchor is not None and original_node is self._anchor:
             updated = cst.FlattenSentinel([updated, *self._make_beginning()])
         if isinstance(original_node, cst.Module) and self._anchor is None:
-            body = [*self._make_beginning(), *updated.body]
-            updated = updated.with_changes(body=body)
+            updated = updated.with_changes(body=self._begin(updated.body))
         return updated
 
     def _expression(self, change: Replace) -> cst.BaseExpression:
@@ -269,6 +268,15 @@ class _Changer(cst.CSTTransformer):
         outer = self._parse(f"{head}\n    pass\n")
         inner = cst.IndentedBlock(body=[statement.with_changes(leading_lines=())])
         return outer.with_changes(body=inner, leading_lines=statement.leading_lines)
+
+    def _begin(self, body: Sequence[Any]) -> list[Any]:
+        """The statements of a file without imports behind its beginning; off a class by lines."""
+        before, rest = self._make_beginning(), list(body)
+        num_blank = max((one.num_blank for one in self._beginning), default=0)
+        if num_blank > 1 and rest:
+            lines = [cst.EmptyLine(indent=False)] * num_blank
+            rest[0] = rest[0].with_changes(leading_lines=[*lines, *rest[0].leading_lines])
+        return [*before, *rest]
 
     def _make_beginning(self) -> list[Any]:
         # An import that is missing stands first.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
 from steptime.launch.script_files import named_files
+from steptime.patch.changes import torch_name
+from steptime.patch.notebook_cells import NotebookCell, find_cell, is_cell, read_cells
 from steptime.patch.source_file import SourceFile, open_source
 from steptime.patch.values import CannotPlaceError
 from steptime.tune.values.recipe_values import Recipe
@@ -25,7 +28,6 @@ UNKNOWN_PLACES = (
 _NO_FILES = {
     "library": "{name} is called inside an installed package ({file}), which is not yours to edit.",
     "generated": "{name} is called in code that is made at run time ({file}).",
-    "notebook": "{name} is called in a cell of a notebook: write the lines into that cell.",
 }
 
 
@@ -59,6 +61,8 @@ class Ground:
         self._recipe = recipe
         self._folder = folder
         self._sources: dict[str, SourceFile | CannotPlaceError] = {}
+        self._cells = read_cells(recipe.script.command, folder=folder)
+        self._opened: dict[NotebookCell, SourceFile] = {}
 
     @property
     def device(self) -> str:
@@ -87,7 +91,11 @@ class Ground:
         if name not in self._sources:
             files = self._recipe.sites.files if self._recipe.sites is not None else {}
             try:
-                found = open_source(name, folder=self._folder, proven=files.get(name))
+                found = (
+                    self._open_cell(find_cell(self._cells, name))
+                    if is_cell(name)
+                    else open_source(name, folder=self._folder, proven=files.get(name))
+                )
             except CannotPlaceError as error:
                 self._sources[name] = error
             else:
@@ -96,6 +104,53 @@ class Ground:
         if isinstance(known, CannotPlaceError):
             raise known
         return known
+
+    # -- the cells of a notebook
+
+    def _open_cell(self, cell: NotebookCell) -> SourceFile:
+        if cell not in self._opened:
+            self._opened[cell] = SourceFile(cell.label, cell.python)
+        return self._opened[cell]
+
+    def cell_of(self, source: SourceFile) -> NotebookCell | None:
+        """The cell that a source is; None for a file."""
+        return next((cell for cell, known in self._opened.items() if known is source), None)
+
+    def cells_before(self, source: SourceFile) -> Iterator[SourceFile]:
+        """The cells above one in its notebook, the nearest first; none for a file.
+
+        Raises:
+            CannotPlaceError: one of them is no Python.
+        """
+        here = self.cell_of(source)
+        for cell in reversed(self._cells):
+            if here is not None and cell.notebook == here.notebook and cell.number < here.number:
+                yield self._open_cell(cell)
+
+    def _first_cell(self) -> SourceFile:
+        """The first cell that imports torch."""
+        for cell in self._cells:
+            with suppress(CannotPlaceError):
+                source = self._open_cell(cell)
+                if torch_name(source) is not None:
+                    return source
+        raise CannotPlaceError("No cell of the notebook begins with an import of torch.")
+
+    # -- places
+
+    def label(self, place: SourcePlace) -> str:
+        """A place as a person finds it, such as `train.py:30` or `x.ipynb, cell 3:5`."""
+        name = place.file
+        if is_cell(name):
+            with suppress(CannotPlaceError):
+                name = find_cell(self._cells, name).label
+        return f"{name}:{place.line}"
+
+    def is_in(self, place: SourcePlace, source: SourceFile) -> bool:
+        """Whether a place is in a source."""
+        with suppress(CannotPlaceError):
+            return self.source(place.file) is source
+        return False
 
     def spot(self, site: EditSite) -> FoundSite:
         """A site with its file and its call.
@@ -127,8 +182,10 @@ class Ground:
         """
         if self._recipe.sites is None:
             raise CannotPlaceError(UNKNOWN_PLACES)
-        found, reasons = [], []
-        for name in sorted(self._recipe.sites.files):
+        found: list[SourceFile] = []
+        reasons = []
+        cells = {site.place.file for site in self._recipe.sites.sites if is_cell(site.place.file)}
+        for name in (*sorted(self._recipe.sites.files), *sorted(cells)):
             try:
                 found.append(self.source(name))
             except CannotPlaceError as error:
@@ -138,11 +195,13 @@ class Ground:
         return found
 
     def main_source(self) -> SourceFile:
-        """The file with which the command's Python starts.
+        """The file with which the command's Python starts; of a notebook, the cell.
 
         Raises:
             CannotPlaceError: it is not known, or may not be edited.
         """
+        if self._cells:
+            return self._first_cell()
         reason = CannotPlaceError("The command names no Python file of yours.")
         for name in self._main_names():
             try:

@@ -15,9 +15,10 @@ from steptime.patch.changes import Change, apply_changes
 from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
 from steptime.patch.edits.placing import NotPlaced, Placed
 from steptime.patch.ground import Ground
+from steptime.patch.notebook_cells import replace_texts, text_of
 from steptime.patch.source_file import SourceFile
 from steptime.patch.unified_diff import diff_file
-from steptime.patch.values import ByHand, CannotPlaceError, Handover, PlacedLever
+from steptime.patch.values import ByHand, CannotPlaceError, CellText, Handover, PlacedLever
 from steptime.tune.trials.trial_setting import variables_of
 from steptime.tune.values.recipe_values import Recipe
 from steptime.tune.values.study_values import Applied
@@ -51,15 +52,24 @@ def make_patch(
         lever = levers[applied.name]
         if not _set_variables(applied, lever, libraries, parts):
             _edit(applied, lever, ground, parts)
-    files = _apply(recipe, levers, parts)
-    diffs = [diff_file(one.name, one.data, data) for one, data in files.items()]
+    changed = _apply(recipe, levers, parts)
+    files = {one: data for one, data in changed.items() if ground.cell_of(one) is None}
+    texts = {
+        cell: text_of(data)
+        for one, data in changed.items()
+        if (cell := ground.cell_of(one)) is not None
+    }
     return Handover(
-        diff=b"".join(diffs),
-        files={one.name: data for one, data in files.items()},
+        diff=b"".join(diff_file(one.name, one.data, data) for one, data in files.items()),
+        files={one.name: data for one, data in files.items()} | replace_texts(texts, folder=folder),
         variables=parts.variables,
         launch_line=_launch_line(recipe.script.command, parts.variables),
         placed=tuple(parts.placed),
         by_hand=tuple(parts.by_hand),
+        cells=tuple(
+            CellText(notebook=cell.notebook, number=cell.number, text=text)
+            for cell, text in sorted(texts.items(), key=lambda one: one[0].number)
+        ),
     )
 
 
@@ -106,7 +116,8 @@ def _edit(applied: Applied, lever: Lever, ground: Ground, parts: _Parts) -> None
     places, notes = [], []
     for one in found:
         if isinstance(one, NotPlaced):
-            parts.by_hand.append(_by_hand(applied, lever, one.reason, place=one.place))
+            left = _by_hand(applied, lever, one.reason, place=one.place, lines=one.lines)
+            parts.by_hand.append(left)
             continue
         places.append(one.place)
         notes += [] if one.note is None else [one.note]
@@ -144,8 +155,15 @@ def _take_back(
             parts.by_hand.append(_by_hand(states[lever.name], levers[lever.name], reason))
 
 
-def _by_hand(applied: Applied, lever: Lever, reason: str, *, place: str | None = None) -> ByHand:
-    lines = lever.edit(applied.settings)
+def _by_hand(
+    applied: Applied,
+    lever: Lever,
+    reason: str,
+    *,
+    place: str | None = None,
+    lines: str | None = None,
+) -> ByHand:
+    lines = lever.edit(applied.settings) if lines is None else lines
     return ByHand(lever=applied.name, reason=reason, lines=lines, place=place)
 
 

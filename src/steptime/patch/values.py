@@ -46,16 +46,33 @@ class ByHand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellText:
+    """A cell of a notebook with the edit in it.
+
+    Attributes:
+        notebook: its file.
+        number: of the cell, as in `In [3]` where the notebook runs from the top.
+        text: what it becomes, whole.
+    """
+
+    notebook: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
     """A recipe as an edit.
 
     Attributes:
         diff: for `git apply`, in the encodings of the files; empty where no file changes.
-        files: the new bytes of each file that changes, by its name in the folder.
+        files: the new bytes of each file that changes, by its name in the folder; of a notebook,
+            too, which is not in the diff.
         variables: to be set for the command.
         launch_line: the command with them; None where there are none.
         placed: the levers that are done.
         by_hand: those that are not, or not everywhere.
+        cells: of notebooks, to be pasted.
     """
 
     diff: bytes
@@ -64,6 +81,7 @@ class Handover:
     launch_line: str | None
     placed: tuple[PlacedLever, ...]
     by_hand: tuple[ByHand, ...]
+    cells: tuple[CellText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

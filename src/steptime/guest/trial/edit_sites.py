@@ -19,6 +19,7 @@ from typing import Any
 from ..hooks.patching import drop_frame, replace
 from ..sites.file_owners import LIBRARYS, NOBODYS, TYPED, FileOwners
 from .samples import find_tensor
+from .trial_plan import FOLDER, load_file
 
 Place = tuple[str, int, "int | None", "int | None", "int | None"]
 
@@ -87,7 +88,8 @@ class SiteNotes:
         if not places or places[0] in self.calls:
             return None
         images = find_images(self.torch, args, kwargs)
-        row = self.row("model_call", model, places, [f"image:{name}" for name in images])
+        traits = [*(f"image:{name}" for name in images), *self._describe_blocks(model)]
+        row = self.row("model_call", model, places, traits)
         row["callers"] = [list(place) for place in places[1:]]
         self.calls[places[0]] = row
 
@@ -98,6 +100,13 @@ class SiteNotes:
                 self.fail("sites")
 
         return take
+
+    def _describe_blocks(self, model: Any) -> list[str]:
+        try:
+            return describe_blocks(self.torch, model)
+        except Exception:
+            self.fail("sites")
+            return []
 
     # -- what comes of it
 
@@ -209,6 +218,27 @@ def find_images(torch: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
             if inner is not None and inner.dim() == 4 and inner.is_floating_point():
                 found.append("inside")
     return found
+
+
+def describe_blocks(torch: Any, model: Any) -> list[str]:
+    """Return by which classes the repeated blocks of a model are found among its modules.
+
+    `block:Layer` for each class, by its name; `no_blocks`; or `unnamed_blocks`, where another
+    module has the name of such a class, or `hooked_blocks`, which a compiled call would not call
+    as they are.
+    """
+    groups = load_file(os.path.join(FOLDER, "_blocks.py")).find_blocks(torch, model)
+    blocks = [one for group in groups for one in group]
+    if not blocks:
+        return ["no_blocks"]
+    hooks_in = load_file(os.path.join(FOLDER, "_compiled.py")).hooks_in
+    if any(any(hooks_in(one)) for one in blocks):
+        return ["hooked_blocks"]
+    names = sorted({type(one).__name__ for one in blocks})
+    named = {id(one) for one in model.modules() if type(one).__name__ in names}
+    if named != {id(one) for one in blocks}:
+        return ["unnamed_blocks"]
+    return [f"block:{name}" for name in names]
 
 
 def describe_output(torch: Any, result: Any) -> str:

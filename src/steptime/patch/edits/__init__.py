@@ -66,6 +66,10 @@ EDITS: Mapping[str, Edit] = {
 _IN_THE_LOOP = "The loop itself is another one then, and only you know what else it does."
 _IN_THE_MODEL = "It is in the `forward` of a model, which may be written in many ways."
 _IN_THE_DATA = "How your data set reads and changes its samples is yours to write."
+_ANOTHER_OPTIMIZER = (
+    "Another class makes the optimizer: its groups and arguments are yours to choose, and states "
+    "that the old one saved do not fit it."
+)
 NO_EDITS: Mapping[str, str] = {
     "activation_checkpointing": _IN_THE_MODEL,
     "batched_transform": _IN_THE_DATA,
@@ -76,9 +80,13 @@ NO_EDITS: Mapping[str, str] = {
     "deferred_reads": "Where a number is printed or compared, it must still be read.",
     "fused_rnn": "The cell's class becomes another one, and saved states get other names.",
     "fused_sampling": "The loader is imported from another module, which your Python must have.",
+    "gradient_transform": "The training imports `steptime.methods` then, which must be installed "
+    "there; the line stands behind the one that makes the optimizer.",
     "jpeg_decoder": _IN_THE_DATA,
+    "low_memory_states": _ANOTHER_OPTIMIZER,
     "offload_activations": _IN_THE_MODEL,
     "optimizer_in_backward": _IN_THE_LOOP,
+    "other_optimizer": _ANOTHER_OPTIMIZER,
     "maxk": _IN_THE_MODEL,
     "larger_batch": "How many steps the loop then makes, and its schedule, are yours to say.",
     "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
@@ -93,8 +101,12 @@ NO_EDITS: Mapping[str, str] = {
     "progressive_resolution": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
+    "rate_factor": "Where your rate comes from (a number, an option, a schedule) is yours to say; "
+    "it is multiplied there, once.",
     "scaled_decoding": _IN_THE_DATA,
     "selective_checkpointing": _IN_THE_MODEL,
+    "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "
+    "becomes the function in the lines.",
     "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
 """Why a lever has no edit; its lines are said."""

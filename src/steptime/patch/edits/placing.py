@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from steptime.patch.changes import Change
@@ -15,10 +16,14 @@ Settings = Mapping[str, "str | int | float | bool"]
 
 @dataclass(frozen=True, slots=True)
 class NotPlaced:
-    """A place where the edit could not be made, and why."""
+    """A place where the edit could not be made, and why.
+
+    `lines` are what to write there, where that is known better than by the lever.
+    """
 
     reason: str
     place: str | None = None
+    lines: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +48,33 @@ def at_each(
     place: Callable[[FoundSite], tuple[Change, ...]],
     *,
     note: str | None = None,
+    write: Callable[[EditSite], str] | None = None,
 ) -> list[Placed | NotPlaced]:
-    """Make an edit at each site where that is possible; `note` says what else it changes."""
+    """Make an edit at each site where that is possible.
+
+    Args:
+        ground: the places.
+        sites: of one kind.
+        place: makes the changes at one; raises CannotPlaceError.
+        note: what else the edit changes.
+        write: what a person writes for a site where it cannot be made; None, or CannotPlaceError,
+            for the lever's own lines.
+    """
     found: list[Placed | NotPlaced] = []
     for site in sites:
         try:
             spot = ground.spot(site)
             found.append(Placed(spot.where, place(spot), note))
         except CannotPlaceError as error:
-            found.append(NotPlaced(str(error), f"{site.place.file}:{site.place.line}"))
+            where, lines = ground.label(site.place), _written(site, write)
+            found.append(NotPlaced(str(error), where, lines))
     return found
+
+
+def _written(site: EditSite, write: Callable[[EditSite], str] | None) -> str | None:
+    with suppress(CannotPlaceError):
+        return None if write is None else write(site)
+    return None
 
 
 def take(settings: Settings, *names: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.patch.values import ByHand, Handover, PatchCheck, PlacedLever
+from steptime.patch.values import ByHand, CellText, Handover, PatchCheck, PlacedLever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class HandoverDocument:
         launch_line: the command with them; null where there are none.
         placed: the levers that stand in the diff or in the launch line.
         by_hand: the levers that do not, or not everywhere.
+        cells: the cells of notebooks that change, which are not in the diff.
         check: how the patched script compares with the recipe; null without `--check`.
     """
 
@@ -28,6 +29,7 @@ class HandoverDocument:
     launch_line: str | None
     placed: tuple[PlacedLever, ...]
     by_hand: tuple[ByHand, ...]
+    cells: tuple[CellText, ...]
     check: PatchCheck | None
 
 
@@ -48,5 +50,6 @@ def describe_handover(
         launch_line=handover.launch_line,
         placed=handover.placed,
         by_hand=handover.by_hand,
+        cells=handover.cells,
         check=check,
     )

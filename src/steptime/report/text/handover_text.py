@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 
 from steptime.core.printable import printable
-from steptime.patch.values import ByHand, Handover, PatchCheck, PlacedLever
+from steptime.patch.values import ByHand, CellText, Handover, PatchCheck, PlacedLever
 from steptime.verify.values import Outcome
 
 _JUDGED_BY = {"cpu": "CPU time", "wall": "wall time"}
@@ -27,10 +27,12 @@ def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
         lines += [_placed(placed), *(f"  {note}" for note in placed.notes)]
     for one in handover.by_hand:
         lines += ["", *_by_hand(one)]
+    for cell in handover.cells:
+        lines += ["", *_cell(cell)]
     if handover.launch_line is not None:
         lines += ["", "Start it with:", f"  {printable(handover.launch_line)}"]
     if not handover.diff:
-        lines += ["", "No file changes."]
+        lines += [] if handover.cells else ["", "No file changes."]
     elif diff_file is not None:
         lines += ["", f"Apply it: git apply {shlex.quote(diff_file)}"]
     return lines
@@ -48,8 +50,18 @@ def _by_hand(one: ByHand) -> Iterator[str]:
         yield f"  {line}" if line else ""
 
 
-def check_lines(found: PatchCheck) -> list[str]:
-    """What the trials of a patched script said."""
+def _cell(cell: CellText) -> Iterator[str]:
+    """The whole cell without an indent, so that it can be pasted."""
+    name, number = printable(cell.notebook), cell.number
+    where = f"cell {number} of {name} (In [{number}] from the top)"
+    yield f"Paste this into {where}, in place of all it holds:"
+    yield ""
+    for line in cell.text.rstrip().splitlines():
+        yield "\t".join(printable(part) for part in line.split("\t"))
+
+
+def check_lines(found: PatchCheck, handover: Handover) -> list[str]:
+    """What the trials of a patched script said, and what of the recipe was not in it."""
     equal = "equal bit for bit" if found.is_exact else "equal but for rounding"
     lines = []
     if found.losses.outcome is Outcome.PASS:
@@ -64,8 +76,19 @@ def check_lines(found: PatchCheck) -> list[str]:
         )
     if found.reason is not None:
         lines.append(printable(found.reason))
+    lines += left_lines(handover)
     lines.append(_OUTCOMES[found.outcome])
     return lines
+
+
+def left_lines(handover: Handover) -> list[str]:
+    """Which levers a check could not have in the patched script; a line for each."""
+    placed = {one.name for one in handover.placed}
+    return [
+        f"{name} is left by hand {'in places' if name in placed else 'as said above'}: the recipe "
+        "ran with it, the patched script without it."
+        for name in dict.fromkeys(one.lever for one in handover.by_hand)
+    ]
 
 
 _OUTCOMES = {

@@ -73,7 +73,9 @@ class EditSite:
         callers: the calls that led to it, innermost first; of `model_call` alone.
         traits: words that an edit needs: `image:0` (an argument), `output:float`, `dataset:X`,
             `workers:4`, `tensor_dataset`, `in_memory` (whole batches can be taken out of it),
-            `own_collate`, `iterable`, `shared` (the same call also made one that did not train);
+            `own_collate`, `iterable`, `shared` (the same call also made one that did not train),
+            `block:X` (the class of repeated blocks), `no_blocks`, `hooked_blocks`,
+            `unnamed_blocks`;
             `library`, `generated` or `notebook` for its file.
     """
 
