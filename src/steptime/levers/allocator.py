@@ -18,16 +18,12 @@ from collections.abc import Mapping
 from .base import Facts, Lever, Moment, Preserves, Settings
 
 MIN_FAULTS = 256.0
-"""Page faults a step; fewer than these, 0.5 ms at a measured 1.8 µs each, are start-up and
-noise."""
+"""Page faults a step; fewer, 0.5 ms at a measured 1.8 µs each, are start-up and noise."""
 
 MIN_KERNEL_FRACTION = 0.02
-"""Of a step in the kernel; with less there is nothing that a study can resolve."""
-
+"""Of a step in the kernel; a study cannot resolve less."""
 TIMES_KERNEL = 2.0
-"""How much it saves at most, in the time that the kernel takes. A page that was cleared is cold
-too, and what it put out of the caches is read again: a ResNet whose kernel takes 2 to 4% of a step
-gained 5 to 9%."""
+"""Of that, what it saves at most: a cleared page is cold, too (4% gave a ResNet 5 to 9%)."""
 
 MIB = 1 << 20
 NEVER = str(1 << 40)
@@ -52,8 +48,7 @@ def applies(facts: Facts) -> str | None:
         return None
     if facts.device == "cuda":
         return "The device's allocator is already set in the environment."
-    few = too_few_faults(facts)
-    if few is not None:
+    if (few := too_few_faults(facts)) is not None:
         return few
     names = {name for names in SYSTEM_VARIABLES.values() for name in names}
     own = sorted(names & set(facts.environment_names))
