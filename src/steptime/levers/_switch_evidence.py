@@ -157,7 +157,7 @@ RANKS: Mapping[str, tuple[Row, ...]] = {
         (
             "MLP, 60 layers of 256, two gloo ranks, CPU time of both",
             "buckets of 4 MiB, deep",
-            "Four buckets in place of one.",
+            "Bucket views, and four buckets in place of one.",
         ),
     ),
 }
@@ -175,15 +175,19 @@ def case_name(file: str, lever: str, case: str) -> str:
     return case if CASES[file] is RANKS else f"{lever}: {case}"
 
 
+def words_of(kept: float | None) -> str:
+    """Return in words how much is kept for the backward; empty where that was not measured."""
+    return "" if kept is None else f"It keeps {kept:.1f} times as much for the backward. "
+
+
 def _rows(file: str, lever: str, row: Row) -> list[LeverEvidence]:
     """Return the figures of a case, one of each machine."""
     training, case, remark = row
     found = FIGURES.get(file, {}).get(case_name(file, lever, case), ())
     source = f"benchmarks/results/{file}.json"
     return [
-        gave(training, source, speedup, low, high, " ".join(filter(None, words)))
+        gave(training, source, speedup, low, high, f"{remark} {words_of(kept)}{cpu}.".lstrip())
         for cpu, speedup, low, high, kept in found
-        for words in [(remark, kept and f"It keeps {kept:.1f} times as much.", f"{cpu}.")]
     ]
 
 
