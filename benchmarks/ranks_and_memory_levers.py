@@ -7,7 +7,8 @@ a block of steps of each. Of one process, CPU time of a step counts; of two gloo
 for each other, the wall time of rank 0 and the CPU time of both ranks. `kept` is what autograd
 keeps of a step for its backward pass, with the lever over without. The speedups are medians of the
 rounds with the range of their middle half. Results go to
-benchmarks/results/ranks_and_memory_levers.json.
+benchmarks/results/ranks_and_memory_levers.json, each with its machine; of `module_precision` and
+`ddp_options`, `scripts/gen_lever_figures.py` then takes them into the reference of the levers.
 """
 
 from __future__ import annotations
@@ -44,11 +45,17 @@ ALONE: dict[str, tuple[str, Wanted]] = {
     "bf16 except ends": ("gpt", ("module_precision", {"float32": "ends"})),
     "bf16 except ends and norms": ("gpt", ("module_precision", {"float32": "ends_and_norms"})),
     "bf16 with low embeddings": ("gpt", ("module_precision", {"float32": "none", "low": True})),
+    "bf16 except ends, large vocabulary": ("words", ("module_precision", {"float32": "ends"})),
     "bf16 except ends, small": ("small", ("module_precision", {"float32": "ends"})),
 }
 TOGETHER: dict[str, tuple[dict[str, Any], Wanted]] = {
     "bucket views": ({}, ("ddp_options", VIEW)),
     "bucket views, small": ({"width": 64}, ("ddp_options", VIEW)),
+    "bucket views, large batch": ({"width": 64, "rows": 8192}, ("ddp_options", VIEW)),
+    "buckets of 4 MiB, deep": (
+        {"width": 256, "depth": 60},
+        ("ddp_options", VIEW | {"bucket_cap_mb": 4}),
+    ),
     "buckets of 4 MiB": ({}, ("ddp_options", VIEW | {"bucket_cap_mb": 4})),
     "buckets of 100 MiB": ({}, ("ddp_options", VIEW | {"bucket_cap_mb": 100})),
     "static graph": ({"unused": True}, ("ddp_options", VIEW | {"static_graph": True})),
@@ -84,18 +91,18 @@ def in_turns(rounds: int, block: Callable[[bool], Any]) -> Iterator[tuple[Any, A
 # -- one process
 
 
-def make_gpt(torch: Any) -> tuple[Any, Any]:
+def make_gpt(torch: Any, width: int = 256, depth: int = 6, words: int = 2000) -> tuple[Any, Any]:
     nn = torch.nn
 
     class Tokens(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embedding = nn.Embedding(2000, 256)
+            self.embedding = nn.Embedding(words, width)
             self.blocks = nn.ModuleList(
-                nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
-                for _ in range(6)
+                nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
+                for _ in range(depth)
             )
-            self.head = nn.Linear(256, 2000)
+            self.head = nn.Linear(width, words)
 
         def forward(self, tokens: Any) -> Any:
             x = self.embedding(tokens)
@@ -103,12 +110,12 @@ def make_gpt(torch: Any) -> tuple[Any, Any]:
                 x = block(x)
             return self.head(x)
 
-    return Tokens(), torch.randint(2000, (8, 64))
+    return Tokens(), torch.randint(words, (8, 64))
 
 
-def make_mlp(torch: Any, width: int, rows: int) -> tuple[Any, Any]:
+def make_mlp(torch: Any, width: int, rows: int, depth: int = 4) -> tuple[Any, Any]:
     nn = torch.nn
-    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())]
     return nn.Sequential(*layers, nn.Linear(width, 8)), torch.randn(rows, width)
 
 
@@ -124,6 +131,7 @@ def run_alone(name: str, rounds: int) -> dict[str, Any]:
     kind, (lever, settings) = ALONE[name]
     makes: dict[str, tuple[Any, tuple[int, ...]]] = {
         "gpt": (make_gpt, ()),
+        "words": (make_gpt, (64, 2, 20_000)),
         "wide": (make_mlp, (1024, 4096)),
         "tall": (make_mlp, (64, 262144)),
         "small": (make_mlp, (64, 32)),
@@ -189,12 +197,13 @@ def rank_blocks(rank: int, folder: Path, name: str, rounds: int) -> list[Any]:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     options, (lever, settings) = TOGETHER[name]
     width, passes = options.get("width", 1024), options.get("passes", 1)
-    num_steps = 8 if width > 64 else 60
+    rows, depth = options.get("rows", 16), options.get("depth", 4)
+    num_steps = 8 if width > 64 or rows > 16 else 60
 
     def block(is_on: bool) -> tuple[float, float]:  # noqa: FBT001
         with PlainSession(torch) as session:
             undo = load(lever).apply(settings, session) if is_on else None  # type: ignore[misc]
-            net, inputs = make_mlp(torch, width, 16)
+            net, inputs = make_mlp(torch, width, rows, depth)
             spare = nn.Linear(4, 4) if options.get("unused") else nn.Identity()
             model = nn.parallel.DistributedDataParallel(
                 beside(nn, net, spare),
@@ -278,11 +287,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, metavar="NAME", default=CASES)
     options = parser.parse_args()
     results = json.loads(OUT.read_text()) if OUT.exists() else {"cases": {}}
-    results["conditions"] = conditions()
+    here = conditions()
     for name in options.only:
         run = run_alone if name in ALONE else run_together
         found = run(name, options.rounds)
-        results["cases"][name] = found
+        results["cases"][name] = found | {"conditions": here}
         OUT.write_text(json.dumps(results, indent=1) + "\n")
         print(name, json.dumps(found), flush=True)
 

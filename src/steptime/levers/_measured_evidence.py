@@ -35,7 +35,6 @@ _NARROW_MLP = "MLP, 24 layers of 32, batches of 8, AdamW, CPU time of one thread
 _GPT256 = "GPT, 6 layers of 256, batches of 8 x 64, CPU time of one thread"
 _TALL = "MLP, 4 layers of 64, batches of 262144, CPU time of one thread"
 _TWO_RANKS = "MLP, 4 layers of 1024, two gloo ranks, CPU time of both"
-_TWO_SMALL = "MLP, 4 layers of 64, two gloo ranks, CPU time of both"
 _REGIONS = "benchmarks/results/compile_by_region.json"
 _DEEP = "Transformer, 24 layers of 128, batches of 8 x 128, one thread"
 _WIDE = "Transformer, 6 layers of 256, batches of 8 x 128, one thread"
@@ -340,10 +339,6 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
             "Nothing was seen in that noise.",
         ),
     ),
-    "module_precision": (
-        gave(_GPT256, _RANKS, 1.56, 1.54, 1.58, remark="With low embeddings."),
-        gave(_GPT256, _RANKS, 1.43, 1.36, 1.46, remark="Except both ends; autocast gave 1.54."),
-    ),
     "micro_batches": (
         gave(_TALL, _RANKS, 1.21, 1.18, 1.28, remark="In 8 parts."),
         gave(_TALL, _RANKS, 1.18, 1.12, 1.22, remark="In 8 parts, computed again; 0.12 is kept."),
@@ -356,11 +351,6 @@ MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
             0.37,
             remark="In 4 parts.",
         ),
-    ),
-    "ddp_options": (
-        gave(_TWO_RANKS, _RANKS, 1.13, 1.06, 1.17, remark="Bucket views; wall time 1.21."),
-        gave(_TWO_SMALL, _RANKS, 1.05, 0.99, 1.08, remark="Bucket views."),
-        gave(_TWO_SMALL, _RANKS, 1.26, 1.18, 1.43, remark="A static graph instead of a search."),
     ),
     **{
         name: (

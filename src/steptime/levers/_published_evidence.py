@@ -132,7 +132,7 @@ PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
         gave(
             "XLM-RoBERTa and Detectron2 on clusters without settings of their own",
             "https://lightning.ai/docs/pytorch/stable/advanced/ddp_optimizations.html",
-            remark="30 % and 15 % by NCCL's threads and sockets, which this lever does not set.",
+            remark="30 % and 15 % by NCCL's threads and sockets, as the setting sockets has them.",
         ),
     ),
     "interpreter": (

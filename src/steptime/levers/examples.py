@@ -143,6 +143,8 @@ WORLDS: tuple[Facts, ...] = (
     SHORT,
     dataclasses.replace(SHORT, device="cuda", capabilities=("sm_90",), reads_gradients=True),
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
+    dataclasses.replace(DEVICES, num_nodes=1),
+    dataclasses.replace(DEVICES, has_infiniband=False),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
     dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
