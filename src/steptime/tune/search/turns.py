@@ -46,6 +46,10 @@ STAYS = 0.5
 pairs there are, goes."""
 
 
+INPUT = frozenset({"input_wait", "fetch", "collate"})
+"""Phases in which workers share the cores with operators."""
+
+
 def has_time_for_turns(lab: Lab) -> bool:
     """Whether one lever at least can be compared between processes, and be proven."""
     ledger = lab.ledger
@@ -82,13 +86,19 @@ def try_in_turns(
     alone = PAID_ONCE | NEVER_FIRST
     firsts = tuple(some[0] for name, some in left.items() if name not in alone)
     if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
-        for one in _together(lab, firsts, live, banned=banned, states=states):
+        beside = live if any(map(_is_about_input, offers)) else ()
+        for one in _together(lab, firsts, beside, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
     _try_each(lab, {it: left[it] for it in left if it not in NEVER_FIRST}, FIRST_LOOK)
     then()
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
     return left
+
+
+def _is_about_input(one: Offer) -> bool:
+    """Whether it may leave the cores to others, or take them: an allocator does neither."""
+    return bool(INPUT & set(one.lever.phases))
 
 
 def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]]) -> None:
