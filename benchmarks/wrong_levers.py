@@ -4,8 +4,8 @@
                                       [--written]
 
 Trains the small convnet of tests/specimens (batch norm, dropout, evaluation), or with `--written`
-the small GPT that writes out what torch has fused, with each lever and judges it as a study does:
-40 updates, three perturbed runs. A seed is other data, other initial weights and other draws; the
+the small GPT that writes out what torch has fused and a layer on words that are almost all zeros,
+with each lever and judges it as a study does: 40 updates, three perturbed runs. A seed is other data, other initial weights and other draws; the
 lever without synchronization trains on two ranks. Results go to
 benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved. `--unstable`
 trains at a learning rate so large that rounding alone soon decides what the losses are. Both it
@@ -45,12 +45,16 @@ STABLE_RATE, UNSTABLE_RATE = "2e-3", "0.1"
 OF_THE_WRITER = ("later_words", "other_gelu", "first_samples", "other_rows")
 """Wrong levers that the small GPT is trained with; right ones are in `WRITTEN` and `KEPT`."""
 
+OF_THE_WORDS = ("sparse input", "larger_words")
+"""Levers that the layer on words is trained with."""
+
 WRONG = (
     *("dropped_gradient", "halved_learning_rate", "skipped_batches", "dropout_off"),
     *("shifted_labels", "unsynchronized", "half_batch", "stale_weights", "bf16_weights"),
     *("wrong_loss_scale", "frozen_norms", "skipped_evaluation", "stale_cache", "silently_eager"),
     *("halved_update", "seldom_updates"),
     *OF_THE_WRITER,
+    "larger_words",
 )
 
 LOOP = "TEXT[i : i + LENGTH] for i in starts"
@@ -88,6 +92,7 @@ WRITTEN: dict[str, tuple[Put, ...]] = {
     "fused GELU": (shipped("fused_gelu"),),
     "bf16 in places": (shipped("module_precision", roundoff=BF16, float32="none", low=True),),
     "micro batches": (shipped("micro_batches", parts=2),),
+    "sparse input": (shipped("sparse_input"),),
 }
 KEPT: dict[str, tuple[Put, ...]] = {
     "loop as one call": (cut_otherwise(GATHERED),),
@@ -106,8 +111,8 @@ ALL_RIGHT = RIGHT | WRITTEN | KEPT
 
 
 def is_written(name: str) -> bool:
-    """Whether the small GPT is trained with it."""
-    return name in WRITTEN or name in KEPT or name in OF_THE_WRITER
+    """Whether it is not the small convnet that is trained with it."""
+    return name in WRITTEN or name in KEPT or name in (*OF_THE_WRITER, *OF_THE_WORDS)
 
 
 def put_of(name: str) -> tuple[Put, ...]:
@@ -123,21 +128,23 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
     convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
     two_ranks = Script(name="small_convnet", args=(*steps, "--ranks"), nproc=2)
     writer = Script(name=WRITER.stem, args=(*steps, "--eval-every", "8"))
+    bag = Script(name="zero_input", args=(*STEPS, "--drop", "0.5"))
     with tempfile.TemporaryDirectory() as folder:
-        one, two, written = (
+        one, two, written, words = (
             Baselines(
-                Path(folder) / script_folder,
+                Path(folder) / str(number),
                 script,
                 num_updates=NUM_UPDATES,
                 num_repeats=3,
                 seed=seed,
                 is_forked=True,
             )
-            for script_folder, script in (("1", convnet), ("2", two_ranks), ("3", writer))
+            for number, script in enumerate((convnet, two_ranks, writer, bag))
         )
         found = {}
         for name in names:
             baselines = two if name == "unsynchronized" else written if is_written(name) else one
+            baselines = words if name in OF_THE_WORDS else baselines
             preserves = "EXACT" if name in KEPT else "NUMERIC"
             verdict = baselines.judge(*put_of(name), preserves=preserves, stop_early=name in WRONG)
             found[name] = describe(verdict)

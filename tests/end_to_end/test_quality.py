@@ -17,6 +17,7 @@ pytestmark = needs_torch
 
 CONVNET = Script(name="small_convnet", args=("--steps", "21", "--eval-every", "5"))
 WRITER = Script(name="small_writer", args=("--steps", "21", "--eval-every", "5"))
+WORDS = Script(name="zero_input", args=("--steps", "21", "--drop", "0.5"))
 TWO_RANKS = Script(name="small_convnet", args=("--steps", "21", "--ranks"), nproc=2)
 
 WRONG = {
@@ -55,7 +56,8 @@ def failed(verdict: Verdict) -> dict[str, str | None]:
 def test_every_planted_lever_is_judged() -> None:
     files = {path.stem for path in (SPECIMENS / "wrong_levers").glob("*.py")}
 
-    assert files == {*WRONG, *WRONGLY_FUSED, "noop", "rounded_weights", "unsynchronized"}
+    others = {"larger_words", "noop", "rounded_weights", "unsynchronized"}
+    assert files == {*WRONG, *WRONGLY_FUSED, *others}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -75,6 +77,15 @@ def test_wrong_twins_of_levers_that_replace_what_is_written_out_are_refused(
     for name, check in WRONGLY_FUSED.items():
         assert check in failed(writer.judge(wrong(name))), name
     right = writer.judge(shipped("fused_attention"), shipped("fused_gelu"))
+    assert right.outcome is Outcome.PASS, failed(right)
+
+
+def test_a_sparse_product_that_leaves_out_small_numbers_is_refused(tmp_path: Path) -> None:
+    words = Baselines(tmp_path, WORDS, is_forked=True)
+
+    wrongly, right = words.judge(wrong("larger_words")), words.judge(shipped("sparse_input"))
+
+    assert "one_step" in failed(wrongly)
     assert right.outcome is Outcome.PASS, failed(right)
 
 
