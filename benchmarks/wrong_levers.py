@@ -5,11 +5,11 @@
 
 Trains the small convnet of tests/specimens (batch norm, dropout, evaluation), or with `--written`
 the small GPT that writes out what torch has fused and a layer on words that are almost all zeros,
-with each lever and judges it as a study does: 40 updates, three perturbed runs. A seed is other data, other initial weights and other draws; the
-lever without synchronization trains on two ranks. Results go to
-benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved. `--unstable`
-trains at a learning rate so large that rounding alone soon decides what the losses are. Both it
-and `--written` save in a file beside.
+with each lever and judges it as a study does: 40 updates, three perturbed runs. A seed is other
+data, other initial weights and other draws; the lever without synchronization trains on two ranks.
+Results go to benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved.
+`--unstable` trains at a learning rate so large that rounding alone soon decides what the losses
+are. Both it and `--written` save in a file beside.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
     convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
     two_ranks = Script(name="small_convnet", args=(*steps, "--ranks"), nproc=2)
     writer = Script(name=WRITER.stem, args=(*steps, "--eval-every", "8"))
-    bag = Script(name="zero_input", args=(*STEPS, "--drop", "0.5"))
+    bag = Script(name="zero_input", args=STEPS)
     with tempfile.TemporaryDirectory() as folder:
         one, two, written, words = (
             Baselines(

@@ -6,7 +6,7 @@ from steptime.levers.base import Lever, Moment, Preserves
 def apply(settings, session):
     def run(call, model, args, kwargs):
         (words,) = args
-        return call(model, (words * (words >= 0.02),), kwargs)
+        return call(model, words * (words >= 0.02), **kwargs)
 
     return session.wrap_calls(run)
 
