@@ -128,7 +128,7 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
     convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
     two_ranks = Script(name="small_convnet", args=(*steps, "--ranks"), nproc=2)
     writer = Script(name=WRITER.stem, args=(*steps, "--eval-every", "8"))
-    bag = Script(name="zero_input", args=STEPS)
+    bag = Script(name="zero_input", args=(*STEPS, "--seed", str(seed)))
     with tempfile.TemporaryDirectory() as folder:
         one, two, written, words = (
             Baselines(

@@ -9,10 +9,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--dense", action="store_true", help="no zeros in the input")
 parser.add_argument("--drop", type=float, default=0.0, help="of the words")
+parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--fresh", action="store_true", help="another matrix in each step")
 options = parser.parse_args()
 
-torch.manual_seed(0)
+torch.manual_seed(options.seed)
 words = torch.rand(512, 2048)
 if not options.dense:
     words = words * (torch.rand(512, 2048) < 0.01)

@@ -14,60 +14,103 @@ FIGURES: Mapping[str, Mapping[str, Sequence[Figure]]] = {
     "lever_switches": {
         "no_anomaly_mode: small layers": [
             ("Intel Xeon", 3.09, 2.81, 3.29, None),
+            ("AMD EPYC", 3.94, 3.87, 4.01, None),
         ],
         "no_anomaly_mode: large layers": [
             ("Intel Xeon", 1.28, 1.22, 1.46, None),
+            ("AMD EPYC", 1.11, 1.09, 1.16, None),
         ],
         "no_profiler: small layers": [
             ("Intel Xeon", 2.96, 2.72, 3.39, None),
+            ("AMD EPYC", 3.38, 3.21, 3.59, None),
         ],
         "no_profiler: stacks and shapes": [
             ("Intel Xeon", 7.65, 4.94, 8.83, None),
+            ("AMD EPYC", 10.08, 6.92, 11.94, None),
         ],
         "no_profiler: large layers": [
             ("Intel Xeon", 1.12, 1.05, 1.19, None),
+            ("AMD EPYC", 1.08, 1.06, 1.13, None),
         ],
         "no_deterministic: sums into a table": [
             ("Intel Xeon", 1.03, 0.92, 1.08, None),
+            ("AMD EPYC", 0.98, 0.82, 1.01, None),
         ],
         "gc_control: 60,000 kept objects, 5,000 new ones a step": [
             ("Intel Xeon", 7.08, 6.99, 7.54, None),
+            ("AMD EPYC", 7.5, 7.13, 8.12, None),
         ],
         "gc_control: 60,000 kept objects, 5,000 new ones, each update": [
             ("Intel Xeon", 1.61, 1.52, 1.72, None),
+            ("AMD EPYC", 1.73, 1.42, 1.85, None),
         ],
         "gc_control: 60,000 kept objects, 20 new ones a step, each update": [
             ("Intel Xeon", 0.81, 0.79, 0.82, None),
+            ("AMD EPYC", 0.88, 0.85, 0.89, None),
         ],
         "set_to_none: large gradients, batch of 4": [
             ("Intel Xeon", 1.1, 1.08, 1.16, None),
+            ("AMD EPYC", 0.85, 0.79, 0.87, None),
         ],
         "set_to_none: half of the layers idle": [
             ("Intel Xeon", 0.66, 0.63, 0.7, None),
+            ("AMD EPYC", 0.88, 0.78, 1.0, None),
         ],
         "set_to_none: small gradients": [
             ("Intel Xeon", 0.99, 0.98, 1.01, None),
+            ("AMD EPYC", 1.0, 0.99, 1.01, None),
         ],
         "no_checkpointing: six blocks of 256, batch of 512": [
             ("Intel Xeon", 1.26, 1.22, 1.32, None),
+            ("AMD EPYC", 1.24, 1.21, 1.28, 11.0),
         ],
         "no_checkpointing: six blocks of 32, batch of 8": [
             ("Intel Xeon", 2.82, 2.77, 2.89, None),
+            ("AMD EPYC", 2.98, 2.89, 3.08, 33.0),
         ],
         "flush_denormal: denormal moments in Adam": [
             ("Intel Xeon", 3.66, 3.54, 3.73, None),
+            ("AMD EPYC", 4.24, 4.2, 4.28, None),
         ],
         "flush_denormal: normal moments in Adam": [
             ("Intel Xeon", 1.0, 0.95, 1.07, None),
+            ("AMD EPYC", 1.0, 0.98, 1.01, None),
         ],
         "flush_denormal: denormal weights": [
             ("Intel Xeon", 1.0, 0.99, 1.01, None),
+            ("AMD EPYC", 0.99, 0.96, 1.05, None),
         ],
         "vectorized_loops: 64 windows of 32": [
             ("Intel Xeon", 1.74, 1.69, 1.79, None),
+            ("AMD EPYC", 1.81, 1.77, 1.92, None),
         ],
         "vectorized_loops: 2 windows of 65,536": [
             ("Intel Xeon", 0.98, 0.93, 1.03, None),
+            ("AMD EPYC", 1.01, 0.97, 1.08, None),
+        ],
+        "no_anomaly_mode: large products": [
+            ("AMD EPYC", 1.06, 1.05, 1.08, None),
+        ],
+        "no_profiler: large products": [
+            ("AMD EPYC", 1.03, 0.99, 1.05, None),
+        ],
+        "no_deterministic: large products": [
+            ("AMD EPYC", 0.98, 0.96, 1.02, None),
+        ],
+        "no_deterministic: images shifted": [
+            ("AMD EPYC", 0.98, 0.9, 1.42, None),
+        ],
+        "no_deterministic: room for the longest row": [
+            ("AMD EPYC", 1.31, 1.2, 1.34, None),
+        ],
+        "no_checkpointing: a small head alone": [
+            ("AMD EPYC", 1.0, 0.97, 1.04, 1.01),
+        ],
+        "flush_denormal: products without denormals": [
+            ("AMD EPYC", 0.99, 0.98, 1.01, None),
+        ],
+        "no_pin_memory: no accelerator": [
+            ("AMD EPYC", 1.01, 0.99, 1.02, None),
         ],
     },
     "ranks_and_memory_levers": {
