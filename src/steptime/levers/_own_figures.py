@@ -113,6 +113,44 @@ FIGURES: Mapping[str, Mapping[str, Sequence[Figure]]] = {
             ("AMD EPYC", 1.01, 0.99, 1.02, None),
         ],
     },
+    "own_compile": {
+        "dynamic_shapes: twelve lengths: whole": [
+            ("AMD EPYC", 2.78, 2.69, 2.88, None),
+        ],
+        "dynamic_shapes: twelve lengths: step": [
+            ("AMD EPYC", 0.91, 0.89, 0.92, None),
+        ],
+        "dynamic_shapes: three lengths: whole": [
+            ("AMD EPYC", 1.62, 1.61, 1.63, None),
+        ],
+        "dynamic_shapes: three lengths: step": [
+            ("AMD EPYC", 0.86, 0.84, 0.89, None),
+        ],
+        "dynamic_shapes: lengths and last batches: whole": [
+            ("AMD EPYC", 1.49, 1.43, 1.55, None),
+        ],
+        "dynamic_shapes: lengths and last batches: step": [
+            ("AMD EPYC", 1.13, 1.06, 1.2, None),
+        ],
+        "no_compile: graph breaks, few steps: whole": [
+            ("AMD EPYC", 66.81, 66.74, 66.87, None),
+        ],
+        "no_compile: graph breaks, few steps: step": [
+            ("AMD EPYC", 2.22, 1.99, 2.46, None),
+        ],
+        "no_compile: twelve lengths, eager: whole": [
+            ("AMD EPYC", 147.0, 141.34, 152.66, None),
+        ],
+        "no_compile: twelve lengths, eager: step": [
+            ("AMD EPYC", 1.12, 1.09, 1.15, None),
+        ],
+        "no_compile: fused operators: whole": [
+            ("AMD EPYC", 0.87, 0.79, 0.95, None),
+        ],
+        "no_compile: fused operators: step": [
+            ("AMD EPYC", 0.41, 0.37, 0.45, None),
+        ],
+    },
     "ranks_and_memory_levers": {
         "checkpoint all blocks": [
             ("Intel Xeon", 0.74, 0.7, 0.78, None),
