@@ -206,6 +206,18 @@ FIGURES: Mapping[str, Mapping[str, Sequence[Figure]]] = {
         "4 parts, wide": [
             ("Intel Xeon", 0.96, 0.94, 0.99, None),
         ],
+        "bf16 except ends, small": [
+            ("AMD EPYC", 0.72, 0.61, 0.78, None),
+        ],
+        "bf16 except ends, large vocabulary": [
+            ("AMD EPYC", 0.99, 0.89, 1.13, None),
+        ],
+        "bucket views, large batch": [
+            ("AMD EPYC", 1.01, 0.85, 1.05, None),
+        ],
+        "buckets of 4 MiB, deep": [
+            ("AMD EPYC", 1.13, 0.98, 1.27, None),
+        ],
     },
 }
 """By the file of results and the case in it."""
