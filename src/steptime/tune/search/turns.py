@@ -21,6 +21,7 @@ from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.screen import NOISE_ROUNDS, earns, is_told, rungs
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
 from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
+from steptime.tune.search.yardstick import INPUT_PHASES
 from steptime.tune.values.study_values import Applied, State
 
 FIRST_PAIRS = 2
@@ -44,10 +45,6 @@ FAR_SLOWER = 0.9
 STAYS = 0.5
 """Of the noise floor: what gives less beside the others, or less than a standard error, in the few
 pairs there are, goes."""
-
-
-INPUT = frozenset({"input_wait", "fetch", "collate"})
-"""Phases in which workers share the cores with operators."""
 
 
 def has_time_for_turns(lab: Lab) -> bool:
@@ -98,7 +95,7 @@ def try_in_turns(
 
 def _is_about_input(one: Offer) -> bool:
     """Whether it may leave the cores to others, or take them: an allocator does neither."""
-    return bool(INPUT & set(one.lever.phases))
+    return bool(INPUT_PHASES & set(one.lever.phases))
 
 
 def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]]) -> None:

@@ -35,7 +35,8 @@ MAY_WAIT = "fetch"
 """The phase that may wait for a disk, which CPU time does not see."""
 
 INPUT_PHASES = frozenset({"fetch", "collate", "input_wait"})
-"""Where a loader has workers, their time is in other processes than the one that is counted."""
+"""Where a loader has workers, their time is in other processes than the one that is counted, and
+they share the cores with operators."""
 
 
 class Judged(Enum):
