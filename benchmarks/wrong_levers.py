@@ -143,8 +143,12 @@ def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, 
         )
         found = {}
         for name in names:
-            baselines = two if name == "unsynchronized" else written if is_written(name) else one
-            baselines = words if name in OF_THE_WORDS else baselines
+            if name == "unsynchronized":
+                baselines = two
+            elif name in OF_THE_WORDS:
+                baselines = words
+            else:
+                baselines = written if is_written(name) else one
             preserves = "EXACT" if name in KEPT else "NUMERIC"
             verdict = baselines.judge(*put_of(name), preserves=preserves, stop_early=name in WRONG)
             found[name] = describe(verdict)

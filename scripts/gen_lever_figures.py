@@ -88,14 +88,26 @@ def short(number: str) -> str:
 
 
 def table() -> str:
-    """The figures as a table."""
-    lines = ["| | processor | expected | n | speedup | kept |", "|---|---|---|---|---|---|"]
+    """The figures as a table, with a column for each processor."""
+    cpus: dict[str, None] = {}
+    found: dict[tuple[str, str], dict[str, str]] = {}
     for name, case, cpu, one, row in all_rows():
-        span = f"{one['speedup']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-        words = (case, cpu, row.get("expected", ""), str(row["n"]), span)
-        kept = f"{row['kept']:.2f}" if "kept" in row else ""
-        if name != "ranks_and_memory_levers":
-            lines.append(f"| {' | '.join(words)} | {kept} |")
+        if name == "ranks_and_memory_levers":
+            continue
+        cpus[cpu] = None
+        lever, _, training = case.partition(": ")
+        cells = found.setdefault((lever, training), {"expected": row.get("expected", "")})
+        kept = f"; it keeps {row['kept']:.0f} times as much" if row.get("kept", 0.0) > 1.5 else ""
+        cells[cpu] = f"{one['speedup']:.2f} ({one['low']:.2f} to {one['high']:.2f}){kept}"
+    levers = list(dict.fromkeys(lever for lever, _ in found))
+    lines = [
+        f"| lever | training | expected | {' | '.join(cpus)} |",
+        "|---" * (3 + len(cpus)) + "|",
+    ]
+    for lever, training in sorted(found, key=lambda key: levers.index(key[0])):
+        cells = found[lever, training]
+        words = (f"`{lever}`", training, cells["expected"], *(cells.get(cpu, "") for cpu in cpus))
+        lines.append(f"| {' | '.join(words)} |")
     return "\n".join([*lines, ""])
 
 

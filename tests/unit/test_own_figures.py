@@ -18,16 +18,29 @@ SHOWN = {
 }
 
 
-def test_the_figures_are_those_that_were_saved():
-    generator = ROOT / "scripts" / "gen_lever_figures.py"
-
+def generate(how):
     done = subprocess.run(
-        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+        [sys.executable, str(ROOT / "scripts" / "gen_lever_figures.py"), how],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_figures_are_those_that_were_saved():
     module = ROOT / "src" / "steptime" / "levers" / "_own_figures.py"
-    assert done.stdout == module.read_text(encoding="utf-8"), "run scripts/gen_lever_figures.py"
+
+    found = generate("--stdout")
+
+    assert found == module.read_text(encoding="utf-8"), "run scripts/gen_lever_figures.py"
+
+
+def test_the_table_of_small_trainings_is_made_of_them():
+    page = ROOT / "docs" / "explanation" / "tried.md"
+
+    assert generate("--table") in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", ["lever_switches", "own_compile"])
