@@ -36,8 +36,8 @@ from steptime.patch.check_patch import (
     CheckSubject,
     check_patch,
     claim_of_recipe,
+    goes_on,
     judge_speed,
-    pairs_within,
     speed_of,
 )
 from steptime.patch.values import Handover, PatchCheck
@@ -199,8 +199,23 @@ def test_speed_is_kept_within_noise(low: float, high: float, outcome: Outcome) -
     assert speed_of(()) is None
 
 
-def test_more_time_gives_more_pairs() -> None:
-    assert [pairs_within(s) for s in (30.0, 120.0, 300.0, 3600.0)] == [6, 6, 15, 24]
+@pytest.mark.parametrize(
+    ("share", "low", "high", "has_room", "more"),
+    [
+        (1.0, 0.99, 1.02, True, False),  # as fast
+        (1.0, 0.90, 0.95, True, False),  # slower
+        (1.0, 0.80, 1.10, True, True),
+        (1.0, 0.80, 1.10, False, False),
+        (1.5, 0.99, 1.02, True, True),  # not looked at between the looks
+        (2.0, 0.99, 1.02, True, False),
+        (4.0, 0.80, 1.10, True, False),  # as many as there ever are
+    ],
+)
+def test_an_unclear_speed_takes_more_pairs_while_there_is_time(
+    share: float, low: float, high: float, *, has_room: bool, more: bool
+) -> None:
+    speed = Interval(estimate=(low + high) / 2, low=low, high=high, n=6)
+    assert goes_on(share, speed, lambda: has_room) is more
 
 
 def test_a_recipe_is_as_weak_as_its_weakest_lever() -> None:

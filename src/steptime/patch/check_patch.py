@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ from steptime.verify.values import Outcome, Verdict
 SLOWER = 0.97
 """The patched script may have this much of the recipe's speed: a study's noise is 1 to 3 %."""
 
-PAIR_S, MOST_PAIRS = 20.0, 24
-"""Of the budget, for each pair: two processes with their start, and a window of some seconds."""
+LOOKS = (1.0, 2.0, 4.0)
+"""Times as many pairs as an interval needs, after which a clear speed ends the check: what is not
+clear goes on while the budget has room, to the last of these."""
 
 WIDEST = 1.25
 """An interval whose ends are further apart than by this factor says nothing."""
@@ -68,8 +70,9 @@ class CheckSubject:
         environment: the user's.
         libraries: `Facts.libraries` of this machine.
         scratch: an empty folder for the trials; absolute.
-        budget_s: what a study of this size would have; windows and limits follow from it.
-        num_pairs: pairs of processes for the speed; None for as many as the budget has room for.
+        budget_s: what a study of this size would have; windows and limits follow from it, and
+            pairs of processes end with it.
+        num_pairs: pairs of processes for the speed; None for as many as it takes in that time.
     """
 
     recipe: Recipe
@@ -103,6 +106,7 @@ def check_patch(subject: CheckSubject, containment: Containment, *, tell: Tell) 
             hint="Apply the patch to a copy, and compare by hand: steptime compare",
         )
     trials = _Trials(subject, containment)
+    until = time.monotonic() + subject.budget_s
     tell("comparing the losses of the patched script with the recipe's")
     losses, is_exact = _judge(subject, trials)
     if losses.outcome is not Outcome.PASS:
@@ -113,7 +117,7 @@ def check_patch(subject: CheckSubject, containment: Containment, *, tell: Tell) 
             reason=_why(losses),
         )
     tell("comparing the speed of both")
-    return _time(subject, trials, losses, is_exact=is_exact)
+    return _time(subject, trials, losses, is_exact=is_exact, until=until, tell=tell)
 
 
 # -- losses
@@ -152,10 +156,31 @@ def _why(verdict: Verdict) -> str:
 # -- speed
 
 
-def _time(subject: CheckSubject, trials: _Trials, losses: Verdict, *, is_exact: bool) -> PatchCheck:
+def _time(
+    subject: CheckSubject,
+    trials: _Trials,
+    losses: Verdict,
+    *,
+    is_exact: bool,
+    until: float,
+    tell: Tell,
+) -> PatchCheck:
+    """Pairs of processes until the speed is clear, or until then (of time.monotonic)."""
+    by_cpu = all(subject.levers[one.name].judged_by_cpu_time for one in subject.recipe.levers)
     pairs: list[tuple[Side, Side]] = []
-    for number in range(subject.num_pairs or pairs_within(subject.budget_s)):
-        order = (False, True) if number % 2 == 0 else (True, False)
+    speed, judged_by, began = None, "wall", time.monotonic()
+
+    fewest = subject.num_pairs or values_for_interval()
+
+    def has_room() -> bool:
+        now = time.monotonic()
+        return subject.num_pairs is None and now + (now - began) / len(pairs) <= until
+
+    while len(pairs) < fewest or goes_on(len(pairs) / fewest, speed, has_room):
+        if len(pairs) == fewest:
+            left_s = until - time.monotonic()
+            tell(f"not clear after {fewest} pairs: going on, for {left_s:.0f} s at most")
+        order = (False, True) if len(pairs) % 2 == 0 else (True, False)
         sides = {is_patched: trials.run_side(is_patched=is_patched) for is_patched in order}
         reason = _why_ended(sides)
         if reason is not None:
@@ -163,24 +188,35 @@ def _time(subject: CheckSubject, trials: _Trials, losses: Verdict, *, is_exact: 
                 outcome=Outcome.INCONCLUSIVE, losses=losses, is_exact=is_exact, reason=reason
             )
         pairs.append((sides[False], sides[True]))
-    arm = compare_sides((), pairs).arms[0]
-    by_cpu = all(subject.levers[one.name].judged_by_cpu_time for one in subject.recipe.levers)
-    has_cpu = by_cpu and len(arm.cpu_log_ratios) == len(pairs)
-    speed = speed_of(arm.cpu_log_ratios if has_cpu else arm.log_ratios)
+        speed, judged_by = _speed_from(pairs, by_cpu=by_cpu)
     outcome, reason = judge_speed(speed)
     return PatchCheck(
         outcome=outcome,
         losses=losses,
         is_exact=is_exact,
         speed=speed,
-        judged_by="cpu" if has_cpu else "wall",
+        judged_by=judged_by,
         reason=reason,
     )
 
 
-def pairs_within(budget_s: float) -> int:
-    """How many pairs are timed: as many as an interval needs, and more with more time."""
-    return max(values_for_interval(), min(MOST_PAIRS, round(budget_s / PAIR_S)))
+def goes_on(share: float, speed: Interval | None, has_room: Callable[[], bool]) -> bool:
+    """Whether another pair is due after `share` times as many as an interval needs."""
+    is_over = share >= LOOKS[-1] or (share in LOOKS and is_clear(speed))
+    return not is_over and has_room()
+
+
+def is_clear(speed: Interval | None) -> bool:
+    """Whether all of the interval lies on one side of what is allowed."""
+    return speed is not None and (speed.low >= SLOWER or speed.high < SLOWER)
+
+
+def _speed_from(pairs: Sequence[tuple[Side, Side]], *, by_cpu: bool) -> tuple[Interval | None, str]:
+    """The patched script's speed, and the time that it was judged by."""
+    arm = compare_sides((), pairs).arms[0]
+    if by_cpu and len(arm.cpu_log_ratios) == len(pairs):
+        return speed_of(arm.cpu_log_ratios), "cpu"
+    return speed_of(arm.log_ratios), "wall"
 
 
 def _why_ended(sides: Mapping[bool, Side]) -> str | None:
