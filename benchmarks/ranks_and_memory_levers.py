@@ -14,9 +14,11 @@ benchmarks/results/ranks_and_memory_levers.json, each with its machine; of `modu
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +31,9 @@ from overhead import HERE, conditions
 OUT = HERE / "results" / "ranks_and_memory_levers.json"
 VIEW = {"gradient_as_bucket_view": True}
 BF16 = {"dtype": "bf16"}
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
+SLOW = {"depth": 16, "rows": 256, "mbit": 2000}
+"""64 MiB of gradients, whose exchange takes about as long as the backward pass."""
 
 Wanted = tuple[str, dict[str, Any]]
 
@@ -65,6 +70,9 @@ TOGETHER: dict[str, tuple[dict[str, Any], Wanted]] = {
     ),
     "one exchange of four": ({"passes": 4}, ("ddp_no_sync", {"passes": 4})),
     "bf16 exchange": ({}, ("ddp_bf16", {})),
+    "buckets of 4 MiB, on 2 Gbit/s": (SLOW, ("ddp_options", VIEW | {"bucket_cap_mb": 4})),
+    "buckets of 100 MiB, on 2 Gbit/s": (SLOW, ("ddp_options", VIEW | {"bucket_cap_mb": 100})),
+    "bf16 exchange, on 2 Gbit/s": (SLOW, ("ddp_bf16", {})),
 }
 CASES = (*ALONE, *TOGETHER)
 
@@ -254,21 +262,10 @@ def run_together(name: str, rounds: int) -> dict[str, Any]:
     """One lever on two ranks, which are forks of this process."""
     import torch  # noqa: F401  both ranks use this import
 
+    mbit = TOGETHER[name][0].get("mbit")
     with tempfile.TemporaryDirectory() as text:
-        folder, children = Path(text), []
-        for rank in range(2):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    found = rank_blocks(rank, folder, name, rounds)
-                    (folder / f"{rank}.json").write_text(json.dumps(found))
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                    os._exit(1)
-                os._exit(0)
-            children.append(pid)
-        if any(os.waitpid(pid, 0)[1] for pid in children):
-            raise RuntimeError(f"a rank of {name!r} failed")
+        folder = Path(text)
+        fork_all([lambda: run_ranks(folder, name, rounds, mbit)])
         one, other = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
     cpu = [
         (a_off[1] + b_off[1]) / (a_on[1] + b_on[1])
@@ -277,8 +274,57 @@ def run_together(name: str, rounds: int) -> dict[str, Any]:
     return {
         "wall_speedup": summary([off[0] / on[0] for off, on in one]),
         "cpu_speedup": summary(cpu),
+        "judged_by": "cpu" if mbit is None else "wall",
         "block_s": statistics.median(off[0] for off, _ in one),
     }
+
+
+def run_ranks(folder: Path, name: str, rounds: int, mbit: int | None) -> None:
+    """Both ranks, in a network of their own where it is to be slow."""
+    if mbit is not None:
+        enter_slow_network(mbit)
+
+    def run_rank(rank: int) -> None:
+        found = rank_blocks(rank, folder, name, rounds)
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+
+    fork_all([lambda: run_rank(0), lambda: run_rank(1)])
+
+
+def enter_slow_network(mbit: int) -> None:
+    """Leave the network of this process for a loopback that carries so much, of both ranks."""
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "this system gives no network of one's own (unshare)")
+    for file, line in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {user} 1"),
+        ("gid_map", f"0 {group} 1"),
+    ):
+        Path("/proc/self", file).write_text(line)
+    for command in (
+        "ip link set lo up",
+        f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 256k latency 400ms",
+    ):
+        subprocess.run(command.split(), check=True)
+
+
+def fork_all(parts: list[Callable[[], None]]) -> None:
+    """Run each in a fork of this process, and wait for all."""
+    children = []
+    for part in parts:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                part()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+        children.append(pid)
+    if any(os.waitpid(pid, 0)[1] for pid in children):
+        raise RuntimeError("a rank failed")
 
 
 def main() -> None:

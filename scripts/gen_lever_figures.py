@@ -47,7 +47,8 @@ def all_rows() -> Iterator[Row]:
                 for what, one in row.get("speedups", {"": row}).items():
                     yield name, f"{case}: {what}" if what else case, cpu, one, row
     for case, found in (load("ranks_and_memory_levers") or {"cases": {}})["cases"].items():
-        one = {"speedup": found["cpu_speedup"]["median"], **found["cpu_speedup"]}
+        ratio = found[f"{found.get('judged_by', 'cpu')}_speedup"]
+        one = {"speedup": ratio["median"], **ratio}
         cpu = describe_cpu(found["conditions"]["cpu"])
         yield "ranks_and_memory_levers", case, cpu, one, {"n": one["n"]}
 
