@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from overhead import interval
+from overhead import cpu_name, interval
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "compare_arms.json"
@@ -161,7 +161,7 @@ def main() -> None:
                 span = f"[{low:.3f}, {high:.3f}] n={value['n']}"
                 print(f"{title:24} {key:7} {value['median']:.3f} {span}")
     saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    machine = {"cpu": platform.processor(), "num_cores": os.cpu_count(), "load": os.getloadavg()}
+    machine = {"cpu": cpu_name(), "num_cores": os.cpu_count(), "load": os.getloadavg()}
     saved[options.name] = {
         "arms": {arm: command for arm, (_, command) in arms.items()},
         "rounds": rounds,

@@ -94,13 +94,18 @@ def timed(command: list[str], folder: str) -> tuple[float, float]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def cpu_name() -> str:
+    """The processor, as Linux names it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
+
+
 def conditions() -> dict[str, Any]:
     """Hardware, versions and how busy the machine is."""
     import torch
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
     return {
-        "cpu": next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?"),
+        "cpu": cpu_name(),
         "num_cores": os.cpu_count(),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
