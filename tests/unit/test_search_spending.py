@@ -371,3 +371,20 @@ def test_what_compiles_is_proven_between_processes_though_each_of_them_compiles(
         return found.outcome is StudyOutcome.FASTER and bench.used_s <= 1.2 * bench.budget_s
 
     assert all(map(is_proven, range(6)))
+
+
+def test_what_gives_much_is_proven_without_the_compiling_that_leaves_no_time():
+    def recipe(seed):
+        bench = Compiling(
+            gains={"fetch": log(2.6), "compile": log(1.09)},
+            compile_s={"compile": 60.0},
+            noise=Noise(sd=0.03, process_sd=0.08),
+            run_s=8.0,
+            judge_s=120.0,
+            seed=seed,
+        )
+        found = run(bench, between("fetch"), make_lever("compile"), between("wait_policy"))
+        assert "not_compiled" in [one.code for one in found.choices]
+        return found.outcome, [one.name for one in found.recipe]
+
+    assert [recipe(seed) for seed in range(4)] == [(StudyOutcome.FASTER, ["fetch"])] * 4

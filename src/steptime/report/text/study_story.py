@@ -71,6 +71,10 @@ CHOICES: Mapping[str, str] = {
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
     "not_confirmed": "{state} could not be confirmed: {reason}.",
+    "not_compiled": (
+        "The search continued with {state} alone: {lever} costs each process of a confirmation so "
+        "much that there was no time for it."
+    ),
     "live_levers_alone": (
         "The search continued with {state} alone, because {without} would need processes of its "
         "own to be confirmed."

@@ -19,6 +19,7 @@ from steptime.tune.search.confirmation import (
     affords,
     confirm,
     doubt,
+    is_confirmed_live,
     is_faster,
     least_confirmation,
     may_go_on,
@@ -82,6 +83,8 @@ def prove(lab: Lab, build: Build) -> Found | None:
         known = confirm(lab, state)
         if known is None:
             _run_out(lab, state, "confirm")
+            if _leave_compiling_out(lab, state, refused):
+                continue
         elif is_faster(lab, known):
             if _is_good(lab, state, refused):
                 facts = numbers(lab, known.series)
@@ -150,7 +153,8 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
             if affords(lab, state, 0.0):
                 return state
             _run_out(lab, state, "quality")
-            if not _leave_processes_out(lab, state, refused):
+            is_less = _leave_compiling_out(lab, state, refused)
+            if not is_less and not _leave_processes_out(lab, state, refused):
                 return ()
         elif _passes(lab, state):
             return state
@@ -192,6 +196,20 @@ def _is_good(lab: Lab, state: State, refused: Refused) -> bool:
     if _find_culprits(lab, state, lab.judge(state).outcome, refused):
         refused.last = state
     return False
+
+
+def _leave_compiling_out(lab: Lab, state: State, refused: Refused) -> bool:
+    """Go on without compiling, which each process pays; False if the rest has no time either.
+
+    What acts from the start of a process stays: it may give far more.
+    """
+    rest = tuple(one for one in state if one.name != COMPILE)
+    is_paid_often = len(rest) < len(state) and not is_confirmed_live(lab, state)
+    if not is_paid_often or not rest or not affords(lab, rest, 0.0):
+        return False
+    lab.notes.choose("not_compiled", COMPILE, state=names_of(rest))
+    refused.levers += [it for one in lab.offered if one.name == COMPILE for it in one.settings]
+    return True
 
 
 def _leave_processes_out(lab: Lab, state: State, refused: Refused) -> bool:
