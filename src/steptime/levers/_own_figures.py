@@ -218,6 +218,15 @@ FIGURES: Mapping[str, Mapping[str, Sequence[Figure]]] = {
         "buckets of 4 MiB, deep": [
             ("AMD EPYC", 1.13, 0.98, 1.27, None),
         ],
+        "buckets of 100 MiB, on 2 Gbit/s": [
+            ("Intel Xeon", 0.85, 0.84, 0.86, None),
+        ],
+        "buckets of 4 MiB, on 2 Gbit/s": [
+            ("Intel Xeon", 1.18, 1.17, 1.2, None),
+        ],
+        "bf16 exchange, on 2 Gbit/s": [
+            ("Intel Xeon", 1.28, 1.26, 1.32, None),
+        ],
     },
 }
 """By the file of results and the case in it."""

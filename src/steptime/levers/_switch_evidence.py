@@ -20,6 +20,7 @@ _FEW = "60,000 kept objects, 20 new ones a step"
 _PRODUCTS = "Two layers of 1024, batches of 1024"
 _TWELVE = "Layers on each token, compiled for one size, twelve lengths in turn"
 _TWO_RANKS = "MLP, 4 layers of 1024, two gloo ranks, CPU time of both"
+_SLOW = "MLP, 16 layers of 1024, batches of 256, two gloo ranks on 2 Gbit/s, wall time"
 _TWO_SMALL = "MLP, 4 layers of 64, two gloo ranks, CPU time of both"
 _GPT256 = "GPT, 6 layers of 256, batches of 8 x 64, CPU time of one thread"
 _LAYER = "Transformer, one layer of 64, compiled for one size, three lengths in turn"
@@ -159,6 +160,15 @@ RANKS: Mapping[str, tuple[Row, ...]] = {
             "buckets of 4 MiB, deep",
             "Bucket views, and four buckets in place of one.",
         ),
+        (_SLOW, "buckets of 4 MiB, on 2 Gbit/s", "Bucket views, and buckets of 4 MiB."),
+        (
+            _SLOW,
+            "buckets of 100 MiB, on 2 Gbit/s",
+            "Bucket views, and one bucket, which waits for the end of the backward pass.",
+        ),
+    ),
+    "ddp_bf16": (
+        (_SLOW, "bf16 exchange, on 2 Gbit/s", "Half as many bytes on a network that is slow."),
     ),
 }
 """Cases of `benchmarks/ranks_and_memory_levers.py` by the lever."""
