@@ -94,7 +94,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     named = sorted({*scripts, *held_in, *(file for file, _ in places)})[:_MAX_FILES]
     found = {file: _content(file, cells) for file in named}
     data = {file: content for file, content in found.items() if content is not None}
-    numbers = [[file, cells[file].number] for file in named if file in cells]
+    numbers = [[file, cell.number] for file, cell in sorted(cells.items())]
     if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
