@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,9 +170,9 @@ class Images(Texts):
         return torch.ones(3, 4, 4)
 
 
-def lengths_from(dataset: Any, **arguments: Any) -> str | None:
+def lengths_from(dataset: Any, pause_s: float = 0.0, **arguments: Any) -> str | None:
     loader = data.DataLoader(dataset, batch_size=4, **arguments)
-    seconds = iter((0.0, 0.001))
+    seconds = (0.0001 * number + pause_s * (number > 2) for number in count())
     return probe_lengths(torch, loader, clock=lambda: next(seconds)).get("lengths_from")
 
 
@@ -183,6 +184,10 @@ def test_rows_that_are_read_quickly_tell_their_lengths():
     assert lengths_from(Images()) is None
     assert lengths_from(Texts(), num_workers=2) is None
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_pause_while_one_row_is_read_says_nothing_of_the_others():
+    assert lengths_from(Texts(), pause_s=60.0) == "rows"
 
 
 def test_many_rows_are_not_read():

@@ -13,6 +13,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -214,11 +215,15 @@ def probe_lengths(
     if loader.num_workers:
         return {}
     put_back, states = keep_random_states(torch), tools().random_states
-    num_wanted, before, began = min(NUM_SAMPLES, len(dataset)), states(torch), clock()
+    num_wanted, before = min(NUM_SAMPLES, len(dataset)), states(torch)
+    times, lengths = [clock()], []
     try:
-        indices = [place * len(dataset) // num_wanted for place in range(num_wanted)]
-        lengths = [own.length_of(torch, dataset[index]) for index in indices]
-        all_s = (clock() - began) * len(dataset) / num_wanted
+        for place in range(num_wanted):
+            index = place * len(dataset) // num_wanted
+            lengths.append(own.length_of(torch, dataset[index]))
+            times.append(clock())
+        took = sorted(after - start for start, after in pairwise(times))
+        all_s = took[len(took) // 2] * len(dataset)  # one that had to wait says nothing of all
         is_cheap = states(torch) == before and all_s <= FRACTION * own.LIMIT_S
         return {"lengths_from": own.ROWS} if is_cheap and None not in lengths else {}
     except Exception:
