@@ -35,6 +35,7 @@ from steptime.levers.base import Preserves
 from steptime.patch.check_patch import (
     CheckSubject,
     check_patch,
+    choose_speed,
     claim_of_recipe,
     goes_on,
     judge_speed,
@@ -216,6 +217,26 @@ def test_an_unclear_speed_takes_more_pairs_while_there_is_time(
 ) -> None:
     speed = Interval(estimate=(low + high) / 2, low=low, high=high, n=6)
     assert goes_on(share, speed, lambda: has_room) is more
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "by_cpu", "is_on_cpu", "judge"),
+    [
+        (0.95, 1.05, False, True, "wall"),
+        (0.70, 1.50, False, True, "cpu"),  # others' work: both sides have the same levers
+        (0.70, 1.50, False, False, "wall"),  # what a device computes takes no CPU time
+        (0.60, 0.90, False, True, "wall"),  # slower for certain, whatever the CPU time is
+        (0.95, 1.05, True, True, "cpu"),
+    ],
+)
+def test_cpu_time_tells_what_the_wall_time_does_not(
+    low: float, high: float, *, by_cpu: bool, is_on_cpu: bool, judge: str
+) -> None:
+    wall = Interval(estimate=(low + high) / 2, low=low, high=high, n=6)
+    cpu = Interval(estimate=1.0, low=0.99, high=1.01, n=6)
+    found = choose_speed(wall, cpu, by_cpu=by_cpu, is_on_cpu=is_on_cpu)
+    assert found == ((cpu, "cpu") if judge == "cpu" else (wall, "wall"))
+    assert choose_speed(wall, None, by_cpu=by_cpu, is_on_cpu=is_on_cpu) == (wall, "wall")
 
 
 def test_a_recipe_is_as_weak_as_its_weakest_lever() -> None:

@@ -167,9 +167,9 @@ def _time(
 ) -> PatchCheck:
     """Pairs of processes until the speed is clear, or until then (of time.monotonic)."""
     by_cpu = all(subject.levers[one.name].judged_by_cpu_time for one in subject.recipe.levers)
+    is_on_cpu = subject.recipe.proof.device == "cpu"
     pairs: list[tuple[Side, Side]] = []
     speed, judged_by, began = None, "wall", time.monotonic()
-
     fewest = subject.num_pairs or values_for_interval()
 
     def has_room() -> bool:
@@ -188,7 +188,7 @@ def _time(
                 outcome=Outcome.INCONCLUSIVE, losses=losses, is_exact=is_exact, reason=reason
             )
         pairs.append((sides[False], sides[True]))
-        speed, judged_by = _speed_from(pairs, by_cpu=by_cpu)
+        speed, judged_by = _speed_from(pairs, by_cpu=by_cpu, is_on_cpu=is_on_cpu)
     outcome, reason = judge_speed(speed)
     return PatchCheck(
         outcome=outcome,
@@ -211,12 +211,34 @@ def is_clear(speed: Interval | None) -> bool:
     return speed is not None and (speed.low >= SLOWER or speed.high < SLOWER)
 
 
-def _speed_from(pairs: Sequence[tuple[Side, Side]], *, by_cpu: bool) -> tuple[Interval | None, str]:
+def _speed_from(
+    pairs: Sequence[tuple[Side, Side]], *, by_cpu: bool, is_on_cpu: bool
+) -> tuple[Interval | None, str]:
     """The patched script's speed, and the time that it was judged by."""
     arm = compare_sides((), pairs).arms[0]
-    if by_cpu and len(arm.cpu_log_ratios) == len(pairs):
-        return speed_of(arm.cpu_log_ratios), "cpu"
-    return speed_of(arm.log_ratios), "wall"
+    cpu = speed_of(arm.cpu_log_ratios) if len(arm.cpu_log_ratios) == len(pairs) else None
+    return choose_speed(speed_of(arm.log_ratios), cpu, by_cpu=by_cpu, is_on_cpu=is_on_cpu)
+
+
+def choose_speed(
+    wall: Interval | None, cpu: Interval | None, *, by_cpu: bool, is_on_cpu: bool
+) -> tuple[Interval | None, str]:
+    """The speed that judges, and the time that it is of.
+
+    Where levers change how many threads compute, wall time judges them. Here both sides have the
+    same levers: what an edit lacks or adds takes CPU time, too, which says it where others' work
+    scatters the wall time. Nothing that the wall time shows to be slower is kept by it.
+
+    Args:
+        wall: by wall time.
+        cpu: by CPU time of the training process; None where it is not known of all pairs.
+        by_cpu: whether CPU time judges all levers of the recipe.
+        is_on_cpu: whether the training computes on the CPU.
+    """
+    is_told = wall is not None and (wall.high < SLOWER or wall.high / wall.low <= WIDEST)
+    if cpu is not None and (by_cpu or (is_on_cpu and not is_told)):
+        return cpu, "cpu"
+    return wall, "wall"
 
 
 def _why_ended(sides: Mapping[bool, Side]) -> str | None:
