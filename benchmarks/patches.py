@@ -13,7 +13,7 @@ study proved: this asks whether the edit equals the recipe, not whether the reci
 
 Our scripts are always tried; those of benchmarks/open_scripts.toml where DIR holds their checkout
 and environment (see benchmarks/open_scripts.py). Results go to benchmarks/results/patches.json;
-with `--only`, those rows are renewed.
+with `--only`, those rows are renewed. Each has its machine.
 """
 
 from __future__ import annotations
@@ -266,9 +266,9 @@ def main() -> None:
                 row = try_script(command, dict(os.environ), options)
             except SteptimeError as error:
                 row = {"failed": str(error)}
-        rows[name] = row
+        rows[name] = row | {"conditions": conditions()}
         print(f"{name}: {json.dumps(row)}", flush=True)
-        text = json.dumps({"conditions": conditions(), "scripts": rows}, indent=1)
+        text = json.dumps({"scripts": rows}, indent=1)
         OUT.write_text(f"{text}\n", encoding="utf-8")
 
 

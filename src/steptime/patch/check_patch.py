@@ -50,6 +50,10 @@ LOOKS = (1.0, 2.0, 4.0)
 """Times as many pairs as an interval needs, after which a clear speed ends the check: what is not
 clear goes on while the budget has room, to the last of these."""
 
+WINDOW_SHARE = 2.5
+"""A window is that of a study of so many times the budget: this is its only comparison, and a
+second of steps behind a start of five says little."""
+
 WIDEST = 1.25
 """An interval whose ends are further apart than by this factor says nothing."""
 
@@ -304,7 +308,7 @@ class _Trials:
 
     def run_side(self, *, is_patched: bool) -> Side:
         """A process that shows a window of steps."""
-        size = process_window(self._subject.budget_s)
+        size = process_window(WINDOW_SHARE * self._subject.budget_s)
         trial = self._start(is_patched=is_patched)
         ended = self._finish(trial, lambda watch: is_full(watch, size))
         return read_side(trial.folder, ended, trial.watch)
