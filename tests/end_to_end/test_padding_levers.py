@@ -108,7 +108,7 @@ def test_tune_proves_that_trimming_pays(tmp_path: Path) -> None:
         command=(sys.executable, str(SCRIPT), *words),
         store=tmp_path,
         levers=(load("trim_padding"),),
-        budget_s=150.0,  # two trials, then pairs of processes that each start torch
+        budget_s=240.0,  # two trials, then pairs of processes that each start torch
         allow_unsafe=True,
     )
     study = run_study(options, progress=lambda told: None)
