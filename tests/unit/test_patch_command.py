@@ -223,6 +223,7 @@ def test_an_unclear_speed_takes_more_pairs_while_there_is_time(
     ("low", "high", "by_cpu", "is_on_cpu", "judge"),
     [
         (0.95, 1.05, False, True, "wall"),
+        (1.05, 1.60, False, True, "wall"),  # wide, and as fast at least
         (0.70, 1.50, False, True, "cpu"),  # others' work: both sides have the same levers
         (0.70, 1.50, False, False, "wall"),  # what a device computes takes no CPU time
         (0.60, 0.90, False, True, "wall"),  # slower for certain, whatever the CPU time is

@@ -239,7 +239,7 @@ def choose_speed(
         by_cpu: whether CPU time judges all levers of the recipe.
         is_on_cpu: whether the training computes on the CPU.
     """
-    is_told = wall is not None and (wall.high < SLOWER or wall.high / wall.low <= WIDEST)
+    is_told = judge_speed(wall)[0] is not Outcome.INCONCLUSIVE
     if cpu is not None and (by_cpu or (is_on_cpu and not is_told)):
         return cpu, "cpu"
     return wall, "wall"
