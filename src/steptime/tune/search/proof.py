@@ -83,9 +83,10 @@ def prove(lab: Lab, build: Build) -> Found | None:
         known = confirm(lab, state)
         if known is None:
             _run_out(lab, state, "confirm")
-            if _leave_compiling_out(lab, state, refused):
-                continue
-        elif is_faster(lab, known):
+            if not _go_on_with_less(lab, state, refused):
+                break
+            continue
+        if is_faster(lab, known):
             if _is_good(lab, state, refused):
                 facts = numbers(lab, known.series)
                 lab.notes.choose("confirmed", None, state=names_of(state), **facts)
@@ -153,8 +154,7 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
             if affords(lab, state, 0.0):
                 return state
             _run_out(lab, state, "quality")
-            is_less = _leave_compiling_out(lab, state, refused)
-            if not is_less and not _leave_processes_out(lab, state, refused):
+            if not _go_on_with_less(lab, state, refused):
                 return ()
         elif _passes(lab, state):
             return state
@@ -196,6 +196,11 @@ def _is_good(lab: Lab, state: State, refused: Refused) -> bool:
     if _find_culprits(lab, state, lab.judge(state).outcome, refused):
         refused.last = state
     return False
+
+
+def _go_on_with_less(lab: Lab, state: State, refused: Refused) -> bool:
+    """Leave out what a proof has no time for; False if nothing is left then."""
+    return _leave_compiling_out(lab, state, refused) or _leave_processes_out(lab, state, refused)
 
 
 def _leave_compiling_out(lab: Lab, state: State, refused: Refused) -> bool:
