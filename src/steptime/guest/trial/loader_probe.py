@@ -169,8 +169,7 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     own = tools()
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
     dataset, num = loader.dataset, len(loader.dataset)
-    num_wanted = min(NUM_SAMPLES, num)
-    indices = [place * num // num_wanted for place in range(num_wanted)]
+    indices = spread_indices(num)
     began, before, first, copies = clock(), states(torch), [], []
     with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:
         for index in indices:
@@ -202,6 +201,12 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     return facts | {"is_collate_deterministic": is_same}
 
 
+def spread_indices(num: int) -> list[int]:
+    """Return the indices of some samples, spread over all of them."""
+    num_wanted = min(NUM_SAMPLES, num)
+    return [place * num // num_wanted for place in range(num_wanted)]
+
+
 def probe_lengths(
     torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter
 ) -> dict[str, Any]:
@@ -215,11 +220,9 @@ def probe_lengths(
     if loader.num_workers:
         return {}
     put_back, states = keep_random_states(torch), tools().random_states
-    num_wanted, before = min(NUM_SAMPLES, len(dataset)), states(torch)
-    times, lengths = [clock()], []
+    before, times, lengths = states(torch), [clock()], []
     try:
-        for place in range(num_wanted):
-            index = place * len(dataset) // num_wanted
+        for index in spread_indices(len(dataset)):
             lengths.append(own.length_of(torch, dataset[index]))
             times.append(clock())
         took = sorted(after - start for start, after in pairwise(times))
