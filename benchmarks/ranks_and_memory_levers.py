@@ -6,15 +6,16 @@ Each lever is compared with the same training without it, in turns: A B B A, one
 a block of steps of each. Of one process, CPU time of a step counts; of two gloo ranks, which wait
 for each other, the wall time of rank 0 and the CPU time of both ranks. `kept` is what autograd
 keeps of a step for its backward pass, with the lever over without. The speedups are medians of the
-rounds with the range of their middle half. Results go to
-benchmarks/results/ranks_and_memory_levers.json, each with its machine; of `module_precision` and
-`ddp_options`, `scripts/gen_lever_figures.py` then takes them into the reference of the levers.
+rounds with the range of their middle half. Cases *on 2 Gbit/s* need root and `tc`: their ranks have
+a network of their own, whose loopback carries no more, and their wall time counts, for ranks wait
+without computing. Results go to benchmarks/results/ranks_and_memory_levers.json, each with its
+machine; of `module_precision` and the levers on DDP, `scripts/gen_lever_figures.py` then takes them
+into the reference of the levers.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import statistics
@@ -31,7 +32,6 @@ from overhead import HERE, conditions
 OUT = HERE / "results" / "ranks_and_memory_levers.json"
 VIEW = {"gradient_as_bucket_view": True}
 BF16 = {"dtype": "bf16"}
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
 SLOW = {"depth": 16, "rows": 256, "mbit": 2000}
 """64 MiB of gradients, whose exchange takes about as long as the backward pass."""
 
@@ -293,21 +293,11 @@ def run_ranks(folder: Path, name: str, rounds: int, mbit: int | None) -> None:
 
 def enter_slow_network(mbit: int) -> None:
     """Leave the network of this process for a loopback that carries so much, of both ranks."""
-    user, group = os.getuid(), os.getgid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "this system gives no network of one's own (unshare)")
-    for file, line in (
-        ("setgroups", "deny"),
-        ("uid_map", f"0 {user} 1"),
-        ("gid_map", f"0 {group} 1"),
-    ):
-        Path("/proc/self", file).write_text(line)
-    for command in (
-        "ip link set lo up",
-        f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 256k latency 400ms",
-    ):
-        subprocess.run(command.split(), check=True)
+    from steptime.isolate.namespaces import enter_namespaces
+
+    enter_namespaces(has_own_mounts=False, has_own_network=True, has_own_processes=False)
+    limit = f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 256k latency 400ms"
+    subprocess.run(limit.split(), check=True)
 
 
 def fork_all(parts: list[Callable[[], None]]) -> None:

@@ -25,7 +25,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from pathlib import Path
 import numpy
 import optuna
 from _search_trainings import START_S, Values, factors, network, step_s
+from overhead import cpu_name
 
 from steptime.app.search import SearchAsked, seek
 from steptime.app.seek_sampler import CandidateSampler
@@ -423,7 +423,7 @@ def main() -> None:
             "command": f"python benchmarks/search_regret.py --seeds {options.seeds} --save",
             "simulated": "the clock (seconds of a step by its batch, 3 % SD of speed from run to "
             "run); the trainings are real",
-            "cpu": platform.processor() or platform.machine(),
+            "cpu": cpu_name(),
             "cores": os.cpu_count(),
             "versions": {
                 "python": sys.version.split()[0],
