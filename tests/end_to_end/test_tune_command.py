@@ -24,11 +24,14 @@ from end_to_end.harness import (
 
 pytestmark = [needs_torch, needs_linux]
 
+EVERYWHERE = "gc_control,num_threads,compile"
+"""Levers of which some apply on any processor, so that a study has something to try."""
 
-def start(folder: Path, *words: str, budget: str = "60s") -> Job:
+
+def start(folder: Path, *words: str, levers: str = "autocast") -> Job:
     folder.mkdir(exist_ok=True)
     shutil.copy(SCRIPTS / "stoppable.py", folder)
-    ours = ["tune", "--budget", budget, "--levers", "autocast", "--json", "result.json", "--"]
+    ours = ["tune", "--budget", "60s", "--levers", levers, "--json", "result.json", "--"]
     command = [*STEPTIME, *ours, sys.executable, "stoppable.py", *words]
     return Job(folder, command, environment(folder))
 
@@ -80,7 +83,8 @@ def test_a_command_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow("a study up to its first trial, twice")
 @pytest.mark.core
 def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    job = start(tmp_path, "--sleep", "0.002")
+    words = ("--sleep", "0.002")
+    job = start(tmp_path, *words, levers=EVERYWHERE)
     wait_until(lambda: any(study.get("trials") for study in studies(tmp_path)))
     job.process.send_signal(signal.SIGINT)
     done = job.finish()
@@ -91,7 +95,7 @@ def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: 
     assert done.document is not None
     assert "Interrupted" in Path(done.document["data"]["page"]).read_text()
 
-    again = start(tmp_path, "--sleep", "0.002")
+    again = start(tmp_path, *words, levers=EVERYWHERE)
     wait_until(lambda: any(not s["is_interrupted"] for s in studies(tmp_path) if "trials" in s))
     again.process.send_signal(signal.SIGINT)
     assert b"this continues the study that was cut short" in again.finish().stderr

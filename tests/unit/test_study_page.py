@@ -280,5 +280,28 @@ def test_a_page_that_cannot_be_written_costs_the_page_alone(
     assert "the page of this study" not in capsys.readouterr().err
 
 
+def test_ctrl_c_after_the_search_keeps_what_was_found(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(faster(), monkeypatch)
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune, "_proven", interrupt)
+    monkeypatch.setattr(study_page, "write_study_page", interrupt)
+
+    proof = ["--prove", "--margin", "1%-of-training", "--metric", "loss ([0-9.]+)"]
+    words = ["tune", *proof, "--json", "result.json", "--", "python", "train.py"]
+    assert main.main(words) == 130
+    out, err = capsys.readouterr()
+    assert "interrupted after the search, whose result stands" in err
+    assert "faster" in out
+    document = json.loads((tmp_path / "result.json").read_text())
+    assert document["errors"][0]["code"] == "interrupted"
+    assert document["data"]["study"]["outcome"] == "faster"
+    assert not (tmp_path / "tuned.toml").exists()
+
+
 def test_a_study_whose_folder_is_gone_has_none(tmp_path: Path) -> None:
     assert folder_of(faster(), store=tmp_path) is None

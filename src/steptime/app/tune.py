@@ -24,6 +24,7 @@ from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
 from steptime.errors import (
     DamagedRunError,
+    InterruptedByUserError,
     NotFoundError,
     RecipeError,
     SteptimeError,
@@ -204,6 +205,8 @@ def tune_command(
 ) -> TunedCommand:
     """Run the study, and write its recipe where the options say.
 
+    Ctrl-C after the search, as during a proof over seeds, loses nothing that was found.
+
     Args:
         asked: what to tune.
         progress: gets a value for each thing that happens.
@@ -226,6 +229,9 @@ def tune_command(
         tuned = TunedCommand(study=study, failure=error)
     except SteptimeError as error:  # what the study found is told all the same
         tuned = TunedCommand(study=study, failure=error, recipe_file=_kept(study, asked.store))
+    except KeyboardInterrupt:
+        stopped = InterruptedByUserError("interrupted after the search, whose result stands.")
+        tuned = TunedCommand(study=study, failure=stopped, recipe_file=_kept(study, asked.store))
     return replace(tuned, page=_write_page(tuned, store=asked.store))
 
 
@@ -272,11 +278,11 @@ def _kept(study: Study, store: Path) -> Path | None:
 
 
 def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:
-    """Write the page beside the recipe in the study's folder; a failure costs the page alone."""
+    """Write the page beside the recipe in the study's folder; a failure or Ctrl-C costs the page alone."""
     from steptime.app.study_page import folder_of, write_study_page
 
     pages: list[Path] = []
-    with attempt(_LOGGER.warning):
+    with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
         folder = folder_of(tuned.study, store=store)
         if folder is not None:
             pages.append(write_study_page(tuned.study, folder, recipe=tuned.recipe_file))
