@@ -278,7 +278,7 @@ def _kept(study: Study, store: Path) -> Path | None:
 
 
 def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:
-    """Write the page beside the recipe in the study's folder; a failure or Ctrl-C costs the page alone."""
+    """Write the page beside the recipe in the study's folder; a failure costs the page alone."""
     from steptime.app.study_page import folder_of, write_study_page
 
     pages: list[Path] = []
