@@ -203,11 +203,9 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     least_s = _starting_s(lab, state, least_starts) + lab.ledger.blocks(2 * least, num_starts=0)
     most_s = _time_s(lab, known, start_s if known.num_looks else least_s)
     left_s = min(most_s, lab.ledger.left_s)
-    num_starts = CONFIRM_STARTS
-    while num_starts > least_starts and (
-        _starting_s(lab, state, num_starts) > STARTS_SHARE * left_s
-    ):
-        num_starts -= 1
+    more_starts = range(CONFIRM_STARTS, least_starts, -1)
+    short = [n for n in more_starts if _starting_s(lab, state, n) <= STARTS_SHARE * left_s]
+    num_starts = max([*short, least_starts])
     blocks_s = left_s - _starting_s(lab, state, num_starts)
     fitting = int(blocks_s / lab.ledger.blocks(2, num_starts=0))
     if known.num_looks:
@@ -242,30 +240,38 @@ def _wanted(lab: Lab) -> int:
 
 def _look_in_turns(lab: Lab, known: Confirmation, more: int) -> bool:
     """Processes with and without the state, in turns; another look has `more` pairs at least."""
-    state, num_looks = known.series.state, known.num_looks
-    least_pairs = _least_pairs(lab, state)
-    most_s = _time_s(lab, known, _pairs_s(lab, state, 1 if num_looks else least_pairs))
-    if num_looks:
-        due = _doubled(known, _pairs_that_fit(lab, known, most_s))
-        if due < max(1, more):
-            return False
-        lab.turns_into(known.series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
+    if not known.num_looks:
+        _first_turns(lab, known)
         return True
+    one_s = _pairs_s(lab, known.series.state, 1)
+    most_s = _time_s(lab, known, one_s)
+    due = _doubled(known, _pairs_that_fit(lab, known, most_s))
+    if due < max(1, more):
+        return False
+    lab.turns_into(known.series, due, most_s=max(most_s, one_s))
+    return True
+
+
+def _first_turns(lab: Lab, known: Confirmation) -> None:
+    """The pairs of the first look, as many as fit.
+
+    Of what compiles, the first one shows what compiling takes again. Where too few fit then, there
+    are no more: what compiles is left out.
+    """
+    series, state = known.series, known.series.state
+    least_pairs = _least_pairs(lab, state)
     most = SHORT_CONFIRM_PAIRS if lab.ledger.is_planned_short else MAX_CONFIRM_PAIRS
+    most_s = _time_s(lab, known, _pairs_s(lab, state, least_pairs))
     until_s = lab.ledger.left_s - most_s
     if _compiling_s(lab, state, 1) > 0:
-        # It shows what compiling takes again, and so how many more there is time for. Where that
-        # is too few, what compiles is left out.
-        num_pairs = 1 if lab.known.was_compiled(state) else 2
-        lab.turns_into(known.series, num_pairs, most_s=most_s)
+        lab.turns_into(series, 1 if lab.known.was_compiled(state) else 2, most_s=most_s)
         most_s = lab.ledger.left_s - until_s
-        is_short = known.series.asked + _pairs_that_fit(lab, known, most_s) < least_pairs
-        if is_short or known.series.is_over or lab.is_interrupted:
-            return True
-    due = min(most - known.series.asked, _pairs_that_fit(lab, known, most_s))
-    due = max(least_pairs - known.series.asked, due)
-    lab.turns_into(known.series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
-    return True
+        is_short = series.asked + _pairs_that_fit(lab, known, most_s) < least_pairs
+        if is_short or series.is_over or lab.is_interrupted:
+            return
+    due = min(most - series.asked, _pairs_that_fit(lab, known, most_s))
+    due = max(least_pairs - series.asked, due)
+    lab.turns_into(series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
 
 
 def _pairs_that_fit(lab: Lab, known: Confirmation, most_s: float) -> int:
