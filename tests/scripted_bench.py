@@ -120,7 +120,8 @@ class ScriptedBench:
     """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds.
 
     `ends` are levers that end their process, `ends_together` sets that do. Live blocks and
-    processes of pairs are counted. `compile_s` and `start_s` are what a lever takes once. `judge_s`
+    processes of pairs are counted. `compile_s` and `start_s` are what a lever takes once a process;
+    of a compilation, each process after the first takes `again`. `judge_s`
     is what the first judgement takes: the command's own runs, which are most of it, are made once.
     """
 
@@ -134,6 +135,7 @@ class ScriptedBench:
     judge_s: float = 20.0
     budget_s: float = 600.0
     compile_s: Mapping[str, float] = field(default_factory=dict)
+    again: float = 1.0
     start_s: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, tuple[TrialEnd, str]] = field(default_factory=dict)
     ends_together: Mapping[frozenset[str], tuple[TrialEnd, str]] = field(default_factory=dict)
@@ -154,6 +156,7 @@ class ScriptedBench:
     requests: list[object] = field(default_factory=list)
     compiled: set[frozenset[str]] = field(default_factory=set)
     compiled_with: frozenset[str] | None = None
+    compiled_ever: set[frozenset[str]] = field(default_factory=set)
 
     def true_gain(self, state: State) -> float:
         labels = labels_of(state) | {one.name for one in state}
@@ -296,7 +299,14 @@ class ScriptedBench:
         if labels_of(state) in self.compiled:
             return 0.0
         self.compiled.add(labels_of(state))
-        return max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
+        return self._compiling_s((*request.fixed, *state))
+
+    def _compiling_s(self, state: State) -> float:
+        """What one process spends on compiling: less where an earlier one did the same."""
+        whole_s = max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
+        share = self.again if labels_of(state) in self.compiled_ever else 1.0
+        self.compiled_ever.add(labels_of(state))
+        return share * whole_s
 
     def _starts_s(self, state: State) -> float:
         """What its levers do before the first step."""

@@ -348,10 +348,15 @@ class Compiling(ScriptedBench):
 
     def compare_processes(self, request):
         result = super().compare_processes(request)
-        num_pairs = max(len(result.arms[0].log_ratios), 1)
-        compiles = any(one.name == "compile" for one in request.candidate)
-        self.used_s += num_pairs * self.compile_s["compile"] if compiles else 0.0
+        for _ in range(max(len(result.arms[0].log_ratios), 1)):
+            self.used_s += self._compiling_s(request.candidate)
         return result
+
+    def _pairs_in_time(self, request):
+        compile_s = max(self.compile_s.get(one.name, 0.0) for one in request.candidate)
+        pair_s = 2 * self.run_s + self.again * compile_s
+        fitting = request.num_pairs if request.most_s is None else request.most_s // pair_s
+        return min(request.num_pairs, max(1, int(fitting)))
 
 
 def test_what_compiles_is_proven_between_processes_though_each_of_them_compiles():
@@ -388,3 +393,27 @@ def test_what_gives_much_is_proven_without_the_compiling_that_leaves_no_time():
         return found.outcome, [one.name for one in found.recipe]
 
     assert [recipe(seed) for seed in range(4)] == [(StudyOutcome.FASTER, ["fetch"])] * 4
+
+
+@pytest.mark.parametrize(
+    ("again", "recipe"), [(0.1, ["fetch", "compile"]), (1.0, ["fetch"])], ids=["kept", "anew"]
+)
+def test_one_pair_shows_whether_what_was_compiled_is_kept_for_the_next_process(again, recipe):
+    bench = Compiling(
+        gains={"fetch": log(1.6), "compile": log(1.3)},
+        compile_s={"compile": 60.0},
+        again=again,
+        noise=Noise(sd=0.03, process_sd=0.06),
+        judge_s=80.0,
+    )
+    found = run(bench, between("fetch"), make_lever("compile"), between("wait_policy"))
+
+    assert found.outcome is StudyOutcome.FASTER
+    assert [one.name for one in found.recipe] == recipe
+    assert bench.used_s <= 1.1 * bench.budget_s
+    asked = next(
+        one
+        for one in bench.requests
+        if isinstance(one, ProcessRequest) and "compile" in {lever.name for lever in one.candidate}
+    )
+    assert asked.num_pairs == 1

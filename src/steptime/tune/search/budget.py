@@ -29,6 +29,10 @@ so long on a core. A compilation that was seen replaces both guesses."""
 LEAST_COMPILE_S, MOST_COMPILE_S = 15.0, 180.0
 """Bounds of that guess."""
 
+AGAIN_SHARE = 0.25
+"""Of a compilation, what it takes in each further process: trials share what torch's compiler
+keeps. 0.06 to 0.08 were measured for a small convnet; what was seen replaces the guess."""
+
 RUNS_A_JUDGEMENT = 5
 """First guess: the command twice, the candidate, and three perturbed runs, each a little shorter
 than its steps and a start say; the one in float64 is short."""
@@ -84,6 +88,7 @@ class BudgetLedger:
         self._quality_run_s: float | None = None
         self._compile_s = COMPILE_S
         self._has_compiled = False
+        self._again_share: float | None = None
 
     def spend(self, left_s: float) -> float:
         """Note the time left after an answer, of all that was granted; what it took [s]."""
@@ -149,6 +154,15 @@ class BudgetLedger:
         self._compile_s = max(spent_s, self._compile_s if self._has_compiled else 0.0)
         self._has_compiled = True
 
+    def compilations(self, compile_s: float, num_processes: int) -> float:
+        """Predicted cost of compiling the same in so many processes, one after the other [s]."""
+        share = AGAIN_SHARE if self._again_share is None else self._again_share
+        return compile_s * (1 + share * (num_processes - 1)) if num_processes else 0.0
+
+    def learn_again(self, share: float) -> None:
+        """Learn which share of its first compilation a state took again: the largest seen."""
+        self._again_share = min(1.0, max(share, self._again_share or 0.0))
+
     def blocks(self, num_blocks: int, *, num_starts: int, num_compiles: int = 0) -> float:
         """Predicted cost of live blocks [s]."""
         starts_s = num_starts * self.startup_s
@@ -166,6 +180,22 @@ class BudgetLedger:
     def learn_pairs(self, spent_s: float, num_pairs: int) -> None:
         """Learn what a pair of processes cost."""
         self._pair_s = spent_s / max(1, num_pairs)
+
+    def learn_compiling_pairs(
+        self, spent_s: float, num_pairs: int, compile_s: float, *, is_first: bool
+    ) -> None:
+        """Learn what compiling again cost one process of each pair; the rest of a pair is known.
+
+        Args:
+            spent_s: what the pairs took together [s].
+            num_pairs: how many they were.
+            compile_s: what compiling took once [s].
+            is_first: the first one of them found nothing that was compiled before.
+        """
+        compiled_s = spent_s - self.pairs(num_pairs) - (compile_s if is_first else 0.0)
+        num_again = num_pairs - is_first
+        if num_again > 0:
+            self.learn_again(compiled_s / compile_s / num_again)
 
     def judgement(self, num_runs: int = RUNS_A_JUDGEMENT) -> float:
         """Predicted cost of judging one state's quality in so many whole runs [s]."""

@@ -103,13 +103,27 @@ def least_confirmation(lab: Lab, state: State) -> float:
     """Cost of the shortest confirmation of a state [s]; nothing where it was begun."""
     if key_of(state) in lab.confirmations:
         return 0.0
-    compile_s = lab.known.compile_s(state)  # in each process that has the state
     if not is_confirmed_live(lab, state):
-        num_pairs = _least_pairs(lab, state)
-        return lab.ledger.pairs(num_pairs) + num_pairs * compile_s
+        return _pairs_s(lab, state, _least_pairs(lab, state))
     noise = 0 if lab.yardstick.floors else MIN_PAIRS
-    num_blocks, num_starts = 2 * (_least_rounds(lab, state) + noise), _least_starts(lab, state)
-    return lab.ledger.blocks(num_blocks, num_starts=num_starts) + num_starts * compile_s
+    num_blocks = 2 * (_least_rounds(lab, state) + noise)
+    starts_s = _starting_s(lab, state, _least_starts(lab, state))
+    return starts_s + lab.ledger.blocks(num_blocks, num_starts=0)
+
+
+def _compiling_s(lab: Lab, state: State, num_processes: int) -> float:
+    """What so many processes with a state spend on compiling, the first one most [s]."""
+    return lab.ledger.compilations(lab.known.compile_s(state), num_processes)
+
+
+def _pairs_s(lab: Lab, state: State, num_pairs: int) -> float:
+    """What so many pairs of processes take, where one of each pair has the state [s]."""
+    return lab.ledger.pairs(num_pairs) + _compiling_s(lab, state, num_pairs)
+
+
+def _starting_s(lab: Lab, state: State, num_processes: int) -> float:
+    """What so many processes take until the state is compiled [s]."""
+    return num_processes * lab.ledger.startup_s + _compiling_s(lab, state, num_processes)
 
 
 def is_confirmed_live(lab: Lab, state: State) -> bool:
@@ -184,14 +198,16 @@ def _time_s(lab: Lab, known: Confirmation, least_s: float) -> float:
 def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     """Alternating blocks in fresh processes; another look has so many rounds `more` at least."""
     state = known.series.state
-    start_s = lab.ledger.startup_s + lab.known.compile_s(state)
+    start_s = _starting_s(lab, state, 1)
     least, least_starts = _least_rounds(lab, state), _least_starts(lab, state)
-    least_s = least_starts * start_s + lab.ledger.blocks(2 * least, num_starts=0)
+    least_s = _starting_s(lab, state, least_starts) + lab.ledger.blocks(2 * least, num_starts=0)
     most_s = _time_s(lab, known, start_s if known.num_looks else least_s)
     left_s = min(most_s, lab.ledger.left_s)
-    most_starts = min(CONFIRM_STARTS, int(STARTS_SHARE * left_s / max(1e-9, start_s)))
-    num_starts = max(least_starts, most_starts)
-    fitting = int((left_s - num_starts * start_s) / lab.ledger.blocks(2, num_starts=0))
+    more_starts = range(CONFIRM_STARTS, least_starts, -1)
+    short = [n for n in more_starts if _starting_s(lab, state, n) <= STARTS_SHARE * left_s]
+    num_starts = max([*short, least_starts])
+    blocks_s = left_s - _starting_s(lab, state, num_starts)
+    fitting = int(blocks_s / lab.ledger.blocks(2, num_starts=0))
     if known.num_looks:
         due = _doubled(known, fitting)
         if due < max(MIN_PAIRS, more):
@@ -224,18 +240,46 @@ def _wanted(lab: Lab) -> int:
 
 def _look_in_turns(lab: Lab, known: Confirmation, more: int) -> bool:
     """Processes with and without the state, in turns; another look has `more` pairs at least."""
-    least_pairs = _least_pairs(lab, known.series.state)
-    most_s = _time_s(lab, known, lab.ledger.pairs(1 if known.num_looks else least_pairs))
-    fitting = math.floor(most_s / max(1e-9, lab.ledger.pairs(1)))
-    if known.num_looks:
-        due = _doubled(known, fitting)
-        if due < max(1, more):
-            return False
-    else:
-        most = SHORT_CONFIRM_PAIRS if lab.ledger.is_planned_short else MAX_CONFIRM_PAIRS
-        due = max(least_pairs, min(most, fitting))
-    lab.turns_into(known.series, due, most_s=max(most_s, lab.ledger.pairs(1)))
+    if not known.num_looks:
+        _first_turns(lab, known)
+        return True
+    one_s = _pairs_s(lab, known.series.state, 1)
+    most_s = _time_s(lab, known, one_s)
+    due = _doubled(known, _pairs_that_fit(lab, known, most_s))
+    if due < max(1, more):
+        return False
+    lab.turns_into(known.series, due, most_s=max(most_s, one_s))
     return True
+
+
+def _first_turns(lab: Lab, known: Confirmation) -> None:
+    """The pairs of the first look, as many as fit.
+
+    Of what compiles, the first one shows what compiling takes again. Where too few fit then, there
+    are no more: what compiles is left out.
+    """
+    series, state = known.series, known.series.state
+    least_pairs = _least_pairs(lab, state)
+    most = SHORT_CONFIRM_PAIRS if lab.ledger.is_planned_short else MAX_CONFIRM_PAIRS
+    most_s = _time_s(lab, known, _pairs_s(lab, state, least_pairs))
+    until_s = lab.ledger.left_s - most_s
+    if _compiling_s(lab, state, 1) > 0:
+        lab.turns_into(series, 1 if lab.known.was_compiled(state) else 2, most_s=most_s)
+        most_s = lab.ledger.left_s - until_s
+        is_short = series.asked + _pairs_that_fit(lab, known, most_s) < least_pairs
+        if is_short or series.is_over or lab.is_interrupted:
+            return
+    due = min(most - series.asked, _pairs_that_fit(lab, known, most_s))
+    due = max(least_pairs - series.asked, due)
+    lab.turns_into(series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
+
+
+def _pairs_that_fit(lab: Lab, known: Confirmation, most_s: float) -> int:
+    """How many more pairs of processes take no longer [s]; the first one compiles."""
+    state, done = known.series.state, known.series.asked
+    first_s = _pairs_s(lab, state, done + 1) - _pairs_s(lab, state, done)
+    next_s = _pairs_s(lab, state, 2) - _pairs_s(lab, state, 1)
+    return max(0, 1 + math.floor((most_s - first_s) / max(1e-9, next_s)))
 
 
 # -- what it says
@@ -260,6 +304,11 @@ def doubt(lab: Lab, known: Confirmation) -> str | None:
     if is_above and known.num_against > MAX_AGAINST * known.num_starts:
         return "repeats_disagree"
     return None if is_above else "not_confirmed"
+
+
+def has_no_time(lab: Lab, known: Confirmation) -> bool:
+    """Whether it was begun, and its shortest form takes longer than was thought."""
+    return doubt(lab, known) == "too_few_repeats" and known.series.is_between
 
 
 def is_faster(lab: Lab, known: Confirmation) -> bool:

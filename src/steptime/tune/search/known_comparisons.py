@@ -41,7 +41,14 @@ class KnownComparisons:
 
     def compile_s(self, state: State) -> float:
         """One-off compile time of a state: the most seen for it, else for a part of it."""
-        own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
         names = {one.name for one in state}
         parts = [s.compile_s for s in self._live.values() if {one.name for one in s.state} <= names]
-        return max(own, default=0.0) or max(parts, default=0.0)
+        return self._own_compile_s(state) or max(parts, default=0.0)
+
+    def was_compiled(self, state: State) -> bool:
+        """Whether just this state was compiled in an earlier process."""
+        return self._own_compile_s(state) > 0
+
+    def _own_compile_s(self, state: State) -> float:
+        own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
+        return max(own, default=0.0)

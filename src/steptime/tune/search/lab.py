@@ -245,13 +245,21 @@ class Lab:
         result = self._bench.compare_processes(request)
         spent_s = self.ledger.spend(self._bench.time_left_s())
         num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-        self.ledger.learn_pairs(spent_s, num_got or num_pairs)
+        self._learn_pairs(series, spent_s, num_got or num_pairs)
         self._note_end(result.ending)
         series.asked += num_got if result.ending.is_well else num_pairs
         for arm in result.arms:
             series.take(arm, result)
         if self.yardstick.take_between(result):
             self.notes.note_floors(self.yardstick.floors, self.yardstick.num_same)
+
+    def _learn_pairs(self, series: ComparisonSeries, spent_s: float, num_pairs: int) -> None:
+        compile_s = self.known.compile_s(series.state)
+        if compile_s <= 0:
+            self.ledger.learn_pairs(spent_s, num_pairs)
+            return
+        is_first = not series.asked and not self.known.was_compiled(series.state)
+        self.ledger.learn_compiling_pairs(spent_s, num_pairs, compile_s, is_first=is_first)
 
     def judge(self, state: State) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""

@@ -26,6 +26,7 @@ class LiveProcess:
         self._ledger = ledger
         self._fixed: Key | None = None
         self._compiled: set[Key] = set()
+        self._first_s: dict[tuple[Key, Key], float] = {}
 
     def forget(self) -> None:
         """Note that something else runs now: the next request starts a process."""
@@ -86,5 +87,18 @@ class LiveProcess:
             self._ledger.learn_blocks(spent_s, num_blocks, num_starts=num_starts)
         if compiled_s > 0:
             self._ledger.learn_compilation(max(arm.compile_s for arm in result.arms))
+            if num_starts:
+                self._learn_again(fixed, result)
         self._fixed = key_of(fixed) if result.ending.is_well else None
         return result
+
+    def _learn_again(self, fixed: State, result: ComparisonResult) -> None:
+        """Learn from a new process what it compiled that an earlier one had compiled as well."""
+        for arm in result.arms:
+            if arm.compile_s <= 0:
+                continue
+            key = (key_of(fixed), key_of(arm.state))
+            if key in self._first_s:
+                self._ledger.learn_again(arm.compile_s / self._first_s[key])
+            else:
+                self._first_s[key] = arm.compile_s

@@ -19,6 +19,7 @@ from steptime.tune.search.confirmation import (
     affords,
     confirm,
     doubt,
+    has_no_time,
     is_confirmed_live,
     is_faster,
     least_confirmation,
@@ -95,8 +96,10 @@ def prove(lab: Lab, build: Build) -> Found | None:
                 return _faster(lab, state, known)
             if lab.quality.is_judged(state):
                 continue  # without what was refused
-        is_last = len(lab.confirmations) >= MAX_ATTEMPTS
-        if is_last or not _leave_processes_out(lab, state, refused):
+        if len(lab.confirmations) >= MAX_ATTEMPTS:
+            break
+        leave_out = _go_on_with_less if has_no_time(lab, known) else _leave_processes_out
+        if not leave_out(lab, state, refused):
             break
     return None
 
