@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from overhead import cpu_name
+
 HERE = Path(__file__).resolve().parent
 PACKAGES = (
     *("torch", "numpy", "tensorflow-cpu", "litdata", "mosaicml-streaming", "webdataset"),
@@ -133,10 +135,8 @@ def versions() -> dict[str, str | None]:
 
 def conditions() -> dict[str, Any]:
     """Return what the figures depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return {
-        "cpu": names[0] if names else None,
+        "cpu": cpu_name(),
         "num_cores": os.cpu_count(),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),

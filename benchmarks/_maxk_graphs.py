@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from overhead import cpu_name
 
 # R-MAT's usual chances of the four quarters (Chakrabarti et al., 2004, as in Graph500).
 QUARTERS = (0.57, 0.19, 0.19, 0.05)
@@ -68,10 +69,8 @@ class Clock:
 
 def machine() -> dict[str, Any]:
     """What the figures were taken on, with how busy it was."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": names[0] if names else None,
+        "processor": cpu_name(),
         "num_cores": os.cpu_count(),
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from overhead import cpu_name
 from torch import nn
 from torch.nn import functional
 
@@ -58,13 +59,8 @@ def matrix_of(num: int, kappa: float, seed: int, dtype: torch.dtype) -> torch.Te
 
 def machine() -> dict[str, Any]:
     """Hardware, versions, and how busy it was."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
     return {
-        "cpu": model,
+        "cpu": cpu_name(),
         "num_cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load_1_minute": round(os.getloadavg()[0], 2),

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from overhead import cpu_name
+
 HERE = Path(__file__).resolve().parent
 SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072)
 REPETITION_S = 0.02
@@ -52,14 +54,14 @@ def main() -> None:
 
     torch.set_grad_enabled(False)
     print(
-        f"{processor()}, {threads} of {os.cpu_count()} cores, wait policy {WAIT_POLICY}, "
+        f"{cpu_name()}, {threads} of {os.cpu_count()} cores, wait policy {WAIT_POLICY}, "
         f"torch {torch.__version__}, {options.clock} time"
     )
     read = time.process_time if options.clock == "cpu" else time.perf_counter
     bench = Bench(torch, threads, read)
     rows = [compare(bench, kind, options) for kind in KINDS]
     result = {
-        "processor": processor(),
+        "processor": cpu_name(),
         "threads": threads,
         "wait_policy": WAIT_POLICY,
         "clock": options.clock,
@@ -245,13 +247,6 @@ def cache_bytes() -> int:
     caches = read_cpu(KERNEL, num_usable=1).caches
     last = max((cache.level for cache in caches), default=0)
     return sum(c.size_bytes * c.num for c in caches if c.level == last) or 32 << 20
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from overhead import cpu_name
+
 from compare_cases import make_compared, run_id_of, store_run
 from steptime.app.compare import read_run
 from steptime.app.run_listing import list_runs
@@ -322,9 +324,8 @@ def noise_row(
 def conditions() -> dict[str, Any]:
     import torch
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
     return {
-        "cpu": next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?"),
+        "cpu": cpu_name(),
         "num_cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from overhead import cpu_name
+
 HERE = Path(__file__).resolve().parent
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SETTLING_S = 5.0
@@ -89,14 +91,6 @@ def count_lines(folder: str) -> int:
     return (newest / "host.jsonl").read_text().count('"k": "h"')
 
 
-def processor() -> str | None:
-    """The processor's name."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -122,7 +116,7 @@ def main() -> None:
                 os.waitpid(pid, 0)
     results = {
         "settings": {key: value for key, value in vars(options).items() if key != "out"},
-        "machine": {"processor": processor(), "num_cores": os.cpu_count()},
+        "machine": {"processor": cpu_name(), "num_cores": os.cpu_count()},
         "python": platform.python_version(),
         "cells": cells,
     }

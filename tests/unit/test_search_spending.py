@@ -417,3 +417,19 @@ def test_one_pair_shows_whether_what_was_compiled_is_kept_for_the_next_process(a
         if isinstance(one, ProcessRequest) and "compile" in {lever.name for lever in one.candidate}
     )
     assert asked.num_pairs == 1
+
+
+@pytest.mark.parametrize("gain", [1.4, 1.0], ids=["helps", "gives nothing"])
+def test_another_number_of_workers_is_tried_where_no_samples_are_made_before(gain):
+    bench = ScriptedBench(gains={"preloaded_samples": log(gain), "dataloader": log(1.1)})
+    found = run(bench, between("dataloader"), between("preloaded_samples"))
+
+    asked = [one for one in bench.requests if isinstance(one, ProcessRequest)]
+    assert labels_of(asked[0].candidate) == {"preloaded_samples"}
+    known = {one.name: one.reason for one in found.not_tried}
+    if gain > 1:
+        assert [one.name for one in found.recipe] == ["preloaded_samples"]
+        assert known == {"dataloader": "needless"}
+    else:
+        assert [one.name for one in found.recipe] == ["dataloader"]
+        assert known == {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,9 +85,9 @@ def fit_command(asked: FitOptions, *, output: Path | None, tell: Tell) -> Fitted
 
 
 def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
-    """Write the page beside the trials; a failure costs the page alone."""
+    """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
     pages: list[Path] = []
-    with attempt(_LOGGER.warning):
+    with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
         from steptime.report.html.html_fit import render_fit_page
 
         folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id

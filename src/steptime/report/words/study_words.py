@@ -145,6 +145,7 @@ NOT_TRIED: Mapping[str, str] = {
     "not_chosen": "not listed in --levers",
     "no_time": "there was no time left",
     "failed_before": "it failed in an earlier study of this script, and was not needed",
+    "needless": "what was kept leaves it nothing to do",
     "no_settings": "it has no setting for this machine",
     "changes_training": "it would change the training (--allow training-changes)",
     "needs_proof_over_seeds": "it changes the training, and needs proof over seeds",

@@ -20,6 +20,10 @@ DOES_MORE = {"module_precision": "autocast"}
 """A lever that does what the other does, and more. Where either can be left out, it is this one:
 what it changes more is refused more often."""
 
+SPARES = {"preloaded_samples": "dataloader"}
+"""A lever that leaves the other nothing to do, so it has its turn first: batches that are taken out
+of samples that were made need no workers."""
+
 MAY_SLOW_DOWN = SHARES_CORES | {
     *("micro_batches", "activation_checkpointing", "selective_checkpointing"),
     *("optimizer_in_backward", "offload_activations", "no_foreach"),

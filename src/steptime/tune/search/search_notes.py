@@ -149,7 +149,8 @@ class Notes:
             NotTried(name=name, reason="failed_before" if name in waiting else "no_time")
             for name in late
         )
-        return tuple(self._not_tried.values()) + missed
+        known = tuple(one for one in self._not_tried.values() if one.name not in tried)
+        return known + missed
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -15,14 +15,14 @@ from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES
+from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES, SPARES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.screen import NOISE_ROUNDS, earns, is_told, rungs
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
 from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.search.yardstick import INPUT_PHASES
-from steptime.tune.values.study_values import Applied, State
+from steptime.tune.values.study_values import Applied, NotTried, State
 
 FIRST_PAIRS = 2
 """Each of several settings gets so many at first; only the best one gets more."""
@@ -320,10 +320,15 @@ def _error(lab: Lab, series: ComparisonSeries) -> float:
 
 
 def _try_each(lab: Lab, left: Mapping[str, Sequence[Applied]], num_pairs: Sequence[int]) -> None:
-    """Compare the settings of each lever that the best state does not have."""
-    for name, settings in left.items():
-        if name not in _names(lab.best):
-            _try(lab, settings, num_pairs)
+    """Compare the settings of each lever that the best state does not have, in their order.
+
+    What another lever may spare comes last, and only where that did not help.
+    """
+    for name in sorted(left, key=lambda name: name in {SPARES.get(other) for other in left}):
+        if name in {SPARES.get(kept) for kept in _names(lab.best)}:
+            lab.notes.leave_out([NotTried(name=name, reason="needless")])
+        elif name not in _names(lab.best):
+            _try(lab, left[name], num_pairs)
 
 
 def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> None:
