@@ -433,3 +433,19 @@ def test_another_number_of_workers_is_tried_where_no_samples_are_made_before(gai
     else:
         assert [one.name for one in found.recipe] == ["dataloader"]
         assert known == {}
+
+
+def test_samples_that_need_no_workers_are_tried_without_the_one_thread_that_left_them_a_core():
+    bench = ScriptedBench(
+        gains={"num_threads": log(1.2), "preloaded_samples": log(1.6)},
+        together={frozenset({"num_threads", "preloaded_samples"}): -log(1.5)},
+        noise=Noise(sd=0.05, process_sd=0.05),
+    )
+    late = {"relieves": ("INPUT_BOUND",)}
+    levers = [between(name, **late) for name in ("dataloader", "preloaded_samples")]
+    found = run(bench, make_lever("num_threads"), *levers)
+
+    assert [one.name for one in found.recipe] == ["preloaded_samples"]
+    asked = [one for one in bench.requests if isinstance(one, ProcessRequest)]
+    assert labels_of(asked[0].reference) == {"num_threads"}
+    assert labels_of(asked[0].candidate) == {"preloaded_samples"}

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from steptime.core.interval import Interval
 from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
@@ -116,21 +117,27 @@ def _share_cores_again(lab: Lab) -> None:
     One thread beside four workers may help; once the samples need no workers, it costs a core. So
     it does once operators are compiled into a few large ones, which many threads share better.
     """
-    lab.phase = "live"
-    for one in [it for it in lab.best if it.name in SHARES_CORES and lab.is_live]:
-        series = _without(lab, _uncompiled(lab.best), one)
-        found = None if series.is_over else lab.log_speedup(series)
-        if found is not None and found.high < math.log(FAR_SLOWER):
-            continue
-        if lab.worth(series) is not Worth.GAIN and COMPILE in _names(lab.best):
-            series = _without(lab, lab.best, one)
-            found = None if series.is_over else lab.log_speedup(series)
-        if found is None or lab.worth(series) is not Worth.GAIN:
-            continue
+    for one, found in _that_share_in_vain(lab, lab.best):
         seen = {"speedup": number(math.exp(-found.estimate)), "n": found.n}
         lab.notes.choose("left_out", one.name, reason=Worth.SLOWER.value, **seen)
         lab.best = tuple(it for it in lab.best if it != one)
         lab.best_gain = chain(lab.best_gain, found)
+
+
+def _that_share_in_vain(lab: Lab, state: State) -> list[tuple[Applied, Interval]]:
+    """What shares the cores where that costs more than it gives; the gain of leaving it out."""
+    lab.phase, out = "live", []
+    for one in [it for it in state if it.name in SHARES_CORES and lab.is_live]:
+        series = _without(lab, _uncompiled(state), one)
+        found = None if series.is_over else lab.log_speedup(series)
+        if found is not None and found.high < math.log(FAR_SLOWER):
+            continue
+        if lab.worth(series) is not Worth.GAIN and COMPILE in _names(state):
+            series = _without(lab, state, one)
+            found = None if series.is_over else lab.log_speedup(series)
+        if found is not None and lab.worth(series) is Worth.GAIN:
+            out.append((one, found))
+    return out
 
 
 def _without(lab: Lab, state: State, one: Applied) -> ComparisonSeries:
@@ -343,15 +350,29 @@ def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> Non
                 break
         settings = _best_first(lab, reference, settings)[:1]
     for one in settings:
-        series = lab.known.between(reference, (*reference, one))
+        crowded = _crowded(lab, reference, one)
+        beside = tuple(it for it in reference if it not in crowded)
+        series = lab.known.between(reference, (*beside, one))
         for due in num_pairs:
             if series.is_over or _is_hopeless(lab, series) or _is_clear(lab, series):
                 break
             lab.turns(reference, series.state, due)
         if _is_kept(lab, series):
             found = lab.log_speedup(series)
-            lab.best = (*lab.best, one)
+            lab.best = (*(it for it in lab.best if it not in crowded), one)
             lab.best_gain = lab.best_gain if found is None else chain(lab.best_gain, found)
+
+
+def _crowded(lab: Lab, reference: State, one: Applied) -> State:
+    """What helps in a state because workers take the cores, and costs one once they need none.
+
+    A lever that spares them is tried without it: beside one thread it would give little.
+    """
+    if one.name not in SPARES:
+        return ()
+    found = tuple(it for it, _ in _that_share_in_vain(lab, (*reference, one)))
+    lab.phase = "process"
+    return found
 
 
 def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list[Applied]:
