@@ -449,3 +449,18 @@ def test_samples_that_need_no_workers_are_tried_without_the_one_thread_that_left
     asked = [one for one in bench.requests if isinstance(one, ProcessRequest)]
     assert labels_of(asked[0].reference) == {"num_threads"}
     assert labels_of(asked[0].candidate) == {"preloaded_samples"}
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_what_was_below_the_noise_is_tried_once_the_rest_of_a_step_is_short(seed):
+    bench = ScriptedBench(
+        gains={"fused": log(2.5), "preloaded_samples": log(1.3)},
+        noise=Noise(sd=0.3, process_sd=0.03),
+        phases={"input_wait": 0.06, "forward": 0.4, "backward": 0.4, "optimizer": 0.14},
+        seed=seed,
+    )
+    late = between("preloaded_samples", phases=("input_wait",), relieves=("INPUT_BOUND",))
+    found = run(bench, make_lever("fused"), late)
+
+    assert sorted(one.name for one in found.recipe) == ["fused", "preloaded_samples"]
+    assert not found.not_tried

@@ -100,6 +100,7 @@ class Lab:
         self.put_forward: State = ()
         self.bold: set[Key] = set()
         self.waiting: set[str] = set()
+        self.small: tuple[Offer, ...] = ()  # between processes, below the noise as written
         self.known = KnownComparisons()
         self.quality = Quality(bench, self.ledger, self._levers)
         self._process = LiveProcess(bench, self.ledger)

@@ -19,7 +19,13 @@ from steptime.tune.search.going_on import go_on, go_on_with_more, untried
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN, NEVER_FIRST, SHARES_CORES
-from steptime.tune.search.order import Offer, expected_headroom, offer, split_by_headroom
+from steptime.tune.search.order import (
+    MAX_HEADROOM_FRACTION,
+    Offer,
+    expected_headroom,
+    offer,
+    split_by_headroom,
+)
 from steptime.tune.search.proof import Refused, keep_for_proof, prove
 from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.search_ending import end
@@ -120,13 +126,20 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
         kept = tuple(one for one in offers if one in kept or one in riders)
         refused = tuple(it for it in refused if it.name not in {one.name for one in kept})
     lab.notes.leave_out(refused)
+    lab.small = tuple(one for one in offers if one not in kept and not one.is_live)
     if kept and lab.baseline is not None:
         kind = lab.baseline.diagnosis.kind.value
         lab.notes.choose("ordered", bottleneck=kind, levers=", ".join(one.name for one in kept))
     for one in kept:
-        share = "unknown" if one.headroom is None else number(1 / (1 - one.headroom))
-        lab.notes.choose("offered", one.name, headroom=share, is_aimed=one.is_aimed)
+        _say_offered(lab, one)
     return kept
+
+
+def _say_offered(lab: Lab, one: Offer, *, speedup: float = 1.0) -> None:
+    """Note that a lever is tried, with what it may give where the rest is so much faster."""
+    share = None if one.headroom is None else min(MAX_HEADROOM_FRACTION, speedup * one.headroom)
+    most = "unknown" if share is None else number(1 / (1 - share))
+    lab.notes.choose("offered", one.name, headroom=most, is_aimed=one.is_aimed)
 
 
 def _can_ride(one: Offer) -> bool:
@@ -195,6 +208,7 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             lab.is_live = False
             _build_once(lab, offers, refused)
             return
+    late += _grown(lab)
     compiling = [one for one in live if one.name == COMPILE]
     if (late or compiling) and _trains_worse(lab):
         return  # the proof finds what is to blame, and has the best built without it
@@ -205,6 +219,19 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     go_further(lab, undecided)
     if lab.best:
         keep_for_proof(lab, lab.best)
+
+
+def _grown(lab: Lab) -> list[Offer]:
+    """What was below the noise as written, and is not in what the live levers leave of a step."""
+    if lab.best_gain is None:
+        return []
+    floor = min(lab.yardstick.least_floor, MOST_FLOOR)
+    speedup = math.exp(max(0.0, lab.best_gain.estimate))
+    grown = list(split_by_headroom(lab.small, floor, speedup=speedup)[0])
+    lab.notes.take_in([one.name for one in grown])
+    for one in grown:
+        _say_offered(lab, one, speedup=speedup)
+    return grown
 
 
 def _trains_worse(lab: Lab) -> bool:

@@ -191,6 +191,11 @@ class Notes:
         for one in refused:
             self._not_tried.setdefault(one.name, one)
 
+    def take_in(self, names: Collection[str]) -> None:
+        """Note levers that are tried all the same, if there is time."""
+        for name in names:
+            self._not_tried.pop(name, None)
+
     def try_out(
         self,
         kind: str,
