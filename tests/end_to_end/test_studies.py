@@ -23,6 +23,9 @@ from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 
 pytestmark = [needs_torch, needs_linux]
 
+LEVERS = "num_threads,fused_optimizer,autocast"
+"""Some of these apply on any processor with two cores, so that a study has something to try."""
+
 
 def study(
     folder: Path,
@@ -77,7 +80,7 @@ def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) 
 
 def start_tune(folder: Path, *words: str, budget: str = "120s") -> subprocess.Popen[str]:
     """`steptime tune` of the burning script, in a process of its own."""
-    options = ("--budget", budget, "--unsafe-trials", "--levers", "matmul_precision,autocast")
+    options = ("--budget", budget, "--unsafe-trials", "--levers", LEVERS)
     command = ("-m", "steptime", "tune", *options, *words, "--", sys.executable, str(BURNING))
     return subprocess.Popen(
         [sys.executable, *command],
