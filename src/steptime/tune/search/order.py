@@ -162,6 +162,13 @@ def _shares(measurement: Measurement) -> Mapping[str, float | None]:
     return shares
 
 
+def most_of(one: Offer, *, speedup: float = 1.0) -> float | None:
+    """The speedup it gives at most where the rest is so much faster; None where it is unknown."""
+    if one.headroom is None:
+        return None
+    return 1 / (1 - min(MAX_HEADROOM_FRACTION, speedup * one.headroom))
+
+
 def split_by_headroom(
     offers: Sequence[Offer], floor: float, *, speedup: float = 1.0
 ) -> tuple[tuple[Offer, ...], tuple[NotTried, ...]]:
@@ -174,12 +181,12 @@ def split_by_headroom(
     """
     kept, refused = [], []
     for one in offers:
-        share = None if one.headroom is None else one.headroom * speedup
-        if share is None or 1 / (1 - min(MAX_HEADROOM_FRACTION, share)) > 1 + floor:
+        most = most_of(one, speedup=speedup)
+        if most is None or most > 1 + floor:
             kept.append(one)
         else:
             evidence = (
-                Evidence(name="headroom", value=1 / (1 - share), unit="x"),
+                Evidence(name="headroom", value=most, unit="x"),
                 Evidence(name="noise_floor", value=floor, unit="fraction"),
             )
             refused.append(

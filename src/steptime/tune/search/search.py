@@ -20,9 +20,9 @@ from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN, NEVER_FIRST, SHARES_CORES
 from steptime.tune.search.order import (
-    MAX_HEADROOM_FRACTION,
     Offer,
     expected_headroom,
+    most_of,
     offer,
     split_by_headroom,
 )
@@ -137,9 +137,9 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
 
 def _say_offered(lab: Lab, one: Offer, *, speedup: float = 1.0) -> None:
     """Note that a lever is tried, with what it may give where the rest is so much faster."""
-    share = None if one.headroom is None else min(MAX_HEADROOM_FRACTION, speedup * one.headroom)
-    most = "unknown" if share is None else number(1 / (1 - share))
-    lab.notes.choose("offered", one.name, headroom=most, is_aimed=one.is_aimed)
+    most = most_of(one, speedup=speedup)
+    told = "unknown" if most is None else number(most)
+    lab.notes.choose("offered", one.name, headroom=told, is_aimed=one.is_aimed)
 
 
 def _can_ride(one: Offer) -> bool:

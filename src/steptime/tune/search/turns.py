@@ -331,7 +331,8 @@ def _try_each(lab: Lab, left: Mapping[str, Sequence[Applied]], num_pairs: Sequen
 
     What another lever may spare comes last, and only where that did not help.
     """
-    for name in sorted(left, key=lambda name: name in {SPARES.get(other) for other in left}):
+    spared = {SPARES.get(name) for name in left}
+    for name in sorted(left, key=lambda name: name in spared):
         if name in {SPARES.get(kept) for kept in _names(lab.best)}:
             lab.notes.leave_out([NotTried(name=name, reason="needless")])
         elif name not in _names(lab.best):
