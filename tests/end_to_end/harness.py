@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
 STEPTIME = (sys.executable, "-m", "steptime")
+EVERYWHERE = "num_threads,fused_optimizer,autocast"
+"""Levers of which some apply on any processor with two cores: a study has something to try."""
 LIMIT_S = 300
 LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")
 """Of temporary files: a socket's path has 107 characters, and multiprocessing puts one below it."""

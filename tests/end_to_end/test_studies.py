@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from end_to_end.acting import BURNING, lever
-from end_to_end.harness import needs_linux, needs_torch
+from end_to_end.harness import EVERYWHERE, needs_linux, needs_torch
 from steptime.levers.base import Lever
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
@@ -22,9 +22,6 @@ from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 
 pytestmark = [needs_torch, needs_linux]
-
-LEVERS = "num_threads,fused_optimizer,autocast"
-"""Some of these apply on any processor with two cores, so that a study has something to try."""
 
 
 def study(
@@ -80,7 +77,7 @@ def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) 
 
 def start_tune(folder: Path, *words: str, budget: str = "120s") -> subprocess.Popen[str]:
     """`steptime tune` of the burning script, in a process of its own."""
-    options = ("--budget", budget, "--unsafe-trials", "--levers", LEVERS)
+    options = ("--budget", budget, "--unsafe-trials", "--levers", EVERYWHERE)
     command = ("-m", "steptime", "tune", *options, *words, "--", sys.executable, str(BURNING))
     return subprocess.Popen(
         [sys.executable, *command],

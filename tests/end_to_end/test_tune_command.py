@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import (
+    EVERYWHERE,
     SCRIPTS,
     STEPTIME,
     Job,
@@ -23,9 +24,6 @@ from end_to_end.harness import (
 )
 
 pytestmark = [needs_torch, needs_linux]
-
-EVERYWHERE = "gc_control,num_threads,compile"
-"""Levers of which some apply on any processor, so that a study has something to try."""
 
 
 def start(folder: Path, *words: str, levers: str = "autocast") -> Job:
