@@ -116,7 +116,7 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     early = _that_come_first(live, [one for one in offers if one not in live])
     # Once the bottleneck is gone, the shares of all else are larger.
     gone = max((one.headroom or 0.0 for one in early), default=0.0)
-    floor = min(lab.yardstick.least_floor, MOST_FLOOR)
+    floor = _noise_floor(lab)
     kept, refused = split_by_headroom(offers, floor, speedup=1 / (1 - gone))
     if lab.is_live and any(one.is_live for one in kept):
         # What gives little rides in the bundle of live levers, where small gains add up; what acts
@@ -133,6 +133,10 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     for one in kept:
         _say_offered(lab, one)
     return kept
+
+
+def _noise_floor(lab: Lab) -> float:
+    return min(lab.yardstick.least_floor, MOST_FLOOR)
 
 
 def _say_offered(lab: Lab, one: Offer, *, speedup: float = 1.0) -> None:
@@ -225,7 +229,7 @@ def _grown(lab: Lab) -> list[Offer]:
     """What was below the noise as written, and is not in what the live levers leave of a step."""
     if lab.best_gain is None:
         return []
-    floor = min(lab.yardstick.least_floor, MOST_FLOOR)
+    floor = _noise_floor(lab)
     speedup = math.exp(max(0.0, lab.best_gain.estimate))
     grown = list(split_by_headroom(lab.small, floor, speedup=speedup)[0])
     lab.notes.take_in([one.name for one in grown])
