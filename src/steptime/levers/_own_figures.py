@@ -116,39 +116,51 @@ FIGURES: Mapping[str, Mapping[str, Sequence[Figure]]] = {
     "own_compile": {
         "dynamic_shapes: twelve lengths: whole": [
             ("AMD EPYC", 2.78, 2.69, 2.88, None),
+            ("Intel Xeon", 2.82, 2.65, 3.6, None),
         ],
         "dynamic_shapes: twelve lengths: step": [
             ("AMD EPYC", 0.91, 0.89, 0.92, None),
+            ("Intel Xeon", 1.09, 0.89, 1.2, None),
         ],
         "dynamic_shapes: three lengths: whole": [
             ("AMD EPYC", 1.62, 1.61, 1.63, None),
+            ("Intel Xeon", 1.66, 1.36, 1.85, None),
         ],
         "dynamic_shapes: three lengths: step": [
             ("AMD EPYC", 0.86, 0.84, 0.89, None),
+            ("Intel Xeon", 0.72, 0.59, 0.8, None),
         ],
         "dynamic_shapes: lengths and last batches: whole": [
             ("AMD EPYC", 1.49, 1.43, 1.55, None),
+            ("Intel Xeon", 1.62, 1.54, 1.7, None),
         ],
         "dynamic_shapes: lengths and last batches: step": [
             ("AMD EPYC", 1.13, 1.06, 1.2, None),
+            ("Intel Xeon", 0.98, 0.95, 1.19, None),
         ],
         "no_compile: graph breaks, few steps: whole": [
             ("AMD EPYC", 66.81, 66.74, 66.87, None),
+            ("Intel Xeon", 40.01, 38.98, 52.92, None),
         ],
         "no_compile: graph breaks, few steps: step": [
             ("AMD EPYC", 2.22, 1.99, 2.46, None),
+            ("Intel Xeon", 1.93, 1.83, 2.23, None),
         ],
         "no_compile: twelve lengths, eager: whole": [
             ("AMD EPYC", 147.0, 141.34, 152.66, None),
+            ("Intel Xeon", 122.33, 101.63, 144.03, None),
         ],
         "no_compile: twelve lengths, eager: step": [
             ("AMD EPYC", 1.12, 1.09, 1.15, None),
+            ("Intel Xeon", 1.19, 0.99, 1.48, None),
         ],
         "no_compile: fused operators: whole": [
             ("AMD EPYC", 0.87, 0.79, 0.95, None),
+            ("Intel Xeon", 0.82, 0.8, 0.84, None),
         ],
         "no_compile: fused operators: step": [
             ("AMD EPYC", 0.41, 0.37, 0.45, None),
+            ("Intel Xeon", 0.42, 0.38, 0.46, None),
         ],
     },
     "ranks_and_memory_levers": {
