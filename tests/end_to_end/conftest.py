@@ -49,10 +49,6 @@ class SpecimenRun:
         holder = self.data if rank is None else self.data["ranks"][rank]
         return float(holder["phases"][phase]["median_s"])
 
-    def quick_s(self, phase: str) -> float:
-        """A phase's time in the quicker steps of the first rank: their lower quartile."""
-        return sorted(step.wall_s[phase] for step in self.steps())[len(self.steps()) // 4]
-
     def fraction(self, *phases: str) -> float:
         """The share of some phases together; one that was not observed counts as none."""
         found = [self.data["phases"][name] for name in phases]

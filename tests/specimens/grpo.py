@@ -13,12 +13,11 @@ class Language(nn.Module):
     def __init__(self):
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.memory = nn.GRU(WIDTH, WIDTH, batch_first=True)
         self.head = nn.Linear(WIDTH, WORDS)
 
     def forward(self, text):
         time.sleep(0.001)
-        return self.head(self.memory(self.words(text))[0])
+        return self.head(self.words(text).cumsum(dim=1).tanh())  # of all words so far
 
 
 def generate(model, text):
