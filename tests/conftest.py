@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from rotation import takes
+
 # A busy machine is no failure. What a change is judged by is the same for everybody; elsewhere,
 # each run tries other examples.
 settings.register_profile("steptime", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -38,19 +40,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="fail where a test takes longer and has no mark slow(reason)",
     )
+    parser.addoption(
+        "--rotate",
+        action="store_true",
+        help="of the tests marked `rotates`, take those whose turn it is (tests/rotation.py)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--rotate"):
+        os.environ["TESTS_OF_THE_FAST_CHECK"] = "1"  # the harness starts forks where it can
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist: its tests are told to the first
     if config.getoption("--slow-after") and not is_worker:
         config.pluginmanager.register(Slowness(config.getoption("--slow-after")))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what the folder and the other marks imply, and hold `slow` to its reason.
-
-    Whole runs come first: where tests are shared out, the short ones fill the end.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what the folder and the other marks imply, and hold `slow` to its reason."""
     for item in items:
         if TESTS / "end_to_end" in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
@@ -61,7 +67,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f'{item.nodeid}: write slow("why it is")')
         if item.get_closest_marker("slow"):
             item.user_properties.append(("is_slow", True))
+    if config.getoption("--rotate"):
+        waiting = {item for item in items if not _has_its_turn(item)}
+        config.hook.pytest_deselected(items=list(waiting))
+        items[:] = [item for item in items if item not in waiting]
+    # Whole runs come first: where files are shared out, the short ones fill the end.
     items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
+
+
+def _has_its_turn(item: pytest.Item) -> bool:
+    """Whether the one that a test is about, by its mark or by its parameters, has its turn."""
+    mark = item.get_closest_marker("rotates")
+    if mark is None:
+        return True
+    return takes(mark.args[0] or item.name, mark.kwargs["rooms"])
 
 
 class Slowness:

@@ -155,6 +155,7 @@ MAY_CATCH_ALL = re.compile(r"guest/|app/attempt\.py$|cli/main\.py$|inject/.*site
 MAY_SPEAK = re.compile(r"cli/|__main__\.py$")
 
 
+@cache
 def modules():
     return sorted(SRC.rglob("*.py"))
 
@@ -186,16 +187,31 @@ def tree_of(path):
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
+def nodes_of(path):
+    """The nodes of a module, by their class."""
+    found = {}
+    for node in ast.walk(tree_of(path)):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
 def walk(path, *kinds):
-    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
+    nodes = nodes_of(path)
+    return [node for one in nodes if issubclass(one, kinds) for node in nodes[one]]
 
 
 def place(path, node):
     return f"{inside(path)}:{node.lineno}"
 
 
+@cache
 def imported_names(path):
     """(node, absolute dotted name) of each import, relative ones resolved."""
+    return list(_imported_names(path))
+
+
+def _imported_names(path):
     package = ("steptime", *path.relative_to(SRC).parts[:-1])
     for node in walk(path, ast.Import):
         yield from ((node, alias.name) for alias in node.names)

@@ -9,24 +9,20 @@ import pytest
 pytest.importorskip("libcst")
 
 from patch_cases import LEVERS, SCRIPT, patched
-from steptime.levers.examples import WORLDS
 from steptime.patch.edits import EDITS, NO_EDITS, VARIABLES
 from steptime.patch.make_patch import NO_EDIT
+from steptime.testing.levers import settings_of
 from steptime.tune.values.study_values import Applied
 
 
-def settings_of(name: str) -> list[Applied]:
+def states_of(name: str) -> list[Applied]:
     """The lever with all settings that it has in some world."""
-    found = []
-    for facts in WORLDS:
-        if LEVERS[name].applies(facts) is None:
-            found += [Applied(name=name, settings=each) for each in LEVERS[name].space(facts)]
-    return found
+    return [Applied(name=name, settings=each) for each in settings_of(LEVERS[name])]
 
 
 @pytest.mark.parametrize("name", LEVERS)
 def test_no_lever_is_dropped_silently(name: str, tmp_path: Path) -> None:
-    states = settings_of(name)
+    states = states_of(name)
     assert states
     for applied in states:
         found = patched(tmp_path, SCRIPT, applied)
@@ -52,7 +48,7 @@ WITHOUT = [
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_a_lever_without_an_edit_says_so_with_its_lines(name: str, tmp_path: Path) -> None:
-    for applied in settings_of(name):
+    for applied in states_of(name):
         (one,) = patched(tmp_path, SCRIPT, applied).by_hand
         reason = NO_EDITS.get(name, NO_EDIT)
         assert (one.reason, one.lines) == (reason, LEVERS[name].edit(applied.settings))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from end_to_end.harness import SPECIMENS, run_folder, run_forked, run_observed
+from end_to_end.harness import SPECIMENS, run_folder, run_forked, run_truly
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.measure.rank_fold import select_ranks
@@ -94,7 +94,7 @@ def _run(
     launcher = () if nproc is None else ("-m", "torch.distributed.run", "--standalone")
     ranks = () if nproc is None else (f"--nproc-per-node={nproc}",)
     command = (sys.executable, *launcher, *ranks, SPECIMENS / f"{name}.py", *args)
-    done = (run_forked if is_forked else run_observed)(folder, *command)
+    done = (run_forked if is_forked else run_truly)(folder, *command)
     said = done.stderr.decode()
     assert done.exit_code == exit_code, said
     assert done.document is not None, said

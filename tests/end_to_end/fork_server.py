@@ -52,6 +52,15 @@ SETTLED = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TORCH", "PYTORCH_", "C
 SETTLED += ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 """Variables that a library or an interpreter reads once, when it is loaded."""
 
+IMPORTED = (
+    *("steptime.cli.main", "steptime.cli.run", "steptime.app.observe", "steptime.app.load"),
+    *("steptime.app.describe_run", "steptime.app.report", "steptime.report.text.run_text"),
+    *("steptime.measure.run_fold", "steptime.measure.series.run_series", "rich.console"),
+)
+"""What `steptime run` imports along its way, with all that these import."""
+
+LAUNCHER = ("-m", "torch.distributed.run")
+
 Modules = dict[str, types.ModuleType]
 
 
@@ -110,12 +119,9 @@ class Replay:
     def put_back(self, name: str) -> None:
         """Load what is loaded when this module has been executed."""
         if name == "torch":
-            for other, module in self.first.items():
-                sys.modules.setdefault(other, module)
-                parent, _, child = other.rpartition(".")
-                if parent in FRESH:
-                    setattr(sys.modules[parent], child, module)
-            self.first = {}
+            self.first = put_all_back(self.first)
+        if name.startswith("steptime."):  # its values look each other up in `sys.modules`
+            self.others = put_all_back(self.others)
         is_dynamo = name in self.later and name.startswith("torch.")
         for modules in (self.first, self.later, self.others):
             modules.pop(name, None)
@@ -145,6 +151,16 @@ class Loader:
     def exec_module(self, module: types.ModuleType) -> None:
         vars(module)["__spec__"] = self.spec  # some modules refuse to be assigned to
         self.replay.put_back(self.name)
+
+
+def put_all_back(modules: Modules) -> Modules:
+    """Put modules into `sys.modules` and into the packages that stayed; returns what is left."""
+    for name, module in modules.items():
+        sys.modules.setdefault(name, module)
+        parent, _, child = name.rpartition(".")
+        if parent in FRESH:
+            setattr(sys.modules[parent], child, module)
+    return {}
 
 
 def take_away(known: frozenset[str]) -> Modules:
@@ -179,9 +195,8 @@ def preload() -> Replay:
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     with_optimizer = frozenset(sys.modules)
     variables = {k: v for k, v in os.environ.items() if before.get(k) != v}
-    for name in ("steptime.cli.main", "bokeh.plotting", "bokeh.embed"):
-        if importlib.util.find_spec(name.partition(".")[0]) is not None:
-            importlib.import_module(name)
+    for name in IMPORTED:
+        importlib.import_module(name)
     hidden = hidden_by_their_packages()
     others = take_away(with_optimizer)
     later = take_away(with_torch)
@@ -207,6 +222,7 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
     sys.path[:] = ["", *PATH]
     finder = replay.copy()
     sys.meta_path.insert(0, finder)
+    sys.modules["bokeh"] = None  # as without the extra: a page takes longer than most scripts
     from steptime.launch import user_command
 
     truly_execute, here = user_command._execute, settled(os.environ)
@@ -214,7 +230,7 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
     def execute(
         path: str, argv: Sequence[str], environment: Mapping[str, str], signals: Any
     ) -> None:
-        if settled(environment) != here:  # a recipe's allocator, say
+        if not request["forks_script"] or settled(environment) != here:  # a recipe's allocator, say
             truly_execute(path, tuple(argv), environment, signals)
         for number, disposition in signals.dispositions.items():
             signal.signal(number, disposition)
@@ -231,8 +247,63 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
     )
 
 
+def ranks_of(argv: Sequence[str]) -> int | None:
+    """How many ranks the command starts with torchrun, on one node; None if it starts none so."""
+    if os.path.basename(argv[0]) != "torchrun" and tuple(argv[1:3]) != LAUNCHER:
+        return None
+    words = " ".join(argv).replace("_", "-").replace("=", " ").split()
+    return int(words[words.index("--nproc-per-node") + 1])
+
+
+def script_in(argv: Sequence[str]) -> int | None:
+    """Where the script stands in a command of Python's or torchrun's; None if it has none."""
+    if ranks_of(argv) is None:
+        return 1 if len(argv) > 1 and argv[1].endswith(".py") else None
+    return next((n for n, word in enumerate(argv) if word.endswith(".py")), None)
+
+
+def be_launcher(argv: Sequence[str], environment: Mapping[str, str], replay: Replay) -> None:
+    """Do what torchrun does on one node: start each rank, and end the others with one that fails.
+
+    The ranks are forks, and the first of them keeps the store that torchrun would keep.
+    """
+    close_descriptors()
+    reset_signals()
+    num_ranks, script = ranks_of(argv) or 0, script_in(argv)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(num_ranks)),
+        "GROUP_RANK": "0",
+        **dict.fromkeys(("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"), "0"),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        **dict.fromkeys(("MASTER_PORT", "TORCHELASTIC_RUN_ID"), str(port)),
+    }
+    ranks = set()
+    for rank in range(num_ranks):
+        own = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
+        pid = os.fork()
+        if pid == 0:
+            be_script([sys.executable, *argv[script:]], {**environment, **shared, **own}, replay)
+        ranks.add(pid)
+    has_failed = False
+    while ranks:
+        pid, status = os.wait()
+        ranks.discard(pid)
+        if status and not has_failed:
+            has_failed = True
+            for other in ranks:
+                os.kill(other, signal.SIGTERM)
+    os._exit(int(has_failed))
+
+
 def be_script(argv: Sequence[str], environment: Mapping[str, str], replay: Replay) -> None:
-    """Be a new interpreter that runs a script; argv is `python script [words]`."""
+    """Be a new interpreter that runs a script; argv is `python script [words]`, or a launcher's."""
+    if ranks_of(argv) is not None:
+        be_launcher(argv, environment, replay)
     close_descriptors()
     reset_signals()
     os.environ.clear()

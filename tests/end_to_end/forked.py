@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from json import dumps
 from pathlib import Path
 
-from end_to_end.fork_server import settled
+from end_to_end.fork_server import script_in, settled
 
 SERVER = Path(__file__).parent / "fork_server.py"
 START_LIMIT_S = 120
@@ -28,15 +28,18 @@ START_LIMIT_S = 120
 def can_fork(command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> bool:
     """Whether the server can stand in for a new interpreter.
 
-    The command must be `python script.py [words]`, and the environment must not ask for something
-    that is settled when an interpreter, or torch, is loaded.
+    The command must be `python script.py [words]`, or the same with torchrun, and the environment
+    must not ask for something that is settled when an interpreter, or torch, is loaded.
     """
-    is_python = command[0] in ("python", sys.executable)
-    if not is_python or len(command) < 2 or not command[1].endswith(".py"):
+    script = script_in(command)
+    if command[0] not in ("python", "torchrun", sys.executable) or script is None:
         return False
+    return (cwd / command[script]).is_file() and can_ask(environment)
+
+
+def can_ask(environment: Mapping[str, str]) -> bool:
+    """Whether the server can stand in for an interpreter with this environment."""
     if sys.platform != "linux" or find_spec("torch") is None:
-        return False
-    if not (cwd / command[1]).is_file():
         return False
     return settled(environment) == settled(server_environment())
 
@@ -56,8 +59,10 @@ class ForkedJob:
         cwd: Path,
         *,
         is_observed: bool,
+        forks_script: bool = True,
     ) -> None:
         request = {
+            "forks_script": forks_script,
             "argv": list(command),
             "environment": dict(environment),
             "cwd": str(cwd),

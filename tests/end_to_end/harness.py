@@ -22,15 +22,18 @@ from typing import Any
 
 import pytest
 
-from end_to_end.forked import ForkedJob, can_fork
+from end_to_end.forked import ForkedJob, can_ask, can_fork
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
 STEPTIME = (sys.executable, "-m", "steptime")
+WITHOUT_PAGES = (sys.executable, str(HERE / "without_pages.py"))
+"""The same where the extra for pages is not installed: to draw one takes two seconds."""
 EVERYWHERE = "num_threads,fused_optimizer,autocast"
 """Levers of which some apply on any processor with two cores: a study has something to try."""
+FAST = "TESTS_OF_THE_FAST_CHECK"
 LIMIT_S = 300
 LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")
 """Of temporary files: a socket's path has 107 characters, and multiprocessing puts one below it."""
@@ -173,30 +176,52 @@ def start_observed(
     folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
 ) -> Job:
     """The command under `steptime run`; its envelope goes to result.json in the folder."""
-    words = [*STEPTIME, "run", "--json", str(folder / "result.json"), *options, "--"]
+    words = [*WITHOUT_PAGES, "run", "--json", str(folder / "result.json"), *options, "--"]
     words += [str(word) for word in command]
     return Job(folder, words, environment(folder, **variables))
 
 
-def run_observed(
+def run_truly(
     folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
 ) -> Done:
     """The same, waited for."""
     return start_observed(folder, *command, options=options, **variables).finish()
 
 
-def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
+def run_observed(
+    folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
+) -> Done:
+    """The same; in the fast check a fork where that will do, as in `run_forked`."""
+    run = run_forked if is_fast() else run_truly
+    return run(folder, *command, options=options, **variables)
+
+
+def run_both_truly(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
     """Bare in folder/bare and observed in folder/observed, side by side."""
-    jobs = [
-        start(folder / name, *command, **variables)
-        for start, name in ((start_bare, "bare"), (start_observed, "observed"))
-    ]
+    return _both_ended(
+        start_bare(folder / "bare", *command, **variables),
+        start_observed(folder / "observed", *command, **variables),
+    )
+
+
+def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
+    """The same; in the fast check forks where they will do."""
+    run = run_both_forked if is_fast() else run_both_truly
+    return run(folder, *command, **variables)
+
+
+def _both_ended(*jobs: Job | Fork) -> tuple[Done, Done]:
     try:
         bare, observed = [job.finish() for job in jobs]
     finally:
         for job in jobs:
             job.close()
     return bare, observed
+
+
+def is_fast() -> bool:
+    """Whether this is the fast check, where forks stand in for the processes of `--all`."""
+    return FAST in os.environ
 
 
 # -- the same from a process that has torch in memory, where launching is not what is tested
@@ -231,13 +256,18 @@ def fork_bare(folder: Path, *command: str | Path, **variables: str) -> Fork | Jo
 def fork_observed(
     folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
 ) -> Fork | Job:
-    """The command under `steptime run` with these options, likewise."""
+    """The command under `steptime run` with these options, likewise.
+
+    Steptime itself is a fork also where the command is none.
+    """
     env = environment(folder, **variables)
     words = [str(word) for word in command]
     ours = ["run", "--json", str(folder / "result.json"), *options, "--", *words]
-    if not can_fork(words, env, folder):
-        return Job(folder, [*STEPTIME, *ours], env)
-    return Fork(folder=folder, job=ForkedJob(["steptime", *ours], env, folder, is_observed=True))
+    if not can_ask(env):
+        return Job(folder, [*WITHOUT_PAGES, *ours], env)
+    forks_script = can_fork(words, env, folder)
+    job = ForkedJob(["steptime", *ours], env, folder, is_observed=True, forks_script=forks_script)
+    return Fork(folder=folder, job=job)
 
 
 def run_forked(
@@ -249,16 +279,20 @@ def run_forked(
 
 def run_both_forked(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
     """Bare in folder/bare and observed in folder/observed, side by side."""
-    jobs = [
+    return _both_ended(
         fork_bare(folder / "bare", *command, **variables),
         fork_observed(folder / "observed", *command, **variables),
-    ]
-    try:
-        bare, observed = [job.finish() for job in jobs]
-    finally:
-        for job in jobs:
-            job.close()
-    return bare, observed
+    )
+
+
+def ask_steptime(folder: Path, *words: str | Path, **variables: str) -> Done:
+    """A command of Steptime's that starts no script, `show` say, as a fork where that will do."""
+    env = environment(folder, **variables)
+    if not can_ask(env):
+        return Job(folder, [*WITHOUT_PAGES, *map(str, words)], env).finish()
+    job = ForkedJob(["steptime", *map(str, words)], env, folder, is_observed=True)
+    code, out, err = job.communicate(LIMIT_S)
+    return Done(exit_code=code, stdout=out, stderr=err)
 
 
 def _document(folder: Path) -> Mapping[str, Any] | None:
@@ -268,14 +302,8 @@ def _document(folder: Path) -> Mapping[str, Any] | None:
 
 def show(folder: Path, run: str = "last") -> Mapping[str, Any]:
     """What `steptime show` says of a run."""
-    done = subprocess.run(
-        [*STEPTIME, "show", run, "--json"],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        timeout=LIMIT_S,
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = ask_steptime(folder, "show", run, "--json")
+    assert done.exit_code == 0, done.stderr.decode()
     return by_name(json.loads(done.stdout)["data"])
 
 

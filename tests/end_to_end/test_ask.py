@@ -22,8 +22,6 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
-    start_bare,
-    start_observed,
     updates,
     wait_until,
 )
@@ -189,7 +187,7 @@ def test_a_step_of_two_optimizers_has_two_updates(tmp_path: Path) -> None:
 def test_two_ranks_examine_the_same_steps_and_compute_the_same(tmp_path: Path) -> None:
     command = ("torchrun", "--standalone", "--nproc-per-node", "2", SCRIPTS / "asked.py", "ranks")
     folder = tmp_path / "asked"
-    job = start_observed(folder, *command, "stop", "found.json")
+    job = fork_observed(folder, *command, "stop", "found.json")
     asked = ask_all(folder, job, "memory", "count", "profile", "health", "stacks")
 
     assert {one.rank for one in asked.answers["stacks"].stacks} == {0, 1}
@@ -198,7 +196,7 @@ def test_two_ranks_examine_the_same_steps_and_compute_the_same(tmp_path: Path) -
         first = [asked.rank(what, number).first_update for number in range(2)]
         assert first[0] == first[1]
     num_steps = len(asked.left()["losses"])
-    bare = start_bare(tmp_path / "bare", *command, str(num_steps), "found.json").finish()
+    bare = fork_bare(tmp_path / "bare", *command, str(num_steps), "found.json").finish()
     assert bare.exit_code == 0, bare.stderr.decode()
     for rank in range(2):
         found = json.loads((tmp_path / "bare" / f"{rank}-found.json").read_text())

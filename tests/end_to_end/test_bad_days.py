@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,18 +14,17 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import (
-    LIMIT_S,
     SCRIPTS,
     SPECIMENS,
-    STEPTIME,
     Done,
-    environment,
+    ask_steptime,
     needs_linux,
     needs_torch,
     rows,
     run_folder,
     run_forked,
     run_observed,
+    run_truly,
     updates,
 )
 
@@ -147,7 +145,7 @@ def test_training_with_an_old_torch_goes_on_unwatched(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("__version__ = '2.1.2+cu118'\nfrom torch import optim\n")
     (package / "optim" / "__init__.py").write_text("def train(): return 'trained'\n")
     (tmp_path / "x.py").write_text("import torch.optim\nprint(torch.optim.train())\n")
-    done = run_observed(tmp_path, "python", "x.py")
+    done = run_truly(tmp_path, "python", "x.py")
     assert (done.exit_code, done.stdout) == (0, b"trained\n")
     assert "torch 2.1.2+cu118 is too old to be watched; 2.4 or newer is needed" in said_by_us(done)
     assert done.notes == {"old_torch": {"versions": "2.1.2+cu118"}}
@@ -270,13 +268,10 @@ class Shown:
 
 
 def show(folder: Path, run: str = "last") -> Shown:
-    words = [*STEPTIME, "show", run, "--json"]
-    done = subprocess.run(
-        words, cwd=folder, env=environment(folder), capture_output=True, timeout=LIMIT_S
-    )
+    done = ask_steptime(folder, "show", run, "--json")
     document = json.loads(done.stdout)
-    assert document["exit_code"] == done.returncode
-    return Shown(exit_code=done.returncode, stderr=done.stderr.decode(), document=document)
+    assert document["exit_code"] == done.exit_code
+    return Shown(exit_code=done.exit_code, stderr=done.stderr.decode(), document=document)
 
 
 @pytest.fixture(scope="module")
@@ -405,10 +400,9 @@ def test_damaged_results_are_made_again_from_the_record(damaged: Path) -> None:
 
 def test_damaged_runs_are_listed(damaged: Path) -> None:
     (run_folder(damaged) / "command.json").write_text("{")
-    words = [*STEPTIME, "runs", "--json"]
-    done = subprocess.run(words, cwd=damaged, env=environment(damaged), capture_output=True)
+    done = ask_steptime(damaged, "runs", "--json")
     (row,) = json.loads(done.stdout)["data"]["runs"]
-    assert (done.returncode, row["run_id"]) == (0, run_folder(damaged).name)
+    assert (done.exit_code, row["run_id"]) == (0, run_folder(damaged).name)
 
 
 # -- a run that is not there

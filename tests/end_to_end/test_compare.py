@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from end_to_end.harness import (
-    LIMIT_S,
-    STEPTIME,
-    environment,
+    ask_steptime,
     needs_linux,
     needs_torch,
     run_forked,
@@ -38,14 +35,8 @@ for x, y in torch.utils.data.DataLoader(data, batch_size=size):
 
 
 def compared(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    done = subprocess.run(
-        [*STEPTIME, "compare", *words, "--json"],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        timeout=LIMIT_S,
-    )
-    return done.returncode, json.loads(done.stdout)["data"]["comparison"]
+    done = ask_steptime(folder, "compare", *words, "--json")
+    return done.exit_code, json.loads(done.stdout)["data"]["comparison"]
 
 
 @pytest.fixture(scope="module")

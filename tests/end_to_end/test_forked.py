@@ -18,7 +18,7 @@ from end_to_end.harness import (
     rows,
     run_folder,
     run_forked,
-    run_observed,
+    run_truly,
     start_bare,
 )
 
@@ -110,7 +110,7 @@ def test_a_bare_script_sees_what_it_sees_in_a_new_process(tmp_path: Path) -> Non
 
 def test_an_observed_script_sees_what_it_sees_in_a_new_process(tmp_path: Path) -> None:
     script = write(tmp_path / "seen.py", SEEN)
-    true = run_observed(tmp_path, "python", script)
+    true = run_truly(tmp_path, "python", script)
     before = {path.name for path in tmp_path.glob(".steptime/runs/2*")}
     forked = run_forked(tmp_path, "python", script)
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,9 +16,9 @@ import pytest
 from end_to_end.harness import (
     LIMIT_S,
     SCRIPTS,
-    STEPTIME,
     Done,
     Job,
+    ask_steptime,
     environment,
     needs_linux,
     needs_torch,
@@ -36,10 +35,8 @@ pytestmark = [needs_linux]
 
 def runs(folder: Path) -> Mapping[str, Any]:
     """What `steptime runs` says of the one run."""
-    done = subprocess.run(
-        [*STEPTIME, "runs", "--json"], cwd=folder, env=environment(folder), capture_output=True
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = ask_steptime(folder, "runs", "--json")
+    assert done.exit_code == 0, done.stderr.decode()
     (row,) = json.loads(done.stdout)["data"]["runs"]
     return dict(row)
 

@@ -17,7 +17,7 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     rows,
-    run_both,
+    run_both_forked,
     run_folder,
 )
 
@@ -51,7 +51,7 @@ def compare(tmp_path_factory: pytest.TempPathFactory) -> Compare:
     @cache
     def run(*command: str) -> Path:
         folder = tmp_path_factory.mktemp("looks")
-        for done in run_both(folder, "python", *command):
+        for done in run_both_forked(folder, "python", *command):
             assert_ended(done)
         return folder
 

@@ -9,11 +9,12 @@ import pytest
 
 from end_to_end.harness import SPECIMENS, needs_torch, start_bare
 from end_to_end.quality_runs import Baselines, Put, Script, record, shipped, wrong
+from rotation import rotates
 from steptime.verify.protocol import plan_runs
 from steptime.verify.recordings import is_complete
 from steptime.verify.values import Outcome, Verdict
 
-pytestmark = needs_torch
+pytestmark = [needs_torch, rotates(rooms=("verify",))]
 
 CONVNET = Script(name="small_convnet", args=("--steps", "21", "--eval-every", "5"))
 WRITER = Script(name="small_writer", args=("--steps", "21", "--eval-every", "5"))

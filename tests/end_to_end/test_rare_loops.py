@@ -25,6 +25,7 @@ from end_to_end.harness import (
     wait_until,
 )
 from end_to_end.test_specimens import Case, assert_counts, plain
+from rotation import in_turn, rotates
 from steptime.guest.timeline.journal import MANY_EVALUATIONS
 from steptime.measure.values.measurement import PHASES
 
@@ -63,7 +64,7 @@ BY_HAND = {
 ALL = CASES | BY_HAND
 
 
-@pytest.fixture(params=list(ALL))
+@pytest.fixture(params=in_turn(ALL))
 def case(request: pytest.FixtureRequest) -> Case:
     """Every rare loop."""
     return ALL[request.param]
@@ -99,7 +100,8 @@ def test_nothing_is_said_that_is_not_so(run_specimen: RunSpecimen, case: Case) -
 
 
 @pytest.mark.parametrize(
-    "name", ["LBFGS", "step in backward", "plain wrapper", "wrapper", "first through", "SAM"]
+    "name",
+    in_turn(["LBFGS", "step in backward", "plain wrapper", "wrapper", "first through", "SAM"]),
 )
 def test_the_odd_ones_print_the_same_with_and_without_us(tmp_path: Path, name: str) -> None:
     case = CASES[name]
@@ -113,6 +115,7 @@ def test_the_odd_ones_print_the_same_with_and_without_us(tmp_path: Path, name: s
 # -- one by one
 
 
+@rotates("LBFGS")
 def test_hundreds_of_backward_calls_in_one_step_are_all_there(run_specimen: RunSpecimen) -> None:
     run = CASES["LBFGS"].run(run_specimen)
 
@@ -120,6 +123,7 @@ def test_hundreds_of_backward_calls_in_one_step_are_all_there(run_specimen: RunS
     assert [step.num_backwards for step in run.steps()] == [60] * 10
 
 
+@rotates("one_long_step")
 def test_evaluations_are_steps_where_one_step_is_the_whole_training(
     run_specimen: RunSpecimen,
 ) -> None:
@@ -134,6 +138,7 @@ def test_evaluations_are_steps_where_one_step_is_the_whole_training(
     assert notes["steps_by_evaluation"] == facts
 
 
+@rotates("step in backward")
 def test_a_backward_call_with_steps_inside_is_one_step(run_specimen: RunSpecimen) -> None:
     steps = CASES["step in backward"].run(run_specimen).steps()
 
@@ -144,7 +149,9 @@ def test_a_backward_call_with_steps_inside_is_one_step(run_specimen: RunSpecimen
 
 @pytest.mark.parametrize(
     ("name", "backwards"),
-    [("plain wrapper", [4] * 20), ("wrapper", [4] * 20), ("first through", [1] + [4] * 19)],
+    in_turn(
+        [("plain wrapper", [4] * 20), ("wrapper", [4] * 20), ("first through", [1] + [4] * 19)]
+    ),
 )
 def test_what_a_wrapper_holds_back_belongs_to_the_step_it_lets_through(
     run_specimen: RunSpecimen, name: str, backwards: list[int]
@@ -155,6 +162,7 @@ def test_what_a_wrapper_holds_back_belongs_to_the_step_it_lets_through(
     assert [step.num_updates for step in steps] == [1] * 20
 
 
+@rotates("folds")
 def test_each_fold_has_steps_and_optimizers_of_its_own(run_specimen: RunSpecimen) -> None:
     one, two = (CASES[name].run(run_specimen).steps() for name in ("folds", "folds with two"))
 
@@ -163,6 +171,7 @@ def test_each_fold_has_steps_and_optimizers_of_its_own(run_specimen: RunSpecimen
     assert [s.index for s in one if s.spans_s["evaluation"] > 0] == [10, 20, 30]
 
 
+@rotates("evaluates first")
 def test_an_evaluation_before_the_first_step_is_no_part_of_it(run_specimen: RunSpecimen) -> None:
     run = CASES["evaluates first"].run(run_specimen)
     first, *others = run.steps()
@@ -175,6 +184,7 @@ def test_an_evaluation_before_the_first_step_is_no_part_of_it(run_specimen: RunS
     assert run.median_s("forward") >= 0.005
 
 
+@rotates("skips first")
 def test_the_first_update_may_be_one_that_was_skipped(run_specimen: RunSpecimen) -> None:
     steps = CASES["skips first"].run(run_specimen).steps()
 
@@ -182,6 +192,7 @@ def test_the_first_update_may_be_one_that_was_skipped(run_specimen: RunSpecimen)
     assert [step.num_backwards for step in steps] == [1] * 40
 
 
+@rotates("spawned")
 @pytest.mark.slow("spawned children import torch")
 def test_spawned_children_that_share_nothing_are_trainings_of_their_own(
     run_specimen: RunSpecimen,
@@ -200,6 +211,7 @@ def test_spawned_children_that_share_nothing_are_trainings_of_their_own(
     assert [note["code"] for note in data["notes"]] == ["trainings_beside"]
 
 
+@rotates("few_steps")
 def test_one_step_is_a_step(run_specimen: RunSpecimen) -> None:
     data = run_specimen("few_steps").data
 
@@ -210,6 +222,7 @@ def test_one_step_is_a_step(run_specimen: RunSpecimen) -> None:
 # -- by hand
 
 
+@rotates("through data")
 def test_no_optimizer_is_said_to_have_stepped(run_specimen: RunSpecimen) -> None:
     run = BY_HAND["through data"].run(run_specimen)
 
@@ -220,6 +233,7 @@ def test_no_optimizer_is_said_to_have_stepped(run_specimen: RunSpecimen) -> None
     assert {step.optimizers for step in run.steps()} == {(-1,)}
 
 
+@rotates("autograd.grad")
 def test_gradients_asked_for_are_a_backward_phase_with_a_loss_before_it(
     run_specimen: RunSpecimen,
 ) -> None:
@@ -229,6 +243,7 @@ def test_gradients_asked_for_are_a_backward_phase_with_a_loss_before_it(
     assert run.median_s("loss") > 0
 
 
+@rotates("blocks")
 def test_steps_by_hand_go_into_blocks(run_specimen: RunSpecimen) -> None:
     run = BY_HAND["blocks"].run(run_specimen)
 
@@ -239,6 +254,7 @@ def test_steps_by_hand_go_into_blocks(run_specimen: RunSpecimen) -> None:
     assert run.data["overhead"]["cpu_s_per_step"] > 0
 
 
+@rotates("own_backward")
 def test_where_nothing_ends_a_step_it_is_said_what_was_seen(run_specimen: RunSpecimen) -> None:
     data = run_specimen("own_backward").data
     nothing = run_specimen("few_steps", "--steps", "0").data

@@ -81,7 +81,6 @@ def shell_script(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
 
 
 @pytest.mark.slow("six processes import torch")
-@pytest.mark.core
 def test_the_trainings_of_a_shell_script_are_no_ranks(shell_script: tuple[Path, Done]) -> None:
     _, done = shell_script
     first, second, *sweep = trainings(done)
@@ -113,7 +112,6 @@ def test_each_is_told_with_its_words_and_what_ran_beside_it(
 
 
 @pytest.mark.slow("it shares the run of the test above")
-@pytest.mark.core
 def test_one_of_them_is_shown_again(shell_script: tuple[Path, Done]) -> None:
     folder, _ = shell_script
     words = [*STEPTIME, "show", "last", "--training", "1", "--json"]

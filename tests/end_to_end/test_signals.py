@@ -171,7 +171,7 @@ def test_graph_breaks_and_recompiles_are_told_with_their_places(observe: Observe
 
 
 def test_a_training_that_compiles_nothing_tells_nothing(observe: Observe) -> None:
-    assert lines(observe("collect"), "c") == []
+    assert lines(observe("grow"), "c") == []
 
 
 # -- how it ended

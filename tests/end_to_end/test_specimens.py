@@ -18,6 +18,7 @@ import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
 from end_to_end.harness import SPECIMENS, run_both_forked
+from rotation import in_turn, rotates
 from specimens.neighbor_starts import start_neighbors
 from steptime.measure.values.measurement import PHASES
 
@@ -128,15 +129,7 @@ PLANTED_ELSEWHERE = {
 }
 
 
-RANKS = pytest.mark.slow("torchrun and two ranks import torch")
-
-
-def marks(case: Case) -> list[pytest.MarkDecorator]:
-    """Ranks are processes of their own."""
-    return [] if case.nproc is None else [RANKS, pytest.mark.core]
-
-
-@pytest.fixture(params=[pytest.param(name, marks=marks(case)) for name, case in CASES.items()])
+@pytest.fixture(params=in_turn(CASES))
 def case(request: pytest.FixtureRequest) -> Case:
     """Every specimen whose steps can be known beforehand."""
     return CASES[request.param]
@@ -198,7 +191,7 @@ def test_each_step_lasts_from_the_update_before_it_to_its_own(
         assert whole_s == pytest.approx(step.end_s - before.end_s, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "phase", "planted_s"), PLANTED)
+@pytest.mark.parametrize(("name", "phase", "planted_s"), in_turn(PLANTED))
 def test_a_planted_time_is_found_in_its_phase(
     run_specimen: RunSpecimen, name: str, phase: str, planted_s: float
 ) -> None:
@@ -207,7 +200,7 @@ def test_a_planted_time_is_found_in_its_phase(
     assert_takes(planted_s, run.median_s(phase))
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", in_turn(CASES))
 def test_a_phase_in_which_nothing_is_planted_is_short(run_specimen: RunSpecimen, name: str) -> None:
     run = CASES[name].run(run_specimen)
     planted = {phase for specimen, phase, _ in PLANTED if specimen == name}
@@ -221,6 +214,7 @@ def test_a_phase_in_which_nothing_is_planted_is_short(run_specimen: RunSpecimen,
 # -- loop shapes
 
 
+@rotates("textbook")
 def test_an_evaluation_after_an_epoch_is_kept_apart(run_specimen: RunSpecimen) -> None:
     run = CASES["textbook"].run(run_specimen)
     steps = run.steps()
@@ -232,6 +226,7 @@ def test_an_evaluation_after_an_epoch_is_kept_apart(run_specimen: RunSpecimen) -
     assert run.data["spans"]["evaluation"]["total_s"] >= 2 * 0.080
 
 
+@rotates("several loaders")
 def test_what_an_evaluation_loads_is_not_input_wait(run_specimen: RunSpecimen) -> None:
     run = CASES["several loaders"].run(run_specimen)
     steps = run.steps()
@@ -242,6 +237,7 @@ def test_what_an_evaluation_loads_is_not_input_wait(run_specimen: RunSpecimen) -
     assert min(steps[i].step_time_s for i in (12, 24)) < 0.080
 
 
+@rotates("no loader")
 def test_without_a_loader_nothing_is_known_of_input_wait(run_specimen: RunSpecimen) -> None:
     run = CASES["no loader"].run(run_specimen)
 
@@ -249,6 +245,7 @@ def test_without_a_loader_nothing_is_known_of_input_wait(run_specimen: RunSpecim
     assert run.data["phases_missing"]["input_wait"] == "no_loader_seen"
 
 
+@rotates("accumulation")
 def test_micro_batches_are_one_step_and_the_last_may_have_fewer(run_specimen: RunSpecimen) -> None:
     steps = CASES["accumulation"].run(run_specimen).steps()
 
@@ -257,6 +254,7 @@ def test_micro_batches_are_one_step_and_the_last_may_have_fewer(run_specimen: Ru
         assert step.wall_s["forward"] >= 0.005 * step.num_backwards
 
 
+@rotates("GAN")
 def test_each_round_of_two_optimizers_has_one_update_of_each(run_specimen: RunSpecimen) -> None:
     for name in ("GAN", "actor-critic"):
         steps = CASES[name].run(run_specimen).steps()
@@ -264,6 +262,7 @@ def test_each_round_of_two_optimizers_has_one_update_of_each(run_specimen: RunSp
         assert {step.optimizers for step in steps} == {(0, 1)}
 
 
+@rotates("actor-critic")
 def test_rollouts_without_gradients_are_no_evaluation(run_specimen: RunSpecimen) -> None:
     run = CASES["actor-critic"].run(run_specimen)
 
@@ -271,7 +270,8 @@ def test_rollouts_without_gradients_are_no_evaluation(run_specimen: RunSpecimen)
 
 
 @pytest.mark.parametrize(
-    ("name", "every", "planted_s"), [("PPO", 4, 0.036), ("DQN", 1, 0.014), ("GRPO", 2, 0.018)]
+    ("name", "every", "planted_s"),
+    in_turn([("PPO", 4, 0.036), ("DQN", 1, 0.014), ("GRPO", 2, 0.018)]),
 )
 def test_a_rollout_is_a_phase_of_the_update_that_follows_it(
     run_specimen: RunSpecimen, name: str, every: int, planted_s: float
@@ -284,7 +284,7 @@ def test_a_rollout_is_a_phase_of_the_update_that_follows_it(
     assert all(step.wall_s["rollout"] >= planted_s for step in with_one)
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "GRPO", "actor-critic"])
+@pytest.mark.parametrize("name", in_turn(["PPO", "DQN", "GRPO", "actor-critic"]))
 def test_at_most_a_tenth_of_a_loop_with_rollouts_is_unattributed(
     run_specimen: RunSpecimen, name: str
 ) -> None:
@@ -297,7 +297,7 @@ def test_at_most_a_tenth_of_a_loop_with_rollouts_is_unattributed(
     assert "unattributed_time" not in found
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", in_turn(["PPO", "DQN"]))
 def test_a_rollout_is_where_environments_are_stepped(run_specimen: RunSpecimen, name: str) -> None:
     run, script = CASES[name].run(run_specimen), SPECIMENS / f"{CASES[name].name}.py"
     lines = script.read_text().splitlines()
@@ -309,6 +309,7 @@ def test_a_rollout_is_where_environments_are_stepped(run_specimen: RunSpecimen, 
     assert found["where"].endswith(f"{script.name}:{line}")
 
 
+@rotates("GRPO")
 def test_the_target_and_the_reference_stay_in_the_forward(run_specimen: RunSpecimen) -> None:
     steps = CASES["GRPO"].run(run_specimen).steps()[1:]
 
@@ -317,6 +318,7 @@ def test_the_target_and_the_reference_stay_in_the_forward(run_specimen: RunSpeci
     assert median(step.wall_s["forward"] for step in steps[1::2]) >= 0.002
 
 
+@rotates("fed by a process")
 def test_a_step_that_is_fed_by_another_process_waits_for_it(run_specimen: RunSpecimen) -> None:
     run = CASES["fed by a process"].run(run_specimen)
     (awaited,) = run.data["ranks"][0]["awaited"]
@@ -329,7 +331,7 @@ def test_a_step_that_is_fed_by_another_process_waits_for_it(run_specimen: RunSpe
     assert f"process {awaited['pid']} feeder" in found["names"]["process"]
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "GRPO", "fed by a process"])
+@pytest.mark.parametrize("name", in_turn(["PPO", "DQN", "GRPO", "fed by a process"]))
 def test_loops_that_make_their_own_data_print_the_same_with_and_without_us(
     tmp_path: Path, name: str
 ) -> None:
@@ -340,6 +342,7 @@ def test_loops_that_make_their_own_data_print_the_same_with_and_without_us(
     assert bare.stdout.count(b"loss")
 
 
+@rotates("scaler with SGD")
 def test_the_skipped_steps_are_those_that_overflowed(run_specimen: RunSpecimen) -> None:
     for name in ("scaler with SGD", "scaler with fused AdamW"):
         steps = CASES[name].run(run_specimen).steps()
@@ -347,7 +350,7 @@ def test_the_skipped_steps_are_those_that_overflowed(run_specimen: RunSpecimen) 
         assert [step.index for step in steps if step.num_skipped] == [5, 15, 25, 35]
 
 
-@pytest.mark.parametrize("name", ["compiled model", "compiled function"])
+@pytest.mark.parametrize("name", in_turn(["compiled model", "compiled function"]))
 def test_compiling_is_kept_apart(run_specimen: RunSpecimen, name: str) -> None:
     run = CASES[name].run(run_specimen)
     first, *others = run.steps()
@@ -357,6 +360,7 @@ def test_compiling_is_kept_apart(run_specimen: RunSpecimen, name: str) -> None:
     assert median(step.spans_s["compile"] for step in others) == 0
 
 
+@rotates("compiled model")
 def test_a_compiled_model_still_has_its_forward(run_specimen: RunSpecimen) -> None:
     run = CASES["compiled model"].run(run_specimen)
 
@@ -364,6 +368,7 @@ def test_a_compiled_model_still_has_its_forward(run_specimen: RunSpecimen) -> No
     assert run.data["phases_missing"]["forward_and_loss"] == "not_compiled_together"
 
 
+@rotates("compiled function")
 def test_a_compiled_function_has_forward_and_loss_together(run_specimen: RunSpecimen) -> None:
     run = CASES["compiled function"].run(run_specimen)
 
@@ -372,6 +377,7 @@ def test_a_compiled_function_has_forward_and_loss_together(run_specimen: RunSpec
     assert run.data["phases_missing"]["forward"] == "inside_forward_and_loss"
 
 
+@rotates("closure")
 def test_forward_and_backward_inside_a_closure_are_not_the_optimizers(
     run_specimen: RunSpecimen,
 ) -> None:
@@ -381,6 +387,7 @@ def test_forward_and_backward_inside_a_closure_are_not_the_optimizers(
     assert all(step.wall_s["backward"] >= 0.010 for step in run.steps())
 
 
+@rotates("teacher")
 def test_a_teacher_inside_the_step_is_no_evaluation(run_specimen: RunSpecimen) -> None:
     steps = CASES["teacher"].run(run_specimen).steps()
 
@@ -388,6 +395,7 @@ def test_a_teacher_inside_the_step_is_no_evaluation(run_specimen: RunSpecimen) -
     assert [step.index for step in steps if step.spans_s["evaluation"] > 0] in ([], [0])
 
 
+@rotates("checkpointing")
 def test_writing_checkpoints_is_kept_apart(run_specimen: RunSpecimen) -> None:
     run = CASES["checkpointing"].run(run_specimen)
     steps = run.steps()
@@ -398,6 +406,7 @@ def test_writing_checkpoints_is_kept_apart(run_specimen: RunSpecimen) -> None:
     assert min(steps[i].step_time_s for i in touched) < 0.050
 
 
+@rotates("slow fetch in workers")
 def test_starting_workers_is_kept_apart(run_specimen: RunSpecimen) -> None:
     run = CASES["slow fetch in workers"].run(run_specimen)
     steps = run.steps()
@@ -406,6 +415,7 @@ def test_starting_workers_is_kept_apart(run_specimen: RunSpecimen) -> None:
     assert steps[0].spans_s["epoch_start"] >= 0.040  # the first batch is part of it
 
 
+@rotates("worker start-up")
 def test_stopping_workers_at_the_end_of_an_epoch_is_kept_apart_too(
     run_specimen: RunSpecimen,
 ) -> None:
@@ -417,6 +427,7 @@ def test_stopping_workers_at_the_end_of_an_epoch_is_kept_apart_too(
     assert all(step.spans_s["epoch_start"] >= 0.150 + 0.050 for step in others)
 
 
+@rotates("two ranks")
 def test_each_of_two_ranks_is_counted(run_specimen: RunSpecimen) -> None:
     run = CASES["two ranks"].run(run_specimen)
 
@@ -431,12 +442,14 @@ def test_each_of_two_ranks_is_counted(run_specimen: RunSpecimen) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [
-        ("slow fetch", "fetch"),
-        ("several loaders", "fetch"),
-        ("slow collate", "collate"),
-        ("slow fetch in workers", "worker_fetch"),
-    ],
+    in_turn(
+        [
+            ("slow fetch", "fetch"),
+            ("several loaders", "fetch"),
+            ("slow collate", "collate"),
+            ("slow fetch in workers", "worker_fetch"),
+        ]
+    ),
 )
 def test_a_slow_input_is_input_bound_with_its_cause(
     run_specimen: RunSpecimen, name: str, cause: str
@@ -449,6 +462,7 @@ def test_a_slow_input_is_input_bound_with_its_cause(
     assert finding["headroom_speedup"] > 1.5
 
 
+@rotates("slow fetch in workers")
 def test_slow_workers_report_what_a_batch_takes_them(run_specimen: RunSpecimen) -> None:
     run = CASES["slow fetch in workers"].run(run_specimen)
 
@@ -460,6 +474,7 @@ def test_slow_workers_report_what_a_batch_takes_them(run_specimen: RunSpecimen) 
     assert 0.015 <= mean(waits_s) <= TOO_LONG * 0.020
 
 
+@rotates("slow rank")
 def test_a_slow_rank_is_a_straggler_in_its_forward(run_specimen: RunSpecimen) -> None:
     run = CASES["slow rank"].run(run_specimen)
 
@@ -507,6 +522,7 @@ def test_slow_loading_is_found_beside_busy_neighbors(run_specimen: RunSpecimen) 
     assert run.data["diagnosis"]["kind"] == "INPUT_BOUND"
 
 
+@rotates("healthy")
 def test_a_healthy_loop_is_balanced(run_specimen: RunSpecimen) -> None:
     run = CASES["healthy"].run(run_specimen)
 
@@ -517,6 +533,7 @@ def test_a_healthy_loop_is_balanced(run_specimen: RunSpecimen) -> None:
     assert run.data["diagnosis"]["kind"] == ("CONTENDED" if is_contended(run) else "BALANCED")
 
 
+@rotates("pieces")
 def test_a_loop_that_computes_all_the_time_is_compute_bound(run_specimen: RunSpecimen) -> None:
     run = CASES["pieces"].run(run_specimen)
 
@@ -524,6 +541,7 @@ def test_a_loop_that_computes_all_the_time_is_compute_bound(run_specimen: RunSpe
     assert run.diagnose_alone().kind == "COMPUTE_BOUND"
 
 
+@rotates("DQN")
 def test_gradients_that_nobody_uses_are_found(run_specimen: RunSpecimen) -> None:
     run = CASES["DQN"].run(run_specimen)
 
@@ -534,10 +552,12 @@ def test_gradients_that_nobody_uses_are_found(run_specimen: RunSpecimen) -> None
 
 @pytest.mark.parametrize(
     ("specimen", "cause", "share", "line"),
-    [
-        ("input_dropout", "random_numbers", 0.4, "self.drop(x)"),
-        ("heavy_optimizer", "optimizer", 0.4, "optimizer.step()"),
-    ],
+    in_turn(
+        [
+            ("input_dropout", "random_numbers", 0.4, "self.drop(x)"),
+            ("heavy_optimizer", "optimizer", 0.4, "optimizer.step()"),
+        ]
+    ),
 )
 def test_a_part_of_the_arithmetic_that_takes_the_step_is_named_with_its_line(
     run_specimen: RunSpecimen, specimen: str, cause: str, share: float, line: str
@@ -553,6 +573,7 @@ def test_a_part_of_the_arithmetic_that_takes_the_step_is_named_with_its_line(
     assert line in lines[int(number) - 1]
 
 
+@rotates("zero_input")
 def test_an_input_of_zeros_is_found_with_its_module_and_a_dense_one_is_not(
     run_specimen: RunSpecimen,
 ) -> None:

@@ -20,9 +20,10 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     rows,
-    run_both,
+    run_both_truly,
     run_folder,
     run_observed,
+    run_truly,
     updates,
 )
 from steptime.launch.user_command import SITE
@@ -124,7 +125,7 @@ def test_they_all_train_alike(all_ways: tuple[Path, Done]) -> None:
 
 def launched(folder: Path, *command: str | Path) -> tuple[Done, dict[str, list[str]]]:
     """What a command said under `steptime run`, by the first word of each line."""
-    done = run_observed(folder, *command)
+    done = run_truly(folder, *command)
     assert done.exit_code == 0, done.stderr.decode()
     return done, {line.split()[0]: line.split() for line in done.stdout.decode().splitlines()}
 
@@ -248,7 +249,7 @@ print([sys.path, sys.flags, sys.argv, sys.orig_argv[1:], __file__, sys.prefix, s
 def test_a_sitecustomize_that_is_already_there_runs_too(tmp_path: Path) -> None:
     write(tmp_path / "site" / "sitecustomize.py", "theirs = True\nprint('theirs ran')\n")
     script = write(tmp_path / "x.py", "import sitecustomize; print(sitecustomize.theirs)\n")
-    bare, observed = run_both(tmp_path, "python", script, PYTHONPATH=str(tmp_path / "site"))
+    bare, observed = run_both_truly(tmp_path, "python", script, PYTHONPATH=str(tmp_path / "site"))
     assert observed.stdout == bare.stdout == b"theirs ran\nTrue\n"
     assert len(processes(tmp_path / "observed", "start")) == 1
 
@@ -288,7 +289,7 @@ def test_the_script_sees_the_path_and_arguments_it_would_see_without_us(tmp_path
     script = write(tmp_path / "x.py", SHOW)
     other = f"{tmp_path}:{tmp_path / 'missing'}"
     for more in ({}, {"PYTHONPATH": other}):
-        bare, observed = run_both(tmp_path, "python", script, "--lr", "3", **more)
+        bare, observed = run_both_truly(tmp_path, "python", script, "--lr", "3", **more)
         assert observed.stdout == bare.stdout
         shutil.rmtree(tmp_path / "observed")
 
@@ -349,7 +350,7 @@ def test_the_first_file_stays_out_of_a_python_that_says_it_is_old(tmp_path: Path
 
 def test_a_python_without_torch_is_reported(tmp_path: Path, elsewhere: Path) -> None:
     script = write(tmp_path / "x.py", "import torch\n")
-    bare, observed = run_both(tmp_path, elsewhere, script)
+    bare, observed = run_both_truly(tmp_path, elsewhere, script)
     assert bare.exit_code == observed.exit_code == 1
     assert b"ModuleNotFoundError: No module named 'torch'" in bare.stderr
     assert observed.stderr.startswith(bare.stderr)
@@ -364,7 +365,7 @@ def fake_torch(folder: Path, text: str) -> Path:
 
 def test_a_torch_too_old_is_reported_and_left_alone(tmp_path: Path) -> None:
     script = fake_torch(tmp_path, "__version__ = '2.1.0'\n")
-    done = run_observed(tmp_path, "python", script)
+    done = run_truly(tmp_path, "python", script)
     assert (done.exit_code, done.stdout) == (0, b"2.1.0\n")
     assert done.notes["old_torch"] == {"versions": "2.1.0"}
     assert "torch 2.1.0 is too old to be watched" in done.stderr.decode()
@@ -375,7 +376,7 @@ def test_a_torch_that_is_not_what_we_know_is_reported_and_works(
     tmp_path: Path, version: str
 ) -> None:
     script = fake_torch(tmp_path, f"__version__ = {version}\n")
-    done = run_observed(tmp_path, "python", script)
+    done = run_truly(tmp_path, "python", script)
     assert (done.exit_code, done.stdout) == (0, f"{version}\n".replace("'", "").encode())
     assert "hooks_failed" in done.notes
     assert "Steptime could not get into torch" in done.stderr.decode()
@@ -385,7 +386,7 @@ def test_a_torch_that_fails_to_import_fails_as_without_us(tmp_path: Path) -> Non
     fake_torch(tmp_path, "__version__ = '2.9.0'\nraise OSError('libtorch.so: cannot open')\n")
     text = "try:\n    import torch\nexcept OSError as error:\n    print(error)\nimport torch\n"
     script = write(tmp_path / "x.py", text)
-    bare, observed = run_both(tmp_path, "python", script)
+    bare, observed = run_both_truly(tmp_path, "python", script)
     assert bare.exit_code == observed.exit_code == 1
     assert observed.stdout == bare.stdout == b"libtorch.so: cannot open\n"
     if sys.version_info >= (3, 11):  # 3.10 keeps a frame of ours

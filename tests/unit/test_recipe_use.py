@@ -13,7 +13,7 @@ from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.measure.values.observations import Difference
 from steptime.report.words.study_words import describe_difference
-from steptime.testing.levers import cases
+from steptime.testing.levers import settings_of
 from steptime.tune.recipe.recipe_file import make_recipe
 from steptime.tune.recipe.recipe_setup import check_levers, set_up
 from steptime.tune.values.recipe_values import Recipe, Script
@@ -32,7 +32,7 @@ def make(*levers: Applied) -> Recipe:
 
 @pytest.mark.parametrize("lever", load_all(), ids=lambda lever: lever.name)
 def test_all_that_a_lever_offers_may_stand_in_a_recipe(lever: Lever) -> None:
-    for _, settings in cases(lever):
+    for settings in settings_of(lever):
         applied = Applied(name=lever.name, settings=settings)
         assert check_levers(make(applied), path="x") == {lever.name: lever}
 

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from rotation import in_turn
 from scripted_bench import LEVERS, NOISES, Noise, ScriptedBench, labels_of, make_lever
 from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.values.study_values import StudyOutcome
@@ -19,7 +20,7 @@ def study(**bench):
 
 
 @pytest.mark.parametrize("others_cores", [0.0, 0.6])
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", in_turn(NOISES, rooms=("tune",)))
 def test_of_forty_studies_without_any_effect_at_most_two_claim_one(noise, others_cores):
     found = [
         study(noise=NOISES[noise], seed=seed, others_cores=others_cores)[1] for seed in range(40)

@@ -42,6 +42,12 @@ CLOSE_ENOUGH = 64.0
 """How many roundoffs the losses of a few steps may differ by, with room to spare."""
 
 
+def settings_of(lever: Lever) -> list[Settings]:
+    """Return the settings that the lever has in one world or another, each once."""
+    found = {json.dumps(dict(settings), sort_keys=True): settings for _, settings in cases(lever)}
+    return list(found.values())
+
+
 def cases(lever: Lever) -> list[tuple[Facts, Settings]]:
     """Return where the lever applies, and with what settings."""
     return [(f, s) for f in WORLDS if lever.applies(f) is None for s in lever.space(f)]
@@ -111,11 +117,11 @@ class LeverContract:
         for facts in WORLDS:
             for name in OBSERVED:
                 reason = lever.applies(with_fact(facts, name, None))
+                if claims_no_value(reason):
+                    continue
                 known = [getattr(world, name) for world in WORLDS]
-                values = [value for value in known if value is not None]
-                worlds = [with_fact(facts, name, value) for value in values]
-                holds_anyway = all(lever.applies(world) is not None for world in worlds)
-                assert claims_no_value(reason) or holds_anyway, (name, reason)
+                worlds = [with_fact(facts, name, value) for value in known if value is not None]
+                assert all(lever.applies(world) is not None for world in worlds), (name, reason)
 
     def test_where_it_applies_there_is_something_to_try(self, lever: Lever) -> None:
         for facts in WORLDS:
@@ -125,7 +131,7 @@ class LeverContract:
                 assert len(set(space)) == len(space), "a setting stands in it twice"
 
     def test_settings_are_plain_and_survive_json(self, lever: Lever) -> None:
-        for _, settings in cases(lever):
+        for settings in settings_of(lever):
             assert all(type(value) in (str, int, float, bool) for value in settings.values())
             assert json.loads(json.dumps(dict(settings))) == dict(settings)
 
@@ -135,11 +141,11 @@ class LeverContract:
             assert STRENGTH.index(here) >= STRENGTH.index(lever.preserves)
 
     def test_its_roundoff_is_that_of_some_arithmetic(self, lever: Lever) -> None:
-        for _, settings in cases(lever):
+        for settings in settings_of(lever):
             assert 2.0**-53 <= lever.roundoff(settings) <= 2.0**-2
 
     def test_its_edit_is_there_for_each_setting(self, lever: Lever) -> None:
-        for _, settings in cases(lever):
+        for settings in settings_of(lever):
             assert lever.edit(settings).strip()
 
     # -- what it does
