@@ -43,7 +43,7 @@ END_TO_END = {
     "diagnose": ("test_ailments.py", "test_specimens.py"),
     "measure": ("test_specimens.py", "test_rare_loops.py", "test_series.py", "test_profile.py"),
     "record": ("test_specimens.py", "test_rare_loops.py", "test_trials.py", "test_bad_days.py"),
-    "tune": ("test_worlds.py", "test_recipe_runs.py", "test_tune_command.py"),
+    "tune": ("test_worlds.py", "test_recipe_runs.py", "test_tune_command.py", "test_studies.py"),
     "verify": ("test_quality.py",),
 }
 """What of the end-to-end tests belongs to a room."""
@@ -350,7 +350,7 @@ class Check:
         if self.units_only:
             return "unit", None, sum(map(len, rounds))
         files = [f"tests/end_to_end/{name}" for name in END_TO_END[place.room]]
-        words = ("-n", "2", "-m", "not slow or core")
+        words = ("-n", "2", "--rotate", "-m", "not slow or core or rotates")
         failed = first_failure(self.tree, self.python, files, CORE_LIMIT_S, *words)
         return "end to end", failed, sum(map(len, rounds))
 

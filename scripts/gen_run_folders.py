@@ -1,11 +1,12 @@
 """Writes the run folders that the fast check diagnoses: one of each planted ailment.
 
-    python scripts/gen_run_folders.py [NAME ...]     # all, or those of these ailments
+    python scripts/gen_run_folders.py [NAME ...]     # all, or those of these ailments, or `study`
 
 Each specimen of `tests/end_to_end/ailments.py` is truly run, on a machine that does nothing else,
-until its diagnosis is right. What the guest and the sampler wrote goes to `tests/ailing_runs/`,
-with made-up names in the place of this machine's folders, host and boot. Make them again when the
-record's schema changes; they are never edited.
+until its diagnosis is right; so is a whole study, until it finds its lever. What the guest and the
+sampler wrote, and the answers of the study, go to `tests/ailing_runs/`, with made-up names in the
+place of this machine's folders, host and boot. Make them again when the record's schema changes,
+and the study also when the search asks other questions; they are never edited.
 """
 
 from __future__ import annotations
@@ -29,12 +30,19 @@ from end_to_end.ailments import (  # type: ignore[import-not-found] # noqa: E402
     Ailment,
     judge,
 )
+from end_to_end.kept_study import (  # type: ignore[import-not-found] # noqa: E402
+    study_options,
+)
 from run_folders import (  # type: ignore[import-not-found] # noqa: E402
+    ARCHIVE_OF_STUDY,
     KEPT,
+    KEPT_AILMENTS,
     PLACE,
+    STUDY,
     pack,
     path_of,
 )
+from steptime.tune.run_study import run_study  # noqa: E402
 
 TRIES = 5
 MADE_UP_BOOT = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
@@ -49,14 +57,34 @@ MADE_UP: dict[str, object] = {
 def main() -> None:
     """Make them, and say how each went."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *AILMENTS], metavar="NAME")
+    parser.add_argument("names", nargs="*", choices=[[], *AILMENTS, "study"], metavar="NAME")
     wanted = parser.parse_args().names
-    here = {name: one for name, one in AILMENTS.items() if not one.needs_gpu}
-    for name, ailment in here.items():
-        if not wanted or name in wanted:
-            files = record(name, ailment)
-            size = pack(path_of(name), files)
-            print(f"{name}: {size / 1024:.1f} KiB", flush=True)
+    for name in wanted or [*KEPT_AILMENTS, "study"]:
+        if name == "study":
+            size = pack(ARCHIVE_OF_STUDY, search())
+        else:
+            size = pack(path_of(name), record(name, AILMENTS[name]))
+        print(f"{name}: {size / 1024:.1f} KiB", flush=True)
+
+
+def search() -> dict[str, bytes]:
+    """The answers of a study that finds the one lever that helps, and how it ended.
+
+    Raises:
+        SystemExit: no study found it alone.
+    """
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory(prefix="st.") as folder:
+            found = run_study(study_options(Path(folder)), progress=lambda told: None)
+            if [one.name for one in found.recipe] == ["quick"]:
+                (study,) = Path(folder).glob(".steptime/studies/2*")
+                answers = sorted(study.glob("answers/*.json"))
+                return {
+                    path.name: made_up(path.read_text(), Path(folder)).encode()
+                    for path in (*answers, study / STUDY)
+                }
+        print(f"study: {found.outcome} with {found.recipe}; again", file=sys.stderr)
+    raise SystemExit(f"error: the lever was not found alone in {TRIES} studies")
 
 
 def record(name: str, ailment: Ailment) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,25 @@ settings.load_profile("steptime")
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 BUSY = 2.5  # processes a core: one more test at a time than there are cores is below it
+
+
+NEEDED = {
+    "numpy": ("crc32c", "data_loader", "data_order", "data_tiers", "data_torch"),
+    "numba": ("fused_sampling", "graph_loader", "graph_partition", "graph_sampling"),
+    "pyarrow": ("convert", "data_s3", "data_stores", "order_checks", "prepared", "source_bench"),
+    "PIL": ("sample_checks",),
+    "simplejpeg": ("conversion_gain", "data_feed_torch"),
+    "torch": ("operator_turns", "product_book", "shapes"),
+}
+"""Packages without which these unit tests cannot even be read; others skip by themselves."""
+
+MISSING = [name for name in NEEDED if find_spec(name) is None]
+collect_ignore = [f"unit/test_{test}.py" for name in MISSING for test in NEEDED[name]]
+
+
+def pytest_report_header() -> list[str]:
+    """What is not read here, and why."""
+    return [f"without {name}: not read: {', '.join(NEEDED[name])}" for name in MISSING]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,13 +1,12 @@
 """Each planted ailment is diagnosed as itself, with its cause and line, and not as its neighbor.
 
-From the run folders that are kept, all of them; truly run, three in the fast check, and each of
-them in `--all`, which also compares what is found with what is found in the folder that is kept.
-`benchmarks/ailments.py` runs each twenty times.
+Three in the fast check, each of them in `--all`; what is found is compared with what is found in
+the run that is kept of it (`unit/test_kept_runs.py`). `benchmarks/ailments.py` runs each twenty
+times.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,12 @@ import pytest
 from end_to_end.ailments import AILMENTS, CONTENDED, NOISE, judge
 from end_to_end.conftest import RunSpecimen
 from end_to_end.harness import has_gpu
-from run_folders import path_of, unpack
-from steptime.app.load import load_run
-from steptime.app.run_listing import run_at
-from steptime.core.schema import SCHEMA
+from run_folders import AGAIN, KEPT_AILMENTS, diagnosis_of, unpack_run
 
 LIVE = ("slow fetch", "out of memory", "healthy")
 """Truly run in the fast check, too: one of a phase, one that dies, one with nothing."""
 
-KEPT = [name for name, ailment in AILMENTS.items() if not ailment.needs_gpu]
-AGAIN = "make it again: python scripts/gen_run_folders.py"
 OF_THE_MACHINE = {CONTENDED, NOISE}
-
-
-def diagnosis_of(folder: Path) -> Mapping[str, Any]:
-    """What is found in a run's folder, as the document has it."""
-    load_run(run_at(folder))  # it writes what it concludes
-    diagnosis: dict[str, Any] = json.loads((folder / "diagnosis.json").read_bytes())
-    return diagnosis
 
 
 def serious(diagnosis: Mapping[str, Any]) -> set[tuple[str, str]]:
@@ -42,25 +29,6 @@ def serious(diagnosis: Mapping[str, Any]) -> set[tuple[str, str]]:
     found = [one for one in diagnosis["findings"] if one["severity"] != "info"]
     named = [(f"{one['kind']}/{one['cause']}", str(one["where"])) for one in found]
     return {(name, Path(where).name) for name, where in named if name not in OF_THE_MACHINE}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_the_run_that_is_kept_is_diagnosed_as_its_ailment(tmp_path: Path, name: str) -> None:
-    folder = unpack(name, tmp_path)
-    for stream in folder.glob("rank-*.jsonl"):
-        assert json.loads(stream.read_text().partition("\n")[0])["schema"] == SCHEMA, AGAIN
-
-    judgement = judge(AILMENTS[name], diagnosis := diagnosis_of(folder))
-
-    assert judgement.is_right, diagnosis
-    assert judgement.is_line_right in (True, None), (judgement.found, AGAIN)
-
-
-def test_nothing_is_kept_that_no_ailment_is_made_of() -> None:
-    here = set(path_of("healthy").parent.iterdir())
-
-    assert here == {path_of(name) for name in KEPT}
-    assert sum(path.stat().st_size for path in here) < 512 << 10
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -91,5 +59,5 @@ def test_an_ailment_is_diagnosed_as_itself(
 
     assert judgement.is_right, diagnosis
     assert judgement.is_line_right in (True, None), judgement.found
-    if name in KEPT:
-        assert serious(diagnosis) == serious(diagnosis_of(unpack(name, tmp_path))), AGAIN
+    if name in KEPT_AILMENTS:
+        assert serious(diagnosis) == serious(diagnosis_of(unpack_run(name, tmp_path))), AGAIN

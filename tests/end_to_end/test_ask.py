@@ -22,6 +22,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
+    start_observed,
     updates,
     wait_until,
 )
@@ -187,7 +188,7 @@ def test_a_step_of_two_optimizers_has_two_updates(tmp_path: Path) -> None:
 def test_two_ranks_examine_the_same_steps_and_compute_the_same(tmp_path: Path) -> None:
     command = ("torchrun", "--standalone", "--nproc-per-node", "2", SCRIPTS / "asked.py", "ranks")
     folder = tmp_path / "asked"
-    job = fork_observed(folder, *command, "stop", "found.json")
+    job = start_observed(folder, *command, "stop", "found.json")  # stacks want true processes
     asked = ask_all(folder, job, "memory", "count", "profile", "health", "stacks")
 
     assert {one.rank for one in asked.answers["stacks"].stacks} == {0, 1}

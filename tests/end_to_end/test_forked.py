@@ -168,3 +168,41 @@ def test_what_asks_for_a_new_interpreter_gets_one(tmp_path: Path) -> None:
         b"0 1\n",
         b"0 0\n",
     ]
+
+
+# -- torchrun
+
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+RANK = """\
+import json, os, sys, time
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if "fail" in sys.argv and rank == 1:
+    sys.exit(3)
+if "fail" in sys.argv:
+    time.sleep(600)
+seen = {k: v for k, v in os.environ.items() if "RANK" in k or "WORLD" in k or "RESTART" in k}
+said = json.dumps([rank, dist.get_world_size(), sys.argv, seen], sort_keys=True)
+os.write(1, f"{said}\\n".encode())  # at once: the ranks share the pipe
+dist.barrier()
+"""
+
+
+@pytest.mark.slow("torchrun and two ranks import torch")
+def test_forked_ranks_see_what_torchrun_would_tell_them(tmp_path: Path) -> None:
+    command = (sys.executable, *LAUNCHER, write(tmp_path / "rank.py", RANK), "--lr", "3")
+    true = start_bare(tmp_path, *command).finish()
+    forked = fork_bare(tmp_path, *command).finish()
+
+    assert (true.exit_code, forked.exit_code) == (0, 0), true.stderr + forked.stderr
+    said = [sorted(done.stdout.splitlines()) for done in (true, forked)]
+    assert len(said[0]) == 2
+    assert said[0] == said[1]
+
+
+def test_a_forked_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+    command = (sys.executable, *LAUNCHER, write(tmp_path / "rank.py", RANK), "fail")
+    assert fork_bare(tmp_path, *command).finish().exit_code == 1

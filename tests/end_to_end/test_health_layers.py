@@ -16,6 +16,7 @@ from end_to_end.harness import (
     Done,
     fork_bare,
     fork_observed,
+    is_fast,
     needs_linux,
     needs_torch,
     run_forked,
@@ -133,17 +134,18 @@ def test_a_look_at_the_layers_changes_nothing(tmp_path: Path) -> None:
 def different(folder: Path, script: str, *args: str | Path) -> tuple[list[str], Done]:
     """Which trainings of a script left other bits with `--health`, and the run with it."""
     command = ("python", SCRIPTS / script, *args)
+    bare, observed = (fork_bare, fork_observed) if is_fast() else (start_bare, start_observed)
     jobs = (
-        start_bare(folder / "bare", *command),
-        start_observed(folder / "looked", *command, options=("--health",)),
+        bare(folder / "bare", *command),
+        observed(folder / "looked", *command, options=("--health",)),
     )
     done = [job.finish() for job in jobs]
     assert [one.exit_code for one in done] == [0, 0], done[1].stderr.decode()
-    bare, looked = (
+    before, looked = (
         json.loads((folder / arm / "found.json").read_text()) for arm in ("bare", "looked")
     )
-    assert looked.keys() == bare.keys()
-    return [name for name in bare if looked[name] != bare[name]], done[1]
+    assert looked.keys() == before.keys()
+    return [name for name in before if looked[name] != before[name]], done[1]
 
 
 @pytest.mark.slow("dozens of ways to train, bare and looked at")

@@ -16,6 +16,7 @@ import pytest
 from end_to_end.harness import (
     LIMIT_S,
     SCRIPTS,
+    STEPTIME,
     Done,
     Job,
     ask_steptime,
@@ -28,6 +29,7 @@ from end_to_end.harness import (
     updates,
     wait_until,
 )
+from run_folders import unpack_run
 from unit.builders import make_head, make_update
 
 pytestmark = [needs_linux]
@@ -39,6 +41,18 @@ def runs(folder: Path) -> Mapping[str, Any]:
     assert done.exit_code == 0, done.stderr.decode()
     (row,) = json.loads(done.stdout)["data"]["runs"]
     return dict(row)
+
+
+def test_a_run_leaves_its_page_and_says_where(tmp_path: Path) -> None:
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+    kept = unpack_run("healthy", tmp_path / "kept")
+    command = f"cp {kept}/rank-0.jsonl {kept}/processes.jsonl $STEPTIME_RUN"
+    words = [*STEPTIME, "run", "--", "sh", "-c", command]
+    done = Job(tmp_path, words, environment(tmp_path)).finish()
+
+    page = run_folder(tmp_path) / "report.html"
+    assert f"steptime: the page of this run: {page}\n" in done.stderr.decode()
+    assert page.stat().st_size > 500_000  # the plotting library is in it
 
 
 # -- the end of a run is on disk before anything is made of it

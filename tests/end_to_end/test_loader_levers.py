@@ -13,6 +13,7 @@ from end_to_end.harness import (
     SCRIPTS,
     SPECIMENS,
     fork_bare,
+    is_fast,
     needs_linux,
     needs_torch,
     rows,
@@ -89,7 +90,8 @@ def try_lever(tmp_path_factory: pytest.TempPathFactory) -> Try:
     """What came of a case that was trained bare, with the lever, and once it was taken back."""
     tries = EXACT + OTHERS
     folder = tmp_path_factory.mktemp("levers")
-    done = start_bare(folder, "python", SCRIPTS / "loader_levers.py", json.dumps(tries)).finish()
+    start = fork_bare if is_fast() else start_bare
+    done = start(folder, "python", SCRIPTS / "loader_levers.py", json.dumps(tries)).finish()
     assert done.exit_code == 0, done.stderr.decode()
     found = json.loads(done.stdout)
     return lambda *one: found[tries.index(one)]

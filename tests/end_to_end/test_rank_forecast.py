@@ -26,6 +26,7 @@ def the_script() -> ModuleType:
     return module
 
 
+@pytest.mark.slow("two ranks that share nothing with anybody, and a forecast of each")
 def test_each_rank_peaks_where_the_forecast_says(tmp_path: Path) -> None:
     import torch
 

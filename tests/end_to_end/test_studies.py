@@ -8,38 +8,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from end_to_end.acting import BURNING, lever
+from end_to_end.acting import BURNING
 from end_to_end.harness import EVERYWHERE, needs_linux, needs_torch
-from steptime.levers.base import Lever
+from end_to_end.kept_study import study_options
+from run_folders import ARCHIVE_OF_STUDY, unpack
+from steptime.core.codec import to_json
+from steptime.launch.user_command import user_environment
 from steptime.tune.run_study import run_study
-from steptime.tune.study_options import StudyOptions
+from steptime.tune.study.study_folder import open_study
+from steptime.tune.study.study_key import make_key
+from steptime.tune.trials.real_bench import RealBench
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 
 pytestmark = [needs_torch, needs_linux]
-
-
-def study(
-    folder: Path,
-    *levers: Lever,
-    words: Sequence[str] = (),
-    budget_s: float = 90.0,
-    told: list[StudyProgress] | None = None,
-) -> Study:
-    options = StudyOptions(
-        command=(sys.executable, str(BURNING), *words),
-        store=folder,
-        levers=levers,
-        budget_s=budget_s,
-        allow_unsafe=True,
-    )
-    heard = [] if told is None else told
-    return run_study(options, progress=heard.append)
 
 
 def ends(found: Study) -> dict[str, TrialEnd]:
@@ -51,9 +38,8 @@ def ends(found: Study) -> dict[str, TrialEnd]:
 @pytest.mark.serial
 def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) -> None:
     told: list[StudyProgress] = []
-    acts = ("nothing", "crash", "not_finite", "quick")
 
-    found = study(tmp_path, *map(lever, acts), told=told, budget_s=150.0)
+    found = run_study(study_options(tmp_path), progress=told.append)
 
     assert found.outcome is StudyOutcome.FASTER
     assert found.recipe[0].name == "quick"
@@ -73,6 +59,35 @@ def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) 
     (folder,) = (tmp_path / ".steptime" / "studies").glob("2*")
     assert (folder / "tuned.toml").is_file()
     assert json.loads((folder / "study.json").read_text())["outcome"] == "faster"
+
+
+def test_over_the_answers_of_a_study_the_search_goes_the_same_way_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers are those of a live study: of the test above, on a quiet machine."""
+    options = study_options(tmp_path)
+    key = make_key(options, user_environment(), cwd=Path.cwd(), stdin=None)
+    folder = open_study(tmp_path, key, budget_s=options.budget_s)
+    kept = unpack(ARCHIVE_OF_STUDY, folder.answers)
+    before = json.loads(kept.pop("study.json"))
+    for question in ("observe", "compare_live", "compare_processes", "judge"):
+        monkeypatch.setattr(RealBench, question, no_answer_is_kept)
+
+    found = run_study(options, progress=lambda told: None)
+
+    after = to_json(found)
+    for name in ("outcome", "recipe", "speedup", "noise_floor", "quality", "choices", "not_tried"):
+        assert after[name] == before[name], name
+    assert len(found.trials) == len(before["trials"])
+    assert (folder.folder / "tuned.toml").is_file()
+    assert sorted(path.name for path in folder.answers.iterdir()) == sorted(kept)
+
+
+def no_answer_is_kept(bench: RealBench, *question: object) -> NoReturn:
+    raise AssertionError(
+        f"the search asks what it did not ask when the answers were kept: {question}. "
+        "If it should, make them again: python scripts/gen_run_folders.py study"
+    )
 
 
 def start_tune(folder: Path, *words: str, budget: str = "120s") -> subprocess.Popen[str]:

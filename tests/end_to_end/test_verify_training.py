@@ -139,6 +139,7 @@ def test_a_script_that_seeds_itself_is_noticed_at_its_second_run(command, capfd)
 
 
 @needs_linux
+@pytest.mark.slow("each run imports what writes for TensorBoard")
 def test_a_scalar_of_tensorboard_is_a_metric(command):
     pytest.importorskip("tensorboard")
     Path("board.py").write_text(BOARD)

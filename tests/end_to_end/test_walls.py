@@ -215,7 +215,6 @@ def test_what_a_killed_launcher_left_is_swept_and_no_link_is_followed(tmp_path):
 
 @needs_torch
 @pytest.mark.slow("torchrun and two ranks import torch behind walls")
-@pytest.mark.core
 def test_two_gloo_ranks_meet_on_ports_of_their_own(tmp_path):
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29511")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 pytest.importorskip("libcst")
 
+from end_to_end.harness import fork_bare
 from patch_cases import LEVERS, SCRIPT, changed_lines, patched, sites_of
 from steptime.levers import NAMES
 from steptime.levers.base import Moment
@@ -36,10 +36,22 @@ def reason(handover: Handover) -> str:
 def run_patched(folder: Path, handover: Handover) -> str:
     """What the script prints after `git apply`."""
     subprocess.run(["git", "apply", "-"], input=handover.diff, cwd=folder, check=True)
-    command = [sys.executable, "-W", "error", "train.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    (folder / "strict.py").write_text(STRICT)
+    return printed(folder, "strict.py")
+
+
+STRICT = """\
+import runpy, warnings
+warnings.simplefilter("error")
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def printed(folder: Path, script: str = "train.py") -> str:
+    """What a script in the folder prints."""
+    done = fork_bare(folder, "python", script).finish()
+    assert done.exit_code == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 def test_what_has_an_edit_or_a_reason_is_a_lever_of_the_guest() -> None:
@@ -157,12 +169,10 @@ def test_garbage_is_collected_at_updates_and_the_training_is_the_same(tmp_path: 
     pytest.importorskip("torch")
     source = TRAINING + "import gc as g\nprint(g.isenabled(), g.get_freeze_count() > 0)\n"
     found = patched(tmp_path, source, lever("gc_control", every_updates=2))
-    before = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    before = printed(tmp_path)
     loss, state = run_patched(tmp_path, found).splitlines()
 
-    assert loss == before.stdout.splitlines()[0]
+    assert loss == before.splitlines()[0]
     assert state == "False True"
 
 
@@ -245,8 +255,7 @@ print(loss.item(), *(p.grad.norm().item() for p in model.parameters()))
 def test_attention_in_statements_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = patched(tmp_path, ATTENTION, lever("fused_attention"))
-    command = [sys.executable, "train.py"]
-    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    before = printed(tmp_path)
     after = run_patched(tmp_path, found)
 
     assert changed_lines(found)[-8:] == [
@@ -260,7 +269,7 @@ def test_attention_in_statements_becomes_one_call_with_the_same_numbers(tmp_path
         "+        )  # (B, nh, T, hs)",
     ]
     assert "dim=2))\n\n        # scores\n        y = torch" in (tmp_path / "train.py").read_text()
-    numbers = [float(word) for word in before.stdout.split()]
+    numbers = [float(word) for word in before.split()]
     assert [float(word) for word in after.split()] == pytest.approx(numbers, rel=1e-5)
 
 
@@ -352,8 +361,7 @@ def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> 
     pytest.importorskip("torch")
     levers = (lever("vectorized_loops", diff=LOOP_DIFF), lever("set_to_none"))
     found = patched(tmp_path, BATCHES, *levers)
-    command = [sys.executable, "train.py"]
-    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    before = printed(tmp_path)
 
     assert not found.by_hand
     assert found.placed[0].places == ("train.py:10", "train.py:12")
@@ -363,7 +371,7 @@ def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> 
         "+    return x, y, data[at]",
         "+    optimizer.zero_grad()",
     ]
-    assert run_patched(tmp_path, found) == before.stdout
+    assert run_patched(tmp_path, found) == before
 
 
 def test_a_loop_that_is_not_there_any_more_is_said(tmp_path: Path) -> None:
@@ -420,8 +428,7 @@ print(y.sum().item(), x.grad.square().sum().item())
 def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = patched(tmp_path, GELU, lever("fused_gelu"))
-    command = [sys.executable, "train.py"]
-    before = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    before = printed(tmp_path)
     after = run_patched(tmp_path, found)
 
     assert [line for line in changed_lines(found) if line.startswith("+")] == [
@@ -429,7 +436,7 @@ def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_pat
         "+        return torch.nn.functional.gelu(x)",
     ]
     assert "# by tanh" in (tmp_path / "train.py").read_text()
-    numbers = [float(word) for word in before.stdout.split()]
+    numbers = [float(word) for word in before.split()]
     assert [float(word) for word in after.split()] == pytest.approx(numbers, rel=1e-5)
 
 
