@@ -20,6 +20,7 @@ import json
 import math
 import re
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,9 @@ class LeverContract:
         devices = {facts.device for facts in WORLDS}
         unseen = [dataclasses.replace(UNSEEN, device=device) for device in devices]
         assert any(claims_no_value(lever.applies(facts)) for facts in unseen)
-        for facts in WORLDS:
-            for name in OBSERVED:
-                reason = lever.applies(with_fact(facts, name, None))
-                if claims_no_value(reason):
-                    continue
+        for facts, name, less in with_one_fact_less():
+            reason = lever.applies(less)
+            if not claims_no_value(reason):
                 known = [getattr(world, name) for world in WORLDS]
                 worlds = [with_fact(facts, name, value) for value in known if value is not None]
                 assert all(lever.applies(world) is not None for world in worlds), (name, reason)
@@ -212,6 +211,14 @@ class LeverContract:
                 undo()
             assert b"steptime" not in (tmp_path / "all.pt").read_bytes()
             torch.load(tmp_path / "all.pt", weights_only=False)
+
+
+@cache
+def with_one_fact_less() -> tuple[tuple[Facts, str, Facts], ...]:
+    """Return each world, what may not have been observed, and the world without that."""
+    return tuple(
+        (facts, name, with_fact(facts, name, None)) for facts in WORLDS for name in OBSERVED
+    )
 
 
 def with_fact(facts: Facts, name: str, value: Any) -> Facts:
