@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import steptime
+from steptime.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -63,7 +64,10 @@ def test_each_package_that_promises_names_keeps_them():
         if ".guest" in dotted or ".inject" in dotted:
             continue  # loaded by file, under another name
         module = importlib.import_module(dotted)
-        assert all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+        try:
+            assert all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+        except MissingExtraError:
+            continue  # it says which package it needs
 
 
 def test_import_is_light():

@@ -9,6 +9,7 @@ import pytest
 def graphs_that_run_as_they_are(monkeypatch):
     """torch.compile makes its graphs, and runs them without compiling them further."""
     if importlib.util.find_spec("torch") is None:
+        yield
         return
     import torch
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
-from end_to_end.harness import SPECIMENS, run_both_forked
+from end_to_end.harness import SPECIMENS, needs_torch, run_both_forked
 from rotation import in_turn, rotates
 from specimens.neighbor_starts import start_neighbors
 from steptime.measure.values.measurement import PHASES
@@ -331,6 +331,7 @@ def test_a_step_that_is_fed_by_another_process_waits_for_it(run_specimen: RunSpe
     assert f"process {awaited['pid']} feeder" in found["names"]["process"]
 
 
+@needs_torch
 @pytest.mark.parametrize("name", in_turn(["PPO", "DQN", "GRPO", "fed by a process"]))
 def test_loops_that_make_their_own_data_print_the_same_with_and_without_us(
     tmp_path: Path, name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 
 import pytest
 
@@ -28,6 +29,11 @@ from steptime.seek.values.seek_values import (
 )
 
 LR = SoughtParameter(name="lr", low=1e-4, high=1e-1, is_log=True)
+
+
+needs_scipy = pytest.mark.skipif(
+    find_spec("scipy") is None, reason="the extra steptime[verify] is not installed"
+)
 
 
 def a_question(**others) -> SeekQuestion:
@@ -189,6 +195,7 @@ def test_the_same_runs_give_the_same_next_run_and_what_is_pending_counts():
     assert next_run(a_question(), [a_run(1)], is_exhausted=True) is Stop.NO_TARGET
 
 
+@needs_scipy
 @pytest.mark.parametrize(
     ("winner", "rival", "holds", "reason"),
     [
@@ -210,6 +217,7 @@ def test_the_winner_holds_if_new_seeds_say_so(winner, rival, holds, reason):
     assert (check.candidate, check.rival) == (1, 2)
 
 
+@needs_scipy
 def test_a_winner_that_was_only_lucky_gives_its_place_to_the_rival():
     runs = [a_run(1, 8.0), a_run(2, 9.0)]
     runs += [*new_seeds(1, [18.0, 18.2, 18.1]), *new_seeds(2, [9.0, 9.1, 9.2], 200)]
@@ -221,6 +229,7 @@ def test_a_winner_that_was_only_lucky_gives_its_place_to_the_rival():
     assert found.new_seeds.speedup == pytest.approx(1.99, rel=0.02)
 
 
+@needs_scipy
 def test_the_default_is_the_rival_where_there_is_one():
     question = a_question(default={"lr": "0e-3"})
     runs = [a_run(1, 30.0, candidate=0), a_run(2, 8.0), a_run(3, 9.0)]
