@@ -12,6 +12,7 @@ from steptime.levers import NAMES as LEVERS
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "steptime"
+STANDARD = {*sys.stdlib_module_names, "tomllib"}  # which Python 3.10 does not know yet
 
 # Room (a folder, or a top-level module) → what it may import of ours besides itself. A wing's
 # `values` are a room of their own: whoever renders or stores them needs nothing else of the wing.
@@ -235,7 +236,7 @@ def our_imports(path):
 def foreign_imports(path):
     for node, name in imported_names(path):
         top = name.split(".")[0]
-        if top not in sys.stdlib_module_names and top != "steptime":
+        if top not in STANDARD and top != "steptime":
             yield node, top
 
 

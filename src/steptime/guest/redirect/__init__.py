@@ -43,6 +43,10 @@ def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[
         targets: for each module name, what is called after that module has been executed.
     """
     folder, _, temporary = folders.rpartition(os.pathsep)
+    if sys.version_info < (3, 11):
+        # Its class takes functions out of `os` and binds those that are not built in, as ours: it
+        # must be there before them.
+        import pathlib  # noqa: F401
     if folder == "renames":
         mend_renames(temporary)
         return None

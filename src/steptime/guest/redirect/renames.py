@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,13 @@ def mend_renames(folder: str) -> None:
 
     Copies of ours, which a kill may leave behind, are noted in the trial's folder.
     """
+    # The pathlib of Python 3.10 keeps them on a class.
+    accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
     for name in ("rename", "replace"):
-        setattr(os, name, _mended(getattr(os, name), f"{folder}/{OWN_LOG}"))
+        mended = _mended(getattr(os, name), f"{folder}/{OWN_LOG}")
+        setattr(os, name, mended)
+        if accessor is not None:
+            setattr(accessor, name, staticmethod(mended))
 
 
 def _mended(original: Callable[..., None], log: str) -> Callable[..., None]:
