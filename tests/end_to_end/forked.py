@@ -127,7 +127,7 @@ def _server() -> str:
             stderr=log,
             start_new_session=True,
         )
-    atexit.register(_stop, process, folder)
+    atexit.register(_stop, process, folder, os.getpid())
     until = time.monotonic() + START_LIMIT_S
     while not (folder / "socket").exists():
         has_failed = process.poll() is not None or time.monotonic() > until
@@ -136,7 +136,10 @@ def _server() -> str:
     return str(folder / "socket")
 
 
-def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
+def _stop(process: subprocess.Popen[bytes], folder: Path, started_by: int) -> None:
+    if os.getpid() != started_by:
+        return  # a test's own fork ends
+    _server.cache_clear()  # a test may run these functions before the end
     process.kill()
     process.wait()
     shutil.rmtree(folder, ignore_errors=True)

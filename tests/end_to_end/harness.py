@@ -122,8 +122,8 @@ def _short(folder: Path) -> str:
     """
     if len(str(folder)) <= LONGEST_FOLDER:
         return str(folder)
-    links = tempfile.mkdtemp(prefix="st.")
-    atexit.register(shutil.rmtree, links)
+    links, started_by = tempfile.mkdtemp(prefix="st."), os.getpid()
+    atexit.register(lambda: os.getpid() != started_by or shutil.rmtree(links))
     (link := Path(links, "tmp")).symlink_to(folder)
     return str(link)
 
