@@ -48,6 +48,7 @@ END_TO_END = {
 }
 """What of the end-to-end tests belongs to a room."""
 UNITS = ("tests/unit", "tests/contract")
+IN_THE_FAST_CHECK = ("--rotate", "-m", "not serial and (not slow or core or rotates)")
 UNIT_LIMIT_S, CORE_LIMIT_S = 400.0, 900.0  # a busy machine takes its time
 TYPES_LIMIT_S = 400.0
 ALL_LIMIT_S = 1800.0
@@ -345,12 +346,13 @@ class Check:
         chosen = executing(self.executed, file, place)
         rounds = [chosen] if chosen else list(filter(None, rounds_of(place, self.near)))
         for tests in rounds:
-            if failed := first_failure(self.tree, self.python, tests, UNIT_LIMIT_S):
+            words = (*IN_THE_FAST_CHECK, *tests)
+            if failed := first_failure(self.tree, self.python, words, UNIT_LIMIT_S):
                 return "unit", failed, sum(map(len, rounds))
         if self.units_only:
             return "unit", None, sum(map(len, rounds))
         files = [f"tests/end_to_end/{name}" for name in END_TO_END[place.room]]
-        words = ("-n", "2", "--rotate", "-m", "not slow or core or rotates")
+        words = ("-n", "2", *IN_THE_FAST_CHECK)
         failed = first_failure(self.tree, self.python, files, CORE_LIMIT_S, *words)
         return "end to end", failed, sum(map(len, rounds))
 
@@ -443,7 +445,7 @@ def unchanged(folder: Path, *, units_only: bool) -> Check:
     tree, python = make_tree(folder)
     if failure := wrong_types(tree, python):
         raise SystemExit(f"error: without a change: {failure}")
-    words = ("-n", "2", "--cov", "--cov-context=test", "--cov-report=")
+    words = ("-n", "2", *IN_THE_FAST_CHECK, "--cov", "--cov-context=test", "--cov-report=")
     if failure := first_failure(tree, python, UNITS, ALL_LIMIT_S, *words):
         raise SystemExit(f"error: without a change: {failure}")
     executed = CoverageData(str(tree / ".coverage"))
