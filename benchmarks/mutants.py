@@ -377,10 +377,10 @@ def try_mutant(place: Place, check: Check, rng: random.Random) -> Mutant:
     text, before, after = change(source, place, rng)
     began_s = time.monotonic()
     try:
-        file.write_text(text)
+        rewrite(file, text)
         stage, killed, num_tests = check.first_failure(place)
     finally:
-        file.write_text(source)
+        rewrite(file, source)
     return Mutant(
         place=place,
         before=before,
@@ -390,6 +390,13 @@ def try_mutant(place: Place, check: Check, rng: random.Random) -> Mutant:
         num_tests=num_tests,
         took_s=round(time.monotonic() - began_s, 1),
     )
+
+
+def rewrite(file: Path, text: str) -> None:
+    """Write a file with a time of its own: the type checker goes by time and size."""
+    then_s = file.stat().st_mtime
+    file.write_text(text)
+    os.utime(file, (then_s + 2, then_s + 2))
 
 
 def draw(package: Path, rooms: Sequence[str], num: int, rng: random.Random) -> list[Place]:
