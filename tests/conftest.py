@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from rotation import takes
+from rotation import FAST, takes
 
 # A busy machine is no failure. What a change is judged by is the same for everybody; elsewhere,
 # each run tries other examples.
@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--rotate"):
-        os.environ["TESTS_OF_THE_FAST_CHECK"] = "1"  # the harness starts forks where it can
+        os.environ[FAST] = "1"  # the harness starts forks where it can
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist: its tests are told to the first
     if config.getoption("--slow-after") and not is_worker:
         config.pluginmanager.register(Slowness(config.getoption("--slow-after")))

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 PARTS = 5
 WATCHED = ("guest", "inject", "record", "launch", "levers")
 """The rooms of the package that act in a user's process, or hold what it wrote."""
+FAST = "TESTS_OF_THE_FAST_CHECK"
+"""The variable that says so, in the processes of the fast check."""
 RECENT = 10
 """Commits that a change is taken to have, where CHECK_SINCE does not name the one before it."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from end_to_end.forked import ForkedJob, can_ask, can_fork
+from rotation import FAST
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
 
 HERE = Path(__file__).parent
@@ -33,7 +34,6 @@ WITHOUT_PAGES = (sys.executable, str(HERE / "without_pages.py"))
 """The same where the extra for pages is not installed: to draw one takes two seconds."""
 EVERYWHERE = "num_threads,fused_optimizer,autocast"
 """Levers of which some apply on any processor with two cores: a study has something to try."""
-FAST = "TESTS_OF_THE_FAST_CHECK"
 LIMIT_S = 300
 LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")
 """Of temporary files: a socket's path has 107 characters, and multiprocessing puts one below it."""

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from end_to_end.acting import BURNING, lever
-from steptime.levers.base import Lever
 from steptime.tune.study_options import StudyOptions
 
 ACTS = ("nothing", "crash", "not_finite", "quick")
 BUDGET_S = 150.0
 
 
-def study_options(
-    folder: Path,
-    levers: Sequence[Lever] | None = None,
-    *,
-    words: Sequence[str] = (),
-    budget_s: float = BUDGET_S,
-) -> StudyOptions:
-    """The study of the burning script, with a lever for each act where none are given."""
+def study_options(folder: Path) -> StudyOptions:
+    """The study of the burning script, with a lever for each act."""
     return StudyOptions(
-        command=(sys.executable, str(BURNING), *words),
+        command=(sys.executable, str(BURNING)),
         store=folder,
-        levers=tuple(map(lever, ACTS) if levers is None else levers),
-        budget_s=budget_s,
+        levers=tuple(map(lever, ACTS)),
+        budget_s=BUDGET_S,
         allow_unsafe=True,
     )
