@@ -10,7 +10,7 @@ to cost more than it gives. Where checkpoints are taken out, `kept` says how man
 bytes autograd keeps of a step.
 
 `--save` puts the rows into benchmarks/results/lever_switches.json, beside those of other machines;
-`scripts/gen_lever_figures.py` then takes them into the reference of the levers.
+`scripts/gen_lever_evidence.py` then takes them into the reference of the levers.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ blocks in which each size comes equally often. A speedup is the median over the 
 of the two neighbors without the lever over the time with it; the range is that of the middle half.
 
 `--save` puts the rows into benchmarks/results/own_compile.json, beside those of other machines;
-`scripts/gen_lever_figures.py` then takes them into the reference of the levers.
+`scripts/gen_lever_evidence.py` then takes them into the reference of the levers.
 """
 
 from __future__ import annotations

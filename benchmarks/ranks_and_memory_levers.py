@@ -9,8 +9,8 @@ keeps of a step for its backward pass, with the lever over without. The speedups
 rounds with the range of their middle half. Cases *on 2 Gbit/s* need root and `tc`: their ranks have
 a network of their own, whose loopback carries no more, and their wall time counts, for ranks wait
 without computing. Results go to benchmarks/results/ranks_and_memory_levers.json, each with its
-machine; of `module_precision` and the levers on DDP, `scripts/gen_lever_figures.py` then takes them
-into the reference of the levers.
+machine; of `module_precision` and the levers on DDP, `scripts/gen_lever_evidence.py` then takes
+them into the reference of the levers.
 """
 
 from __future__ import annotations

@@ -701,7 +701,7 @@ def test_a_file_of_lines_has_one_reader():
         *("app/prove_training.py", "app/run_metric.py", "app/verify_training.py"),
         "desync/recorded_calls.py",
         "guest/bench/forked_copy.py",
-        "levers/_prepared.py",
+        *("levers/_prepared.py", "levers/lever_evidence.py"),
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         "patch/notebook_cells.py",
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),

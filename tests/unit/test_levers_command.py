@@ -86,12 +86,18 @@ def test_what_a_lever_gave_is_told_with_its_range_and_its_source(capsys):
     main(["levers", "fused_optimizer"])
 
     out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if "1.12x" in line]
+    (line,) = [line for line in out.splitlines() if "bigram" in line]
     assert line.startswith(
-        "  1.12x (1.10-1.15)  GPT, 6 layers of 384, batches of 2 x 256. Fused. ["
+        "  2.52x (1.84-4.16)  ng-video-lecture, bigram, two cores. All levers of"
     )
     number = line.rpartition(" ")[2]
-    assert f"  {number} docs/explanation/tried.md#small-models-on-one-thread\n" in out
+    assert f"  {number} benchmarks/results/compare_arms.json\n" in out
+
+
+def test_a_lever_without_a_figure_says_that_it_is_untested(capsys):
+    main(["levers", "quantized_training"])
+
+    assert "untested: there are no figures of it yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

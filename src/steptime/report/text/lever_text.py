@@ -153,7 +153,7 @@ def _shown(value: str) -> str:
 def _evidence_lines(card: LeverCard) -> list[Text]:
     """Return what the lever gave elsewhere, best first, then the numbered sources."""
     if not card.evidence:
-        return []
+        return [Text(), Text("untested: there are no figures of it yet", style="dim")]
     rows = sorted(card.evidence, key=_middle, reverse=True)
     sources = list(dict.fromkeys(one.source for one in rows))
     lines = columns([[describe_gain(one)] for one in rows], left=1)
@@ -189,7 +189,7 @@ def lever_markdown(card: LeverCard) -> str:
 def _evidence_table(card: LeverCard) -> list[str]:
     """Return what the lever gave as a table, best first; without figures, a sentence."""
     if not card.evidence:
-        return ["No figures have been collected for it yet.", ""]
+        return ["Untested: there are no figures of it yet.", ""]
     rows = [
         f"| {_plain(one.training)} | {describe_gain(one)} | {_plain(one.remark)} | {_link(one)} |"
         for one in sorted(card.evidence, key=_middle, reverse=True)
