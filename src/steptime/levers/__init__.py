@@ -69,7 +69,6 @@ NAMES: tuple[str, ...] = (
     "nccl_settings",
     "pinned_copies",
     "prefetch_to_device",
-    "deferred_reads",
     "gc_control",
     "set_to_none",
     "flush_denormal",

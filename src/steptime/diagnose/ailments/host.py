@@ -291,7 +291,7 @@ SYNC = Ailment(
     explanation=None,
     removal=without("that wait"),
     remedy="Read values from the device less often (every tenth step, say).",
-    levers=("deferred_reads",),
+    levers=(),
     when_contended=by_cpu_time(
         "What others may have taken of the waits is taken away; a wait that spins uses a core, and "
         "keeps its share.",

@@ -77,7 +77,6 @@ NO_EDITS: Mapping[str, str] = {
     "ddp_powersgd": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_no_sync": _IN_THE_LOOP,
     "decoded_cache": _IN_THE_DATA,
-    "deferred_reads": "Where a number is printed or compared, it must still be read.",
     "fused_rnn": "The cell's class becomes another one, and saved states get other names.",
     "fused_sampling": "The loader is imported from another module, which your Python must have.",
     "gradient_transform": "The training imports `steptime.methods` then, which must be installed "
