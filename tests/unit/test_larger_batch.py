@@ -70,16 +70,6 @@ def test_it_trains_as_a_script_that_asks_for_it_itself(session, kind, times):
     assert train(kind=kind) == own
 
 
-def test_with_a_factor_of_the_sweep_each_step_has_both_and_the_script_its_own(doubled):
-    expected, _ = train(rate=0.05)
-    undo = load("rate_factor").apply({"factor": 0.5}, doubled)
-    found, rate = train()
-    undo()
-
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert rate == pytest.approx(0.1)
-
-
 def sizes(batches):
     return [len(x) for (x,) in batches]
 

@@ -135,7 +135,6 @@ def test_a_lever_without_an_edit_says_why_and_its_lines(tmp_path: Path) -> None:
         (lever("sparse_input"), "Which matrix stays the same", "rows = x.to_sparse_csr()"),
         (lever("other_optimizer", optimizer="muon"), "Another class", "torch.optim.Muon("),
         (lever("low_memory_states", states="8bit"), "Another class", "AdamW8bit("),
-        (lever("rate_factor", factor=0.5), "is multiplied there, once", "lr=0.5 * lr"),
         (lever("gradient_transform", transform="znorm"), "`steptime.methods`", "gradients.attach("),
     ],
     ids=lambda one: one.name if isinstance(one, Applied) else "",

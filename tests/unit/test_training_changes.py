@@ -35,29 +35,6 @@ def test_a_transform_acts_as_if_the_script_had_attached_it(session, name, transf
     assert Training(torch).steps(4) == Training(torch).steps(4) != expected
 
 
-def test_the_rate_is_multiplied_in_each_step_and_the_script_sees_its_own(session):
-    def train(*, factor=1.0):
-        training = Training(torch)
-        schedule = torch.optim.lr_scheduler.StepLR(training.optimizer, 1, gamma=0.5)
-        for group in training.groups:
-            group["initial_lr"], group["lr"] = 1e-3 * factor, 1e-3 * factor
-        schedule.base_lrs = [1e-3 * factor]
-        found = []
-        for _ in range(4):
-            found += training.steps(1)
-            schedule.step()
-        return found, training.groups[0]["lr"]
-
-    expected, _ = train(factor=3.0)
-    undo = load("rate_factor").apply({"factor": 3.0}, session)
-    losses, rate = train()
-    undo()
-
-    assert losses == pytest.approx(expected, rel=1e-6)
-    assert rate == pytest.approx(1e-3 * 0.5**4)
-    assert train()[0] != losses
-
-
 class Words(torch.nn.Module):
     def __init__(self):
         super().__init__()

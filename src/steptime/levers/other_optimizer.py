@@ -138,7 +138,7 @@ LEVER = Lever(
     apply=apply,
     edit=edit,
     costs="Muon multiplies matrices in each step, and SOAP divides them into eigenvectors in every "
-    "tenth, on a CPU for long. Other updates want another rate: sweep it with rate_factor on both "
+    "tenth, on a CPU for long. Other updates want another rate: sweep your own flag on both "
     "sides. What is not in torch needs its package in the script's Python.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.optim.Muon.html",
 )

@@ -96,17 +96,12 @@ NO_EDITS: Mapping[str, str] = {
     "pinned_copies": "Each copy to the device in your loop needs its argument.",
     "prefetch_to_device": _IN_THE_LOOP,
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
-    "progressive_length": _IN_THE_LOOP,
-    "progressive_resolution": _IN_THE_LOOP,
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
-    "rate_factor": "Where your rate comes from (a number, an option, a schedule) is yours to say; "
-    "it is multiplied there, once.",
     "scaled_decoding": _IN_THE_DATA,
     "selective_checkpointing": _IN_THE_MODEL,
     "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "
     "becomes the function in the lines.",
-    "weight_averaging": "Which calls evaluate, and which model is saved, is yours to say.",
 }
 """Why a lever has no edit; its lines are said."""
 
