@@ -229,29 +229,11 @@ def with_one_checkpoint(torch: Any) -> Step:
     return step
 
 
-def with_pinned_batches(torch: Any) -> Step:
-    """Train a small model on the CPU on batches that the loader pins; a step is one pass."""
-    torch.manual_seed(0)
-    data = torch.utils.data.TensorDataset(torch.randn(512, 64, 64))
-    loader = torch.utils.data.DataLoader(data, batch_size=64, pin_memory=True)
-    model = torch.nn.Linear(64, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-
-    def steps() -> None:
-        for (x,) in loader:
-            optimizer.zero_grad()
-            model(x.mean(1)).square().mean().backward()
-            optimizer.step()
-
-    return steps
-
-
 @dataclass(frozen=True)
 class Case:
     """A training, the lever that is tried on it, and what is expected of that.
 
-    `num_steps` is the length of a block; `needs_accelerator` says where it can be measured, if
-    not anywhere. The name stands once for each lever: the results are found by it.
+    `num_steps` is the length of a block. The name stands once for each lever: the results are found by it.
     """
 
     name: str
@@ -260,7 +242,6 @@ class Case:
     num_steps: int
     make: Callable[[Any], Step]
     settings: dict[str, Any] = field(default_factory=dict)
-    needs_accelerator: bool | None = None
 
 
 def with_windows(torch: Any, batch: int, length: int) -> Step:
@@ -365,15 +346,5 @@ CASES = (
     Case(
         *("products without denormals", "flush_denormal", "nothing", 40),
         lambda t: with_denormals(t, 1.0),
-    ),
-    Case(
-        *("no accelerator", "no_pin_memory", "nothing", 10),
-        with_pinned_batches,
-        needs_accelerator=False,
-    ),
-    Case(
-        *("an accelerator that is not used", "no_pin_memory", "helps", 10),
-        with_pinned_batches,
-        needs_accelerator=True,
     ),
 )

@@ -403,7 +403,6 @@ def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     assert (facts["zeroes_gradients"], facts["checkpoint_ways"]) == (False, [])
     assert facts["switches_on"] == []
     assert facts["denormal_fraction"] == 0.0
-    assert isinstance(facts["has_accelerator"], bool)
     assert facts["num_parameters"] == 8 * 16 + 16 + 16 + 1
     assert facts["parameter_dtypes"] == ["float32"]
     (optimizer,) = facts["optimizers"]

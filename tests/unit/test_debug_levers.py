@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.levers import load
-from steptime.levers.base import Facts, LoaderFacts, Preserves
+from steptime.levers.base import Facts, Preserves
 from steptime.testing.lever_session_double import PlainSession
 
 torch = pytest.importorskip("torch")
@@ -154,45 +154,6 @@ def test_what_the_script_asked_to_record_is_still_said(put_on):
     assert profiler.with_stack
     assert profiler.profiler.with_stack
     assert profiler.profiler.profile_memory
-
-
-# --- no_pin_memory ----------------------------------------------------------------------
-
-PINS = (LoaderFacts(dataset="Rows", pin_memory=True),)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"device": "cuda", "loaders": PINS, "has_accelerator": True}, "go to a device"),
-        ({"loaders": PINS, "has_accelerator": False}, "no accelerator"),
-        ({"loaders": PINS}, "not observed"),
-        ({"loaders": (LoaderFacts(dataset="Rows"),), "has_accelerator": True}, "pins its batches"),
-    ],
-)
-def test_pinning_is_left_alone_and_the_reason_is_said(fields, words):
-    assert words in load("no_pin_memory").applies(make_facts(**fields))
-
-
-def test_pinning_for_a_training_on_the_cpu_is_taken_out():
-    facts = make_facts(loaders=PINS, has_accelerator=True)
-
-    assert load("no_pin_memory").applies(facts) is None
-
-
-@pytest.mark.filterwarnings("ignore:.*pin_memory")
-def test_loaders_that_feed_training_do_not_pin_and_evaluations_stay(put_on):
-    rows = torch.utils.data.TensorDataset(torch.arange(4.0))
-    train = torch.utils.data.DataLoader(rows, pin_memory=True)
-    other = torch.utils.data.DataLoader(rows, pin_memory=True)
-    take_off = put_on("no_pin_memory")
-
-    assert [float(x) for (x,) in train] == [0.0, 1.0, 2.0, 3.0]
-    with torch.no_grad():
-        list(other)
-    assert (train.pin_memory, other.pin_memory) == (False, True)
-    take_off()
-    assert train.pin_memory
 
 
 # --- gc_control -------------------------------------------------------------------------

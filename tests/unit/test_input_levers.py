@@ -72,8 +72,6 @@ def test_of_a_data_set_of_which_nothing_is_known_no_images_are_expected() -> Non
         ("batched_transform", {}, False),
         ("dataset_cache", {"transforms": ("ToTensor",)}, True),
         ("dataset_cache", {"transforms": ("ColorJitter",)}, False),
-        ("no_pin_memory", {"pin_memory": True}, True),
-        ("no_pin_memory", {}, False),
         ("dataloader", {}, True),
     ],
 )

@@ -72,7 +72,6 @@ NAMES: tuple[str, ...] = (
     "no_anomaly_mode",
     "no_profiler",
     "no_deterministic",
-    "no_pin_memory",
     "no_checkpointing",
     "interpreter",
 )

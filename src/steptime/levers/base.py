@@ -223,9 +223,8 @@ class Facts:
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
-    `has_accelerator`: torch found one, whether or not the training uses it. `has_simplejpeg`: the
-    script's Python has that package, and `has_torchao`, `has_numba`, `has_pytorch_optimizer`,
-    `has_schedulefree`, `has_steptime` the same.
+    `has_simplejpeg`: the script's Python has that package, and `has_torchao`, `has_numba`,
+    `has_pytorch_optimizer`, `has_schedulefree`, `has_steptime` the same.
     `worker_rates` are of a trial in which the loader's workers were changed while it trained.
     `loop_edits` are unified diffs, relative to the folder of the command, that take loops over
     elements out of the script's functions and keep all numbers.
@@ -281,7 +280,6 @@ class Facts:
     checkpointed_bytes: int | None = None
     free_device_bytes: int | None = None
     num_numa_nodes: int | None = None
-    has_accelerator: bool | None = None
     syncs_per_step: float | None = None
     has_simplejpeg: bool | None = None
     has_torchao: bool | None = None

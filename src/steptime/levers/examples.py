@@ -167,9 +167,6 @@ WORLDS: tuple[Facts, ...] = (
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
         for how in ("induced", "remote", "other")
     ),
-    dataclasses.replace(
-        CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True
-    ),
     Facts(
         torch_version="2.4.0",
         capabilities=(),
@@ -183,7 +180,6 @@ WORLDS: tuple[Facts, ...] = (
         denormal_fraction=0.0,
         checkpoint_ways=(),
         num_numa_nodes=1,
-        has_accelerator=False,
         loop_edits=(),
     ),
     Facts(torch_version="2.4.0", device="mps", parameter_dtypes=("float32",), loaders=(LOADER,)),

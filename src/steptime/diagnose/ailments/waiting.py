@@ -249,7 +249,7 @@ LOADER = _input_row(
     needs="`input_wait`, `fetch`, `collate`",
     explanation="The loader does its own work (sampler, pinning) in the training process.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("dataloader", "whole_batch_fetch", "no_pin_memory"),
+    levers=("dataloader", "whole_batch_fetch"),
     when_contended=_IN_PROCESS,
 )
 WORKER_FETCH = _input_row(

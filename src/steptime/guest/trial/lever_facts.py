@@ -24,7 +24,7 @@ from .input_look import InputLook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
-from .script_habits import ScriptHabits, has_accelerator
+from .script_habits import ScriptHabits
 from .trial_plan import FOLDER, load_file
 
 MAX_CALLS = 200
@@ -228,7 +228,6 @@ class FactsBook:
             found,
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
-            lambda: {"has_accelerator": has_accelerator(torch)},
             lambda: {f"has_{name}": has_package(name) for name in PACKAGES},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),

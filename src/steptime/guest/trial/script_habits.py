@@ -161,8 +161,3 @@ def is_plain(torch: Any, tensor: Any) -> bool:
     """Return whether its numbers can be read: dense, floating-point, four bytes or eight."""
     dtypes = (torch.float32, torch.float64)
     return tensor.layout is torch.strided and tensor.dtype in dtypes and tensor.numel() > 0
-
-
-def has_accelerator(torch: Any) -> bool:
-    """Return whether torch would pin memory here; torch up to 2.5 asks for CUDA alone."""
-    return bool(getattr(torch, "accelerator", torch.cuda).is_available())

@@ -14,7 +14,6 @@ from steptime.patch.edits.calls_of_models import compute_in_bf16, lay_channels_l
 from steptime.patch.edits.loaders import (
     cache_samples,
     fetch_whole_batches,
-    leave_unpinned,
     preload_samples,
     set_workers,
     trim_batches,
@@ -54,7 +53,6 @@ EDITS: Mapping[str, Edit] = {
     "no_compile": take_out_compile,
     "no_deterministic": leave_deterministic,
     "no_foreach": leave_foreach,
-    "no_pin_memory": leave_unpinned,
     "preloaded_samples": preload_samples,
     "set_to_none": drop_gradients,
     "trim_padding": trim_batches,

@@ -137,12 +137,6 @@ def set_workers(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlac
     return _set(ground, needed_sites(sites), values, dropped=dropped, note=note)
 
 
-def leave_unpinned(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """`pin_memory=False` for the loaders that feed the training."""
-    take(settings)
-    return _set(ground, ground.sites("loader"), {"pin_memory": "False"})
-
-
 def _set(
     ground: Ground,
     sites: Sequence[EditSite],

@@ -89,7 +89,6 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "scaled_decoding": _resizes_first,
     "batched_transform": _transforms,
     "fused_sampling": lambda uses, _: any(use.dataset == "range" for use in uses),
-    "no_pin_memory": lambda uses, _: any(use.pin_memory for use in uses),
 }
 
 _SUPERSEDES: Mapping[str, tuple[str, ...]] = {
