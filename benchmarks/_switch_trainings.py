@@ -11,7 +11,7 @@ from typing import Any
 Step = Callable[[], None]
 
 
-def make_mlp(torch: Any, width: int, depth: int, batch: int, **zeroing: Any) -> Step:
+def make_mlp(torch: Any, width: int, depth: int, batch: int) -> Step:
     """Return a step of a multilayer perceptron with AdamW."""
     torch.manual_seed(0)
     layers = [m for _ in range(depth) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())]
@@ -20,7 +20,7 @@ def make_mlp(torch: Any, width: int, depth: int, batch: int, **zeroing: Any) -> 
     x = torch.randn(batch, width)
 
     def step() -> None:
-        optimizer.zero_grad(**zeroing)
+        optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
 
@@ -77,22 +77,6 @@ def with_games(torch: Any, num_kept: int, num_new: int) -> Step:
         step()
 
     return steps
-
-
-def with_idle_layers(torch: Any) -> Step:
-    """Zero the gradients of layers of which half are used in no step."""
-    torch.manual_seed(0)
-    used, idle = (torch.nn.Linear(1500, 1500) for _ in range(2))
-    optimizer = torch.optim.SGD([*used.parameters(), *idle.parameters()], lr=0.1)
-    x = torch.randn(8, 1500)
-    idle(x).sum().backward()
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=False)
-        used(x).square().mean().backward()
-        optimizer.step()
-
-    return step
 
 
 def with_checkpoints(torch: Any, width: int, batch: int) -> Step:
@@ -233,7 +217,8 @@ def with_one_checkpoint(torch: Any) -> Step:
 class Case:
     """A training, the lever that is tried on it, and what is expected of that.
 
-    `num_steps` is the length of a block. The name stands once for each lever: the results are found by it.
+    `num_steps` is the length of a block. The name stands once for each lever: the results are found
+    by it.
     """
 
     name: str
@@ -277,8 +262,7 @@ def edit_of_windows() -> dict[str, str]:
 
 STACKS = {"with_stack": True, "record_shapes": True}
 SMALL = (64, 12, 8)
-ZEROS = {"set_to_none": False}
-ANOMALY, PROFILER, ZEROING = "no_anomaly_mode", "no_profiler", "set_to_none"
+ANOMALY, PROFILER = "no_anomaly_mode", "no_profiler"
 DETERMINED = "deterministic"
 CASES = (
     Case("small layers", ANOMALY, "helps", 60, lambda t: with_anomaly_mode(t, *SMALL)),
@@ -302,12 +286,6 @@ CASES = (
         lambda t: with_games(t, 60_000, 20),
         {"every_updates": 1},
     ),
-    Case(
-        *("large gradients, batch of 4", ZEROING, "helps", 10),
-        lambda t: make_mlp(t, 1024, 4, 4, **ZEROS),
-    ),
-    Case("half of the layers idle", ZEROING, "hurts", 20, with_idle_layers),
-    Case("small gradients", ZEROING, "nothing", 60, lambda t: make_mlp(t, *SMALL, **ZEROS)),
     Case(
         *("six blocks of 256, batch of 512", "no_checkpointing", "helps", 4),
         lambda t: with_checkpoints(t, 256, 512),

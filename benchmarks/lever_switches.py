@@ -34,7 +34,7 @@ from steptime.levers import load
 from steptime.testing.lever_session_double import PlainSession
 
 OUT = HERE / "results" / "lever_switches.json"
-HOOKED = ("gc_control", "set_to_none", "vectorized_loops")
+HOOKED = ("gc_control", "vectorized_loops")
 """Levers that ask a session for more than torch."""
 
 

@@ -99,7 +99,7 @@ def test_the_script_trains_as_without(
 def test_levers_that_find_nothing_to_undo_leave_every_bit(
     tmp_path: Path, without: dict[str, Any]
 ) -> None:
-    names = ("set_to_none", "no_anomaly_mode", "no_profiler", "no_checkpointing")
+    names = ("no_anomaly_mode", "no_profiler", "no_checkpointing")
     others: list[Wanted] = [
         ("gc_control", {"every_updates": 2}),
         ("process_binding", {"to": "physical_cores"}),

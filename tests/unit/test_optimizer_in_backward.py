@@ -148,7 +148,7 @@ def test_an_optimizer_of_the_scripts_own_or_with_hooks_is_left_alone(session):
         ({"world_size": 2}, "Several ranks"),
         ({"uses_compile": True}, "compiles"),
         ({"uses_scaler": True}, "scaler"),
-        ({"zeroes_gradients": True}, "set_to_none"),
+        ({"zeroes_gradients": True}, "with zeros"),
         ({"checkpoint_ways": ("reentrant",)}, "Reentrant"),
         ({"optimizers": (OptimizerFacts(name="LBFGS"),)}, "by itself"),
         ({"optimizers": SHORT.optimizers * 2}, "one optimizer"),

@@ -63,8 +63,6 @@ def test_what_has_an_edit_or_a_reason_is_a_lever_of_the_guest() -> None:
 
 CALLS = [
     ("no_foreach", "opt = AdamW(p, lr=1)", "opt = AdamW(p, lr=1, foreach=False)"),
-    ("set_to_none", "opt.zero_grad(set_to_none=False)", "opt.zero_grad()"),
-    ("set_to_none", "opt.zero_grad(False)", "opt.zero_grad()"),
     (
         "no_anomaly_mode",
         "torch.autograd.set_detect_anomaly(True)",
@@ -330,7 +328,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(4):
     x, y, z = draw(5)
     loss = model(x).square().mean() + model(y + z).mean()
-    optimizer.zero_grad(set_to_none=False)
+    optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 print(loss.item())
@@ -358,7 +356,7 @@ LOOP_DIFF = """\
 @needs_git
 def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    levers = (lever("vectorized_loops", diff=LOOP_DIFF), lever("set_to_none"))
+    levers = (lever("vectorized_loops", diff=LOOP_DIFF), lever("no_foreach"))
     found = patched(tmp_path, BATCHES, *levers)
     before = printed(tmp_path)
 
@@ -368,7 +366,7 @@ def test_loops_become_calls_beside_the_edits_of_other_levers(tmp_path: Path) -> 
         "+    x = data.unfold(0, 8, 1).movedim(-1, 1)[at].cpu()  # windows",
         "+    y = data[at]",
         "+    return x, y, data[at]",
-        "+    optimizer.zero_grad()",
+        "+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)",
     ]
     assert run_patched(tmp_path, found) == before
 

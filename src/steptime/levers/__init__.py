@@ -66,7 +66,6 @@ NAMES: tuple[str, ...] = (
     "pinned_copies",
     "prefetch_to_device",
     "gc_control",
-    "set_to_none",
     "flush_denormal",
     "process_binding",
     "no_anomaly_mode",

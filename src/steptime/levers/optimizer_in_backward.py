@@ -26,7 +26,7 @@ def applies(facts: Facts) -> str | None:
     if facts.uses_scaler:
         return "A gradient scaler reads all gradients before the update."
     if facts.zeroes_gradients:
-        return "The script fills gradients with zeros instead of dropping them: see set_to_none."
+        return "The script fills gradients with zeros, which lie there through the forward."
     if "reentrant" in (facts.checkpoint_ways or ()):
         return "Reentrant checkpoints may complete a gradient in several parts."
     return why_not_alone(facts) or why_memory_suffices(facts)

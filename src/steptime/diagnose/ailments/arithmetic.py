@@ -164,7 +164,7 @@ BANDWIDTH = Ailment(
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
     levers=(
-        *("compile", "fused_attention", "fused_gelu", "autocast", "set_to_none"),
+        *("compile", "fused_attention", "fused_gelu", "autocast"),
         *("process_binding", "sparse_input"),
     ),
     when_contended=by_cpu_time(

@@ -25,7 +25,6 @@ from steptime.patch.edits.placing import Edit
 from steptime.patch.edits.switches import (
     collect_at_updates,
     compile_dynamic,
-    drop_gradients,
     leave_anomalies,
     leave_deterministic,
     set_exchange,
@@ -54,7 +53,6 @@ EDITS: Mapping[str, Edit] = {
     "no_deterministic": leave_deterministic,
     "no_foreach": leave_foreach,
     "preloaded_samples": preload_samples,
-    "set_to_none": drop_gradients,
     "trim_padding": trim_batches,
     "vectorized_loops": take_out_loops,
     "whole_batch_fetch": fetch_whole_batches,

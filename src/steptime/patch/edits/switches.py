@@ -17,10 +17,6 @@ from steptime.patch.ground import Ground
 from steptime.patch.source_file import SourceFile, last_word
 from steptime.patch.values import CannotPlaceError
 
-MORE_GRADIENTS = (
-    "A parameter that gets no gradient in a step has none then; the recipe gave it zeros."
-)
-
 _GARBAGE = '''\
 def {name}(optimizer, args, kwargs, count=itertools.count(1)):
     """Collect garbage at every {every}th update, and not whenever Python decides."""
@@ -32,23 +28,6 @@ def {name}(optimizer, args, kwargs, count=itertools.count(1)):
     elif number > 3 and number % {every} == 0:
         gc.collect()
 '''
-
-
-def drop_gradients(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """`zero_grad()` in place of `zero_grad(set_to_none=False)`."""
-    take(settings)
-
-    def act(call: cst.Call) -> cst.Call:
-        return call.with_changes(args=[arg for arg in call.args if not _is_false(arg)])
-
-    def is_one(source: SourceFile, call: cst.Call) -> bool:
-        is_plain = len(call.args) == 1 and call.args[0].keyword is None
-        is_named = any(arg.keyword and arg.keyword.value == "set_to_none" for arg in call.args)
-        is_off = any(_is_false(arg) for arg in call.args)
-        return last_word(call.func) == "zero_grad" and is_off and (is_plain or is_named)
-
-    what = "No call of zero_grad(set_to_none=False) was found"
-    return _at_calls(ground, is_one, act, what=what, note=MORE_GRADIENTS)
 
 
 def leave_anomalies(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:

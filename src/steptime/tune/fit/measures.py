@@ -171,10 +171,6 @@ def _return_freed(lever: Lever, ground: FitGround) -> Found:
     return [({}, {FRAGMENTATION: 1 - RETURNED}, COST_OF_RETURNING)]
 
 
-def _set_to_none(lever: Lever, ground: FitGround) -> Found:
-    return [({}, {"gradients": 0.0}, 0.0)]
-
-
 def _allocator(lever: Lever, ground: FitGround) -> Found:
     """A device's memory in pieces; the allocators of the CPU keep more, not less."""
     if ground.facts.device != "cuda":
@@ -254,7 +250,6 @@ def _left_of(ground: FitGround, name: str, freed_bytes: int) -> float:
 
 MAKERS: Mapping[str, Maker] = {
     "return_freed_memory": _return_freed,
-    "set_to_none": _set_to_none,
     "allocator": _allocator,
     "autocast": _autocast,
     "micro_batches": _micro_batches,
