@@ -176,15 +176,6 @@ def test_no_lever_is_named_that_changes_the_training(row: Ailment) -> None:
     assert trial(finding(row), replace(with_everything(), recipe=use)).levers == ()
 
 
-def test_a_switch_that_is_off_is_not_turned_off() -> None:
-    rows = {row.cause: row for row in RELIEVED}
-    arithmetic = next(row for row in RELIEVED if "no_deterministic" in row.levers and row.kind)
-
-    assert "no_deterministic" not in trial(finding(arithmetic), healthy()).levers
-    assert trial(finding(arithmetic), with_everything()).levers[0].startswith("no_")
-    assert trial(finding(rows["anomaly_mode"]), healthy()).missing == "not_here"
-
-
 def test_a_run_that_failed_has_nothing_to_try() -> None:
     failed = replace(healthy(), end=ProcessEnd(state=RunState.FAILED, exit_code=1))
 

@@ -1,7 +1,5 @@
 """Levers on gradients and activations: dropped, not zeroed; kept, not computed twice."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from steptime.guest.hooks.patching import PATCHES, put_back
@@ -208,16 +206,3 @@ def test_counting_changes_no_bit():
             kept, PATCHES[:] = PATCHES[:num_before], PATCHES[num_before:]
             put_back()
             PATCHES[:] = kept
-
-
-def test_denormal_numbers_are_counted_in_weights_gradients_and_states():
-    weight = torch.nn.Parameter(torch.full((100,), 1e-39))
-    weight.grad = torch.ones(100)
-    model = SimpleNamespace(parameters=lambda: [weight])
-    optimizer = SimpleNamespace(
-        state={0: {"exp_avg": torch.zeros(100), "exp_avg_sq": torch.full((100,), 1e-40)}}
-    )
-    habits = ScriptHabits(torch, lambda: True)
-    habits.see_numbers([model], [optimizer])
-
-    assert habits.describe(1) == {"denormal_fraction": 0.5}

@@ -63,26 +63,6 @@ def test_what_has_an_edit_or_a_reason_is_a_lever_of_the_guest() -> None:
 
 CALLS = [
     ("no_foreach", "opt = AdamW(p, lr=1)", "opt = AdamW(p, lr=1, foreach=False)"),
-    (
-        "no_anomaly_mode",
-        "torch.autograd.set_detect_anomaly(True)",
-        "torch.autograd.set_detect_anomaly(False)",
-    ),
-    (
-        "no_anomaly_mode",
-        "torch.autograd.set_detect_anomaly(mode=True, check_nan=False)",
-        "torch.autograd.set_detect_anomaly(mode=False, check_nan=False)",
-    ),
-    (
-        "no_anomaly_mode",
-        "guard = torch.autograd.detect_anomaly()",
-        "guard = torch.autograd.set_detect_anomaly(False)",
-    ),
-    (
-        "no_deterministic",
-        "torch.use_deterministic_algorithms(True, warn_only=True)",
-        "torch.use_deterministic_algorithms(False, warn_only=True)",
-    ),
     ("no_compile", "net = torch.compile(Net(), mode='default')", "net = Net()"),
     (
         "dynamic_shapes",

@@ -38,7 +38,6 @@ from steptime.measure.values.observations import (
     RecipeUse,
     ScriptError,
     Site,
-    Switch,
 )
 from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.run_summary import RunSummary
@@ -477,11 +476,10 @@ def test_levers_that_undo_something_come_first_where_that_was_seen() -> None:
     found = counted()
     assert found.count is not None
     again = replace(found.count, recomputed=found.count.forward)
-    switches = (Switch(name="deterministic"),)
     compute = diagnosis_of(finding(BottleneckKind.COMPUTE_BOUND, None))
 
-    act = next_act(replace(found, count=again, switches=switches), compute)
-    assert " --levers no_checkpointing,no_deterministic,autocast," in act.command
+    act = next_act(replace(found, count=again), compute)
+    assert " --levers no_checkpointing,autocast," in act.command
     assert " --levers autocast," in next_act(found, compute).command
 
 

@@ -66,11 +66,7 @@ NAMES: tuple[str, ...] = (
     "pinned_copies",
     "prefetch_to_device",
     "gc_control",
-    "flush_denormal",
     "process_binding",
-    "no_anomaly_mode",
-    "no_profiler",
-    "no_deterministic",
     "no_checkpointing",
     "interpreter",
 )

@@ -216,10 +216,8 @@ class Facts:
     others of their class and form.
 
     `kernel_fraction` is the time in the kernel a step, of all threads, over the step's.
-    `switches_on` are the debug switches that were mostly on, in the words of their findings;
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
-    script fills gradients with zeros instead of dropping them. `denormal_fraction` is the share of
-    the numbers in weights, gradients and states that are too small for a normal float.
+    script fills gradients with zeros instead of dropping them.
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
     `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
     activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
@@ -272,10 +270,8 @@ class Facts:
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
     kernel_fraction: float | None = None
-    switches_on: tuple[str, ...] | None = None
     gc_fraction: float | None = None
     zeroes_gradients: bool | None = None
-    denormal_fraction: float | None = None
     checkpoint_ways: tuple[str, ...] | None = None
     checkpointed_bytes: int | None = None
     free_device_bytes: int | None = None

@@ -186,10 +186,7 @@ OVERHEAD = Ailment(
     explanation=None,
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
-    levers=(
-        *("compile", "fused_optimizer", "fused_gelu", "num_threads", "wait_policy"),
-        *("no_anomaly_mode", "no_profiler"),
-    ),
+    levers=("compile", "fused_optimizer", "fused_gelu", "num_threads", "wait_policy"),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
         "part of its own in the waterfall, which lowers this share."

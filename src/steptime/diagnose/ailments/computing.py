@@ -128,8 +128,7 @@ LEVERS = (
     *("autocast", "compile", "fused_attention", "fused_rnn", "fused_gelu", "channels_last"),
     *("cudnn_benchmark", "fused_optimizer", "num_threads"),
     *("matmul_precision", "module_precision", "allocator", "wait_policy"),
-    *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
-    "sparse_input",
+    *("no_checkpointing", "interpreter", "sparse_input"),
 )
 """Levers on the arithmetic as a whole."""
 
@@ -204,7 +203,7 @@ ELEMENTWISE = _part_row(
     remedy="Let torch.compile fuse them, so that each value is read and written once.",
     levers=(
         *("compile", "fused_gelu", "fused_attention", "fused_rnn", "channels_last"),
-        *("num_threads", "allocator", "autocast", "flush_denormal"),
+        *("num_threads", "allocator", "autocast"),
     ),
 )
 LOOKUPS = _part_row(

@@ -75,9 +75,7 @@ def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     )
 
 
-def _switch(
-    name: str, *, what: str, sentence: str, remedy: str | None, levers: tuple[str, ...] = ()
-) -> Ailment:
+def _switch(name: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     """Return a row on a switch that was on."""
     return Ailment(
         kind=None,
@@ -92,7 +90,7 @@ def _switch(
         explanation=None,
         removal=None,
         remedy=remedy,
-        levers=levers,
+        levers=(),
         when_contended=by_facts("The switch was on, whoever else was there."),
     )
 
@@ -116,7 +114,6 @@ ANOMALY_MODE = _switch(
     what="autograd's anomaly detection is on",
     sentence="autograd's anomaly detection is on: it traces and checks every operator.",
     remedy="Turn it off when you have found the error.",
-    levers=("no_anomaly_mode",),
 )
 LAUNCH_BLOCKING = _switch(
     "launch_blocking",
@@ -129,7 +126,6 @@ PROFILER = _switch(
     what="a profiler runs along",
     sentence="a profiler runs along with the training.",
     remedy="Take the profiler out.",
-    levers=("no_profiler",),
 )
 TRACING = _switch(
     "tracing",
@@ -147,8 +143,7 @@ DETERMINISTIC = _switch(
     "deterministic",
     what="deterministic algorithms are on",
     sentence="deterministic algorithms are on; some of them are slower.",
-    remedy=None,
-    levers=("no_deterministic",),
+    remedy="Turn them off where two runs need not have the same bits.",
 )
 DISTRIBUTED_DEBUG = _switch(
     "distributed_debug",

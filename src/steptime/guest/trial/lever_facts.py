@@ -260,14 +260,6 @@ class FactsBook:
         )
         return found
 
-    def see_numbers(self, models: list[Any], optimizers: list[Any]) -> None:
-        """Read some of the numbers in weights, gradients and states."""
-        if self.is_open:
-            try:
-                self.habits.see_numbers(models, optimizers)
-            except Exception:
-                self.fail("facts")
-
     def _add(self, found: dict[str, Any], *parts: Callable[[], dict[str, Any]]) -> None:
         """Add what each part returns; one that fails is left out and counted."""
         for part in parts:

@@ -7,16 +7,10 @@ such call, which keeps it for that time. Numbers are read, never changed.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..hooks.patching import put, replace
-
-MAX_NUMBERS = 20_000
-"""Numbers of a tensor that are read, spread over all of it."""
-
-MAX_TENSORS = 300
-"""The largest ones. Reading 20,000 numbers takes some 20 us."""
 
 
 class ScriptHabits:
@@ -34,7 +28,6 @@ class ScriptHabits:
         self.ways: set[str] = set()
         self.num_calls = 0
         self.kept_bytes: int | None = None  # by the first checkpointed call
-        self.denormal_fraction: float | None = None
         self.is_hooked = False
 
     def hook(self) -> None:
@@ -124,40 +117,14 @@ class ScriptHabits:
 
         return self.torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
-    def see_numbers(self, models: Iterable[Any], optimizers: Iterable[Any]) -> None:
-        """Look for denormal numbers on the CPU; the largest share that was seen counts."""
-        torch = self.torch
-        tensors = [t for t in tensors_of(torch, models, optimizers) if t.device.type == "cpu"]
-        tensors.sort(key=lambda tensor: -tensor.numel())
-        num = num_denormal = 0
-        for tensor in tensors[:MAX_TENSORS]:
-            flat = tensor.detach().reshape(-1)[:: max(1, tensor.numel() // MAX_NUMBERS)].abs()
-            tiny = torch.finfo(tensor.dtype).tiny
-            num += flat.numel()
-            num_denormal += int(((flat > 0) & (flat < tiny)).sum())
-        if num:
-            self.denormal_fraction = max(self.denormal_fraction or 0.0, num_denormal / num)
-
     def describe(self, num_updates: int) -> dict[str, Any]:
         """Return the fields of `Facts`, without those that were not observed."""
-        found: dict[str, Any] = {"denormal_fraction": self.denormal_fraction}
         if not self.is_hooked:
-            return found
-        found |= {"zeroes_gradients": self.zeroes_gradients, "checkpoint_ways": sorted(self.ways)}
+            return {}
+        found: dict[str, Any] = {
+            "zeroes_gradients": self.zeroes_gradients,
+            "checkpoint_ways": sorted(self.ways),
+        }
         if self.kept_bytes and num_updates:
             found["checkpointed_bytes"] = round(self.kept_bytes * self.num_calls / num_updates)
         return found
-
-
-def tensors_of(torch: Any, models: Iterable[Any], optimizers: Iterable[Any]) -> list[Any]:
-    """Return weights, gradients and states of floating-point numbers."""
-    parameters = {id(p): p for model in models for p in model.parameters()}
-    states = [one for opt in optimizers for state in opt.state.values() for one in state.values()]
-    found = [*parameters.values(), *(p.grad for p in parameters.values()), *states]
-    return [one for one in found if torch.is_tensor(one) and is_plain(torch, one)]
-
-
-def is_plain(torch: Any, tensor: Any) -> bool:
-    """Return whether its numbers can be read: dense, floating-point, four bytes or eight."""
-    dtypes = (torch.float32, torch.float64)
-    return tensor.layout is torch.strided and tensor.dtype in dtypes and tensor.numel() > 0

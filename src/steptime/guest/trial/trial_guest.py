@@ -229,9 +229,7 @@ class TrialGuest(LeverGuest):
         models, optimizers = self.registry.models.alive(), self.registry.optimizers.alive()
         if self.described is None:  # later they may be gone, or changed by levers
             self.described = self.facts.describe(models, optimizers)
-        self.facts.see_numbers(models, optimizers)
         doings = self.facts.doings(self.num_updates)
-        doings["switches_on"] = sorted(self.context.switches.mostly_on())
         facts = self.described | doings | {"sample_unit": self.samples.unit}
         if self.sites is not None:
             loaders = self.facts.trained_loaders()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.patch.edits.beginning import flush_denormals, set_matmul_precision, try_algorithms
+from steptime.patch.edits.beginning import set_matmul_precision, try_algorithms
 from steptime.patch.edits.calls_of_models import compute_in_bf16, lay_channels_last
 from steptime.patch.edits.loaders import (
     cache_samples,
@@ -25,8 +25,6 @@ from steptime.patch.edits.placing import Edit
 from steptime.patch.edits.switches import (
     collect_at_updates,
     compile_dynamic,
-    leave_anomalies,
-    leave_deterministic,
     set_exchange,
     take_out_compile,
 )
@@ -42,15 +40,12 @@ EDITS: Mapping[str, Edit] = {
     "dataset_cache": cache_samples,
     "ddp_options": set_exchange,
     "dynamic_shapes": compile_dynamic,
-    "flush_denormal": flush_denormals,
     "fused_attention": fuse_attention,
     "fused_gelu": fuse_gelu,
     "fused_optimizer": set_implementation,
     "gc_control": collect_at_updates,
     "matmul_precision": set_matmul_precision,
-    "no_anomaly_mode": leave_anomalies,
     "no_compile": take_out_compile,
-    "no_deterministic": leave_deterministic,
     "no_foreach": leave_foreach,
     "preloaded_samples": preload_samples,
     "trim_padding": trim_batches,
@@ -88,7 +83,6 @@ NO_EDITS: Mapping[str, str] = {
     "micro_batches": _IN_THE_LOOP,
     "module_precision": _IN_THE_MODEL,
     "no_checkpointing": _IN_THE_MODEL,
-    "no_profiler": "What stands in the profiler's `with`, and its schedule, go with it.",
     "pinned_copies": "Each copy to the device in your loop needs its argument.",
     "prefetch_to_device": _IN_THE_LOOP,
     "prepared_data": "The data set becomes another one, and its transforms move into it.",

@@ -21,12 +21,6 @@ def try_algorithms(settings: Settings, ground: Ground) -> Sequence[Placed | NotP
     return _begin(ground, "backends.cudnn.benchmark = True")
 
 
-def flush_denormals(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """`torch.set_flush_denormal(True)` behind the imports."""
-    take(settings)
-    return _begin(ground, "set_flush_denormal(True)")
-
-
 def _begin(ground: Ground, what: str) -> list[Placed | NotPlaced]:
     """A statement on torch behind the imports."""
     source = ground.main_source()

@@ -30,35 +30,6 @@ def {name}(optimizer, args, kwargs, count=itertools.count(1)):
 '''
 
 
-def leave_anomalies(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """`set_detect_anomaly(False)` in place of `True`, and of `detect_anomaly()`."""
-    take(settings)
-
-    def act(call: cst.Call) -> cst.Call:
-        if last_word(call.func) == "detect_anomaly" and isinstance(call.func, cst.Attribute):
-            other = call.func.with_changes(attr=cst.Name("set_detect_anomaly"))
-            return call.with_changes(func=other, args=[cst.Arg(cst.Name("False"))])
-        return _first_off(call, "mode")
-
-    def is_one(source: SourceFile, call: cst.Call) -> bool:
-        name = last_word(call.func)
-        is_mode = name == "detect_anomaly" and isinstance(call.func, cst.Attribute)
-        return is_mode or (name == "set_detect_anomaly" and not _is_off(call))
-
-    return _at_calls(ground, is_one, act, what="No call that turns anomaly detection on was found")
-
-
-def leave_deterministic(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
-    """`use_deterministic_algorithms(False)` in place of `True`."""
-    take(settings)
-
-    def is_one(source: SourceFile, call: cst.Call) -> bool:
-        return last_word(call.func) == "use_deterministic_algorithms" and not _is_off(call)
-
-    what = "No call of use_deterministic_algorithms(True) was found"
-    return _at_calls(ground, is_one, lambda call: _first_off(call, "mode"), what=what)
-
-
 def take_out_compile(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """`model` in place of `torch.compile(model)`."""
     take(settings)

@@ -41,13 +41,6 @@ AGAIN = "Then measure again:"
 
 _OF_CONVOLUTIONS = ("channels_last", "cudnn_benchmark")
 
-_SWITCHES = {
-    "no_anomaly_mode": "anomaly_mode",
-    "no_profiler": "profiler",
-    "no_deterministic": "deterministic",
-}
-"""Levers that turn off a switch of the script's, by the switch."""
-
 _OF_THE_USER = "interpreter"
 """A lever that needs `--python`: the user has to name an interpreter."""
 
@@ -176,7 +169,7 @@ def _has_live_edit(finding: Finding, measurement: Measurement) -> bool:
 
 
 def _takes_back(lever: str) -> bool:
-    return lever in _SWITCHES or lever == "no_checkpointing"
+    return lever == "no_checkpointing"
 
 
 def _knows_layers(measurement: Measurement) -> bool:
@@ -191,8 +184,6 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return False
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
-    if lever in _SWITCHES:
-        return any(switch.name == _SWITCHES[lever] for switch in measurement.switches)
     if lever == "no_checkpointing":
         return count is not None and count.recomputed > 0
     if lever in _OF_CONVOLUTIONS:

@@ -209,7 +209,6 @@ def _make_facts(
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         kernel_fraction=_kernel_fraction(measurement, use),
-        switches_on=_switches_on(facts, measurement),
         gc_fraction=_gc_fraction(measurement),
         num_numa_nodes=count_nodes(),
         syncs_per_step=measurement.syncs_per_step,
@@ -217,12 +216,6 @@ def _make_facts(
         peak_bytes=None if peak is None else peak.by_part,
         peak_phase=None if peak is None else peak.phase,
     )
-
-
-def _switches_on(facts: Facts, measurement: Measurement) -> tuple[str, ...]:
-    """What the guest told with its facts, early, and what a longer run shows."""
-    shown = (switch.name for switch in measurement.switches)
-    return tuple(sorted({*(facts.switches_on or ()), *shown}))
 
 
 def _gc_fraction(measurement: Measurement) -> float | None:
