@@ -756,7 +756,6 @@ OPENS_ITSELF = {
     "launch/ptrace_leave.py": "a file of the kernel",
     "launch/signal_witness.py": "a file of the kernel",
     "launch/user_command.py": "a pipe of its own, and a file of the kernel",
-    "levers/_first_resize.py": "headers of pictures that the data set lists, read in its process",
     "levers/_prepared.py": "the guest loads it, and it knows the standard library alone",
     "machine/_files.py": "files of the kernel",
     "machine/checks/read_sshd.py": "files of the system",

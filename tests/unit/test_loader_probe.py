@@ -156,7 +156,6 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "decodes_jpeg": None,
         "decodes_png": None,
         "num_batched_transforms": 0,
-        "scaled_decoding": "no_resize",
         "prepared": "",
         "neighbor_sampling": "",
     }
@@ -239,23 +238,6 @@ def test_a_list_of_jpeg_files_says_so_where_workers_read():
     rows.samples = [("a/b.png", 0)]
     assert describe(rows, num_workers=2)["decodes_png"] is True
     assert describe(Rows(), num_workers=2)["decodes_jpeg"] is None
-
-
-@pytest.mark.parametrize(("target", "expected"), [(3, "usable"), (0.5, "positions")])
-def test_samples_say_whether_their_images_may_be_decoded_smaller(target, expected):
-    transforms = pytest.importorskip("torchvision_here").load_torchvision().transforms
-    rows = Pictures("JPEG")
-    rows.transform = transforms.Compose([transforms.Resize(2), transforms.ToTensor()])
-    kind = type(rows)
-
-    class Targets(kind):
-        def __getitem__(self, index):
-            self.file.seek(0)
-            return self.transform(self.open(self.file).convert("RGB")), target
-
-    rows.__class__ = Targets
-
-    assert probe(rows)["scaled_decoding"] == expected
 
 
 def test_transforms_that_a_batch_can_take_are_counted():

@@ -38,7 +38,6 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "decoded_cache",
     "jpeg_decoder",
-    "scaled_decoding",
     "prepared_data",
     "fused_sampling",
     "vectorized_loops",

@@ -123,8 +123,6 @@ class LoaderFacts:
     """Pillow decoded JPEG files for some samples, or the data set names such files."""
     decodes_png: bool | None = None
     """The same for PNG files."""
-    scaled_decoding: str | None = None
-    """Whether JPEG files may be decoded smaller, in the words of `_first_resize`."""
     is_shuffled: bool | None = None
     """torch's own batches of torch's own random sampler; None where a sampler is the script's."""
     lengths_from: str | None = None

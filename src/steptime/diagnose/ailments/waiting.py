@@ -229,7 +229,7 @@ FETCH = _input_row(
     remedy=_LOAD_IN_WORKERS,
     levers=(
         *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
-        *("scaled_decoding", "batched_transform", "preloaded_samples", "dataset_cache"),
+        *("batched_transform", "preloaded_samples", "dataset_cache"),
         *("fused_sampling", "vectorized_loops"),
     ),
     when_contended=_IN_PROCESS,
@@ -260,7 +260,7 @@ WORKER_FETCH = _input_row(
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
     levers=(
-        *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder", "scaled_decoding"),
+        *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder"),
         *("batched_transform", "fused_sampling"),
     ),
     when_contended=_IN_WORKERS,

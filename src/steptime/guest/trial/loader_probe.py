@@ -62,7 +62,6 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "decodes_png": True if lists_images(dataset, "PNG_ENDINGS") else None,
         "prepared": prepared_copy(dataset),
         "num_batched_transforms": count_batched(torch, loader),
-        "scaled_decoding": tools("_first_resize").scaled_decoding_of(dataset),
     }
 
 
@@ -107,14 +106,6 @@ def lists_images(dataset: Any, endings: str) -> bool:
     own = tools("_jpeg")
     lists = [own.listed_names(one, getattr(own, endings)) for one in tools().chain_of(dataset)]
     return any(next(names, None) is not None for names in lists)
-
-
-def decoding_of(dataset: Any, sizes: list[tuple[int, int]], samples: list[Any]) -> str | None:
-    """Return whether JPEG files may be decoded smaller, by the sizes of some and their samples."""
-    own = tools("_first_resize")
-    found: str | None = own.scaled_decoding_of(dataset, sizes)
-    is_found = found in (None, own.USABLE)
-    return own.POSITIONS if is_found and not all(map(own.is_of_classes, samples)) else found
 
 
 @contextmanager
@@ -187,8 +178,6 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
         "decodes_jpeg": bool(jpegs),
         "decodes_png": bool(pngs),
     }
-    if jpegs:
-        facts["scaled_decoding"] = decoding_of(dataset, jpegs, [sample for sample, _ in copies])
     before, batches = states(torch), []
     for _ in range(2):
         samples = [copy_of(sample)[0] for sample, _ in copies]

@@ -88,7 +88,6 @@ NO_EDITS: Mapping[str, str] = {
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
     "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
-    "scaled_decoding": _IN_THE_DATA,
     "selective_checkpointing": _IN_THE_MODEL,
     "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "
     "becomes the function in the lines.",

@@ -13,16 +13,12 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
 
 _OF_SOME_DATA = (
-    *("decoded_cache", "jpeg_decoder", "scaled_decoding", "batched_transform", "prepared_data"),
+    *("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data"),
     *("fused_sampling", "preloaded_samples"),
 )
 """Levers that are named only where a run showed what they act on."""
 
 _IMAGES_IN_MEMORY = ("torchvision.datasets.mnist", "torchvision.datasets.cifar")
-
-_RESIZES = ("Resize", "RandomResizedCrop", "RandomResizedCropAndInterpolation")
-_KEEPING = ("ToImage", "PILToTensor")
-"""Transforms that give a tensor of the same pixels."""
 
 _DRAWING = ("Random", "AutoAugment", "TrivialAugment", "AugMix", "ColorJitter", "MixUp", "CutMix")
 """How the names of transforms begin that give another sample each time."""
@@ -64,17 +60,6 @@ def _transforms(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
     return any(use.transforms for use in uses)
 
 
-def _resizes_first(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
-    is_resized = any(_resize_of(use.transforms) for use in uses)
-    return is_resized and _decodes(uses, measurement)
-
-
-def _resize_of(transforms: Sequence[str]) -> bool:
-    """Return whether a chain makes an image smaller before it does anything else with it."""
-    changing = [name for name in transforms if name not in _KEEPING]
-    return changing[:1] != [] and changing[0] in _RESIZES
-
-
 def _decodes(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
     return _opens_images(uses, measurement) or _transforms(uses, measurement)
 
@@ -86,13 +71,12 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "decoded_cache": _decodes,
     "jpeg_decoder": _opens_images,
     "prepared_data": _opens_images,
-    "scaled_decoding": _resizes_first,
     "batched_transform": _transforms,
     "fused_sampling": lambda uses, _: any(use.dataset == "range" for use in uses),
 }
 
 _SUPERSEDES: Mapping[str, tuple[str, ...]] = {
-    "prepared_data": ("jpeg_decoder", "decoded_cache", "scaled_decoding"),
+    "prepared_data": ("jpeg_decoder", "decoded_cache"),
     "decoded_cache": ("jpeg_decoder", "prepared_data"),
 }
 """Of a lever, those that would make cheaper what it has removed: the decoding of an image."""
