@@ -1,7 +1,7 @@
 """A small language model that steps a recurrent cell over its rows in a loop of its own.
 
 `--kind fed_back` uses each state at once, so that no step can wait for the next one; `--cell` is
-torch's own or one that is written out (`reset_first`: a GRU that torch's cannot stand for).
+torch's LSTMCell or GRUCell.
 """
 
 import argparse
@@ -16,69 +16,26 @@ parser.add_argument("--rows", type=int, default=16)
 parser.add_argument("--length", type=int, default=32)
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--kind", choices=["plain", "fed_back"], default="plain")
-CELLS = ["lstm", "gru", "written_lstm", "written_gru", "reset_first"]
+CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}
 parser.add_argument("--cell", choices=CELLS, default="lstm")
 args = parser.parse_args()
-
-
-class WrittenLSTM(nn.Module):
-    def __init__(self, inputs, size):
-        super().__init__()
-        self.gates = nn.Linear(inputs + size, 4 * size)
-
-    def forward(self, x, states):
-        h, c = states
-        i, f, o, g = self.gates(torch.cat([x, h], dim=1)).chunk(4, dim=1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
-
-
-class WrittenGRU(nn.Module):
-    def __init__(self, inputs, size):
-        super().__init__()
-        self.of_input = nn.Linear(inputs, 3 * size)
-        self.of_state = nn.Linear(size, 3 * size)
-
-    def forward(self, x, h):
-        r, z, n = self.of_input(x).chunk(3, dim=1)
-        hr, hz, hn = self.of_state(h).chunk(3, dim=1)
-        z = torch.sigmoid(z + hz)
-        n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
-        return (1 - z) * n + z * h
-
-
-class ResetFirstGRU(nn.Module):
-    def __init__(self, inputs, size):
-        super().__init__()
-        self.gates = nn.Linear(inputs + size, 2 * size)
-        self.new = nn.Linear(inputs + size, size)
-
-    def forward(self, x, h):
-        r, z = torch.sigmoid(self.gates(torch.cat([x, h], dim=1))).chunk(2, dim=1)
-        n = torch.tanh(self.new(torch.cat([x, r * h], dim=1)))
-        return (1 - z) * n + z * h
-
-
-CLASSES = dict(
-    zip(CELLS, [nn.LSTMCell, nn.GRUCell, WrittenLSTM, WrittenGRU, ResetFirstGRU], strict=True)
-)
 
 
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.words = nn.Embedding(64, args.width)
-        self.cell = CLASSES[args.cell](args.width, args.width)
+        self.cell = CELLS[args.cell](args.width, args.width)
         self.head = nn.Linear(args.width, 64)
 
     def forward(self, words):
         x = self.words(words)
         zeros = x.new_zeros(len(x), args.width)
-        states = (zeros, zeros) if "lstm" in args.cell else zeros
+        states = (zeros, zeros) if args.cell == "lstm" else zeros
         found = []
         for t in range(x.shape[1]):
             states = self.cell(x[:, t], states)
-            h = states[0] if "lstm" in args.cell else states
+            h = states[0] if args.cell == "lstm" else states
             found.append(self.head(h) if args.kind == "fed_back" else h)
         together = torch.stack(found, dim=1)
         return together if args.kind == "fed_back" else self.head(together)

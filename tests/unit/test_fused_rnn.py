@@ -301,11 +301,6 @@ REASONS = [
     ({}, None),
     ({"stepped_cells": ("LSTMCell",)}, None),
     ({"stepped_cells": ()}, "No module steps a recurrent cell in a loop."),
-    (
-        {"stepped_cells": (), "kept_cells": ("hooks",)},
-        "A cell is stepped in a loop, but it has hooks or buffers, which torch's LSTM and GRU "
-        "would leave out.",
-    ),
     ({"uses_compile": True}, "The script compiles its model, steps of cells with it."),
     ({"device": "cuda"}, "It has not been tested on cuda."),
 ]

@@ -1,9 +1,8 @@
 """Steps of a recurrent cell that are computed together, once one of their results is wanted.
 
-In: calls of cells inside the `forward` of one module: `nn.LSTMCell`, `nn.GRUCell`, or a class of
-the script's that computes the same (`_cell_finder.py`). Each returns states that stand for
-tensors that are not computed yet; given to the next call, they make a run of steps longer. Any
-other use computes the whole run by torch's LSTM or GRU over a sequence. Python 3.10 and up.
+In: calls of `nn.LSTMCell` and `nn.GRUCell` inside the `forward` of one module. Each returns states
+that stand for tensors that are not computed yet; given to the next call, they make a run of steps
+longer. Any other use computes the whole run by torch's LSTM or GRU over a sequence.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import local
 from typing import Any
 
 from ._attention import is_close, try_out
-from ._cell_steps import CellSteps, torch_steps
 from ._owners import put_forward
 from ._scores import OPERATORS, is_plain
 
@@ -26,7 +25,43 @@ MAX_SHORT = 3
 """So many short runs, one after the other, and its cells are left alone."""
 
 TRIED_ROWS = 2
-"""The rows on which both ways are tried: a cell may squeeze a dimension of one."""
+"""The rows on which both ways are tried."""
+
+STATES = {"lstm": ("h", "c"), "gru": ("h",)}
+
+
+@dataclass(frozen=True, slots=True)
+class CellSteps:
+    """How a cell of torch's is stepped.
+
+    Attributes:
+        kind: `lstm` or `gru`.
+        size: columns of a state.
+        forward: the cell's own.
+    """
+
+    kind: str
+    size: int
+    forward: Callable[..., Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its states."""
+        return STATES[self.kind]
+
+    def read(self, given: Any) -> tuple[Any, ...] | None:
+        """Return the states that a call was given; None where they have another form."""
+        states = tuple(given) if type(given) in (tuple, list) else (given,)
+        return states if len(states) == len(self.names) else None
+
+    def result(self, states: Sequence[Any]) -> Any:
+        """Return what the cell returns, and takes, with these states in it."""
+        return tuple(states) if self.kind == "lstm" else states[0]
+
+    def step(self, cell: Any, x: Any, states: Sequence[Any]) -> tuple[Any, ...]:
+        """Make one step as it is written; return the states after it."""
+        made = self.forward(cell, x, self.result(states))
+        return made if self.kind == "lstm" else (made,)
 
 
 class CellRun:
@@ -147,44 +182,42 @@ class CellFuser:
     Attributes:
         reasons: why runs were computed step by step, and how often.
         off: cells that are left as they are.
-        steps: how cells are stepped, as far as that is known.
-        cell_classes: the script's own classes of such cells.
+        own: the classes of torch's, each with its kind and its forward.
     """
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         own = {torch.nn.LSTMCell: "lstm", torch.nn.GRUCell: "gru"}
         self.own = {cell: (kind, cell.forward) for cell, kind in own.items()}
-        self.steps: weakref.WeakKeyDictionary[Any, CellSteps] = weakref.WeakKeyDictionary()
-        self.cell_classes: weakref.WeakSet[type] = weakref.WeakSet()
         self.reasons: Counter[str] = Counter()
         self.tried: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self.off: weakref.WeakSet[Any] = weakref.WeakSet()
         self.num_short: Counter[int] = Counter()
         self.inside = local()
 
-    def steps_of(self, cell: Any) -> CellSteps | None:
-        """Return how a cell is stepped; None if that is not known."""
-        if cell not in self.steps and type(cell) in self.own:
-            self.steps[cell] = torch_steps(*self.own[type(cell)], cell)
-        return self.steps.get(cell)
-
-    def forward(self, cell: Any, written: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def forward(self, cell: Any, written: Callable[..., Any], x: Any, given: Any) -> Any:
         """Stand for the `forward` of a cell; `written` is its own."""
-        steps = self.steps_of(cell) if getattr(self.inside, "depth", 0) else None
-        given = steps.read(args, kwargs) if steps is not None and cell not in self.off else None
-        is_same = steps is not None and steps.mode in (None, cell.training)
-        if steps is None or given is None or not is_same or not self._takes(cell, given[0]):
-            return written(cell, *real(args), **real(kwargs))
-        x, states = given
+        steps = self._steps_of(cell)
+        states = None if steps is None or given is None else steps.read(given)
+        is_odd = given is not None and states is None
+        if steps is None or is_odd or not self._takes(cell, x):
+            return written(cell, real(x), real(given))
         if states is not None and all(type(one) is State for one in states):
             run = states[0]._run
             if run.follows(cell, x, states):
                 return run.add(x)
         first = None if states is None else real(states)
         if first is not None and not self._are_states(first, x, steps):
-            return written(cell, *real(args), **real(kwargs))
+            return written(cell, real(x), real(given))
         return CellRun(self, cell, steps, first).add(x)
+
+    def _steps_of(self, cell: Any) -> CellSteps | None:
+        """Return how a cell is stepped; None where it is left alone."""
+        is_inside = getattr(self.inside, "depth", 0) and cell not in self.off
+        if not is_inside or type(cell) not in self.own:
+            return None
+        kind, forward = self.own[type(cell)]
+        return CellSteps(kind, cell.hidden_size, forward)
 
     def _takes(self, cell: Any, x: Any) -> bool:
         torch, weight = self.torch, next(cell.parameters())
@@ -211,7 +244,7 @@ class CellFuser:
         if why is not None:
             self.reasons[why] += 1
             return self._compute_by_steps(run, inputs)
-        weights = run.steps.weights(dict(run.cell.named_parameters()))
+        weights = list(run.cell.parameters())
         first = self._first(run, inputs[0])
         hidden, last = run_together(self.torch, run.steps.kind, inputs, first, weights)
         ends = {("c", num - 1): last} if "c" in run.steps.names else {}
@@ -258,7 +291,7 @@ class CellFuser:
 
         def together(*given: Any) -> Any:
             states, xs, weights = self._apart(given, len(first), len(rows), own)
-            made = run_together(torch, steps.kind, xs, states, steps.weights(weights))
+            made = run_together(torch, steps.kind, xs, states, list(weights.values()))
             return torch.stack([*made[0], *([made[1]] if len(first) > 1 else [])])
 
         tensors, dtype = [*rows, *own.values()], inputs[0].dtype
@@ -266,7 +299,7 @@ class CellFuser:
         try:
             true = try_out(torch, by_steps, tensors, torch.float64)
             ours, theirs = (try_out(torch, one, tensors, dtype) for one in (together, by_steps))
-        except RuntimeError:  # it computes something else with other rows or dtypes
+        except RuntimeError:  # a kernel that takes no such rows or dtypes
             return False
         finally:
             self.inside.depth = depth
@@ -312,21 +345,10 @@ def fuse_loops(fuser: CellFuser, owner: Any) -> Callable[[], None]:
 
 
 def replace_steps(fuser: CellFuser, cell_class: type) -> Callable[[], None]:
-    """Let each call of a cell ask the fuser, which leaves alone what no such class does."""
-    written = cell_class.forward  # type: ignore[attr-defined]
-
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return fuser.forward(self, written, args, kwargs)
-
-    return put_forward(cell_class, forward)
-
-
-def replace_torch_steps(fuser: CellFuser, cell_class: type) -> Callable[[], None]:
-    """Do the same for a cell of torch's, whose states may be left out or be a list."""
+    """Let each call of a cell of torch's ask the fuser, which leaves alone what it must."""
     _, written = fuser.own[cell_class]
 
     def forward(self: Any, input: Any, hx: Any = None) -> Any:  # noqa: A002
-        states = tuple(hx) if type(hx) is list else hx
-        return fuser.forward(self, written, (input, states), {})
+        return fuser.forward(self, written, input, hx)
 
     return put_forward(cell_class, forward)

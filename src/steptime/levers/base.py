@@ -202,8 +202,7 @@ class Facts:
     `has_sequence_convolution`: in one dimension, over more than one position. `graph_widths`: of
     the rows that convolutions of PyG read, which sum or average neighbors. `draws_in_calls`: calls
     of models moved torch's random state, as dropout does. `stepped_cells`: the classes of
-    recurrent cells that a module steps in a loop, where torch can step them together;
-    `kept_cells` says in words why others cannot be. `plain_attention` are the classes whose
+    torch's recurrent cells that a module steps in a loop. `plain_attention` are the classes whose
     `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
     in words why other attention cannot be. `written_gelus` are the classes of modules that write
     GELU out in single operators.
@@ -253,7 +252,6 @@ class Facts:
     graph_widths: tuple[int, ...] | None = None
     draws_in_calls: bool | None = None
     stepped_cells: tuple[str, ...] | None = None
-    kept_cells: tuple[str, ...] | None = None
     plain_attention: tuple[str, ...] | None = None
     kept_attention: tuple[str, ...] | None = None
     written_gelus: tuple[str, ...] | None = None

@@ -146,7 +146,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
     dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
-    dataclasses.replace(TEXT, kept_cells=("reset_first",), written_gelus=()),
+    dataclasses.replace(TEXT, written_gelus=()),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(CPU, has_simplejpeg=False),
     dataclasses.replace(CPU, has_pytorch_optimizer=True, has_schedulefree=True),

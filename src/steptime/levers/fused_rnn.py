@@ -2,8 +2,7 @@
 
 A cell computes one step, with a dozen small operators; torch's LSTM over a sequence multiplies all
 inputs at once and runs the steps in one operator. Inside modules that step a cell in a loop, a
-state is computed only when it is used for anything but the next step. Cells that the script writes
-out are known by what they compute.
+state is computed only when it is used for anything but the next step.
 
 Source: torch.nn.LSTM and torch.nn.LSTMCell; Appleyard et al., Optimizing Performance of Recurrent
 Neural Networks on GPUs (2016). To find cells and to compute late is our own.
@@ -13,26 +12,17 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 from ._cell_finder import find_loops
-from ._cells import CellFuser, fuse_loops, replace_steps, replace_torch_steps
+from ._cells import CellFuser, fuse_loops, replace_steps
 from ._owners import Known, act_where_found
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 known: Known = weakref.WeakKeyDictionary()
 
 fuser_of = functools.cache(CellFuser)
-
-REASONS = {
-    "reset_first": (
-        "its reset gate multiplies the state before the product with weights; torch's GRU "
-        "multiplies that product."
-    ),
-    "hooks": "it has hooks or buffers, which torch's LSTM and GRU would leave out.",
-    "keeps": "it keeps something of each step.",
-    "unlike": "a step computes something else than an LSTM or torch's GRU does.",
-}
-"""Why a cell of the script's is left as it is, by the word in `Facts.kept_cells`."""
 
 
 def applies(facts: Facts) -> str | None:
@@ -43,9 +33,6 @@ def applies(facts: Facts) -> str | None:
         return "The script compiles its model, steps of cells with it."
     if facts.stepped_cells is None or facts.stepped_cells:
         return None
-    for word in facts.kept_cells or ():
-        if word in REASONS:
-            return f"A cell is stepped in a loop, but {REASONS[word]}"
     return "No module steps a recurrent cell in a loop."
 
 
@@ -53,13 +40,12 @@ def apply(settings: Settings, session: Session) -> Undo:
     """Find loops in the first call of each model; compute their steps together from then on."""
     fuser = fuser_of(session.torch)
 
-    def act(owner: type) -> Undo:
-        is_cell = owner in fuser.cell_classes
-        return replace_steps(fuser, owner) if is_cell else fuse_loops(fuser, owner)
+    def look(model: Any, call: Callable[[], Any]) -> tuple[Any, set[type]]:
+        return find_loops(fuser, model, call)
 
     undos = (
-        act_where_found(session, known, lambda model, call: find_loops(fuser, model, call), act),
-        *(replace_torch_steps(fuser, one) for one in fuser.own),
+        act_where_found(session, known, look, lambda owner: fuse_loops(fuser, owner)),
+        *(replace_steps(fuser, one) for one in fuser.own),
     )
 
     def undo() -> None:
@@ -76,10 +62,10 @@ LEVER = Lever(
     phases=("forward", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
     when=(
-        "The `forward` of a module steps an LSTMCell, a GRUCell or a cell of the script's in a "
-        "loop and uses the hidden states only behind it. It is used where it agrees with the cell "
-        "on the run's own numbers, gradients included; a state that is used at once, or all cell "
-        "states, are computed step by step."
+        "The `forward` of a module steps an LSTMCell or a GRUCell in a loop and uses the hidden "
+        "states only behind it. It is used where it agrees with the cell on the run's own numbers, "
+        "gradients included; a state that is used at once, or all cell states, are computed step "
+        "by step."
     ),
     applies=applies,
     space=lambda facts: ({},),

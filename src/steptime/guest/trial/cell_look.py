@@ -25,7 +25,6 @@ class CellLook:
         self.fail = fail
         self.num_calls = 0
         self.classes: set[str] = set()
-        self.reasons: set[str] = set()
 
     def run(self, model: Any, call: Callable[[], Any]) -> Any:
         """Make a call of a model, and look into it if it is one of the first."""
@@ -41,16 +40,13 @@ class CellLook:
         try:
             found = [type(one).__name__ for cells in look.found().values() for one in cells]
             self.classes.update(found)
-            self.reasons.update(look.reasons())
         except Exception:
             self.fail("cells")
         return result
 
     def describe(self) -> dict[str, Any]:
-        """Return `stepped_cells` and `kept_cells` of levers/base.py."""
-        if not self.num_calls:
-            return {}
-        return {"stepped_cells": sorted(self.classes), "kept_cells": sorted(self.reasons)}
+        """Return `stepped_cells` of levers/base.py."""
+        return {"stepped_cells": sorted(self.classes)} if self.num_calls else {}
 
     def _make(self) -> Any:
         self.num_calls += 1
