@@ -1,9 +1,6 @@
 """MaxK: the kept entries, the products with a graph and their derivatives, in each build."""
 
 import logging
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -303,29 +300,3 @@ def test_a_folder_that_cannot_be_written_is_no_compiler(monkeypatch, tmp_path):
     maxk_build.load_library.cache_clear()
 
     assert found is None
-
-
-TRITON = """
-import torch
-from steptime.graph.adjacency import Adjacency
-from steptime.graph.maxk import aggregate, compress
-torch.manual_seed(0)
-graph = Adjacency.from_edge_index(torch.randint(0, 9, (2, 40)), 9, 9)
-x, weight = torch.randn(9, 20, requires_grad=True), torch.rand(40)
-y = [aggregate(graph, compress(x, 5), weight, path=path) for path in ("triton", "torch")]
-torch.testing.assert_close(*y)
-torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), x)[0] for one in y))
-"""
-
-
-def test_the_logic_of_the_triton_kernels_in_its_interpreter():
-    pytest.importorskip("triton", reason="Triton comes with a torch for GPUs")
-    done = subprocess.run(
-        [sys.executable, "-c", TRITON],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-    assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from steptime.graph import maxk_build
 from steptime.graph.adjacency import Adjacency
 from steptime.graph.maxk_torch import TorchKernels, dense_gather, index_type, scatter
 
-PATHS = ("portable", "avx2", "avx512", "numba", "torch", "triton")
+PATHS = ("portable", "avx2", "avx512", "numba", "torch")
 COMPILED = {"portable": 0, "avx2": 1, "avx512": 2}
 VARIABLE = "STEPTIME_MAXK_PATH"
 # Integers as wide as a value; the largest of them, and the bits of infinity.
@@ -72,10 +72,6 @@ def kernels_for(device: Any, path: str | None = None) -> MaxKKernels:
     path = path or os.environ.get(VARIABLE) or None
     if path is not None and path not in PATHS:
         raise ValueError(f"the path of MaxK is one of {', '.join(PATHS)}, got {path!r}")
-    if path == "triton":
-        from steptime.graph.maxk_triton import TritonKernels
-
-        return TritonKernels()
     if path == "torch" or (device.type != "cpu" and path is None):
         return TorchKernels()
     if device.type != "cpu":
