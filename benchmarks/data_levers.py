@@ -97,10 +97,6 @@ TRIED: dict[str, tuple[str, ...]] = {
     "decoded_cache": (PHOTOS,),
     "jpeg_decoder": (PHOTOS,),
     "whole_batch_fetch": ("MNIST", "32 x 32", "windows"),
-    "batched_transform": (
-        *("MNIST", "32 x 32", "32 x 32, random"),
-        *("96 x 96, flipped", "224 x 224, flipped"),
-    ),
 }
 
 

@@ -64,8 +64,6 @@ def test_of_a_data_set_of_which_nothing_is_known_no_images_are_expected() -> Non
         ("jpeg_decoder", {"opens_images": True}, True),
         ("decoded_cache", {"transforms": ("ToTensor",)}, True),
         ("decoded_cache", {}, False),
-        ("batched_transform", {"transforms": ("Normalize",)}, True),
-        ("batched_transform", {}, False),
         ("dataset_cache", {"transforms": ("ToTensor",)}, True),
         ("dataset_cache", {"transforms": ("ColorJitter",)}, False),
         ("dataloader", {}, True),
@@ -98,7 +96,7 @@ def trained_with(*names: str, error: str | None = None, **loader: Any) -> Measur
     return replace(make(**loader), recipe=recipe)
 
 
-@pytest.mark.parametrize("lever", sorted(levers(make(**IMAGES)) | {"batched_transform"}))
+@pytest.mark.parametrize("lever", sorted(levers(make(**IMAGES))))
 def test_a_lever_of_the_input_that_is_on_is_not_offered(lever: str) -> None:
     assert lever not in levers(trained_with(lever, **IMAGES))
 
@@ -119,7 +117,7 @@ def test_images_that_are_not_decoded_any_more_need_no_decoder() -> None:
     found = levers(trained_with("prepared_data", **IMAGES))
 
     assert not {"jpeg_decoder", "decoded_cache"} & found
-    assert "batched_transform" in found
+    assert "dataloader" in found
 
 
 def test_the_command_names_the_recipe_and_only_levers_that_it_lacks() -> None:
@@ -134,7 +132,7 @@ def test_the_command_names_the_recipe_and_only_levers_that_it_lacks() -> None:
 
 
 def test_an_input_whose_levers_are_all_on_offers_none() -> None:
-    every = ("dataloader", "prepared_data", "batched_transform")
+    every = ("dataloader", "prepared_data")
     measurement = trained_with(*every, **IMAGES)
     (finding,) = [one for one in diagnose(measurement).findings if one.cause == "fetch"]
 

@@ -155,7 +155,6 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "is_shuffled": True,
         "decodes_jpeg": None,
         "decodes_png": None,
-        "num_batched_transforms": 0,
         "prepared": "",
         "neighbor_sampling": "",
     }
@@ -238,16 +237,3 @@ def test_a_list_of_jpeg_files_says_so_where_workers_read():
     rows.samples = [("a/b.png", 0)]
     assert describe(rows, num_workers=2)["decodes_png"] is True
     assert describe(Rows(), num_workers=2)["decodes_jpeg"] is None
-
-
-def test_transforms_that_a_batch_can_take_are_counted():
-    transforms = pytest.importorskip("torchvision_here").load_torchvision().transforms
-    rows, plain = Rows(), Rows()
-    rows.transform = transforms.Compose(
-        [transforms.RandomCrop(4), transforms.ToTensor(), transforms.Normalize(0.5, 0.2)]
-    )
-    around = data.Subset(rows, range(8))
-
-    assert describe(around)["num_batched_transforms"] == 2
-    assert describe(around, collate_fn=list)["num_batched_transforms"] == 0
-    assert describe(plain)["num_batched_transforms"] is None

@@ -33,7 +33,6 @@ NAMES: tuple[str, ...] = (
     "allocator",
     "dataloader",
     "whole_batch_fetch",
-    "batched_transform",
     "preloaded_samples",
     "dataset_cache",
     "decoded_cache",

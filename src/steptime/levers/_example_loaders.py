@@ -28,7 +28,6 @@ FILES = LoaderFacts(
     has_own_collate=False,
     decodes_jpeg=True,
     decodes_png=False,
-    num_batched_transforms=2,
     prepared="/data/photos.prepared",
 )
 NEIGHBORS = LoaderFacts(

@@ -103,8 +103,6 @@ class LoaderFacts:
     """A TensorDataset or a Subset of one, collated by torch's default."""
     is_in_memory: bool = False
     """Batches can be made of its arrays at once: of images in memory, of rows or of windows."""
-    num_batched_transforms: int | None = None
-    """How many of torchvision's transforms, at the end of a chain, a batch can take."""
     num_samples: int | None = None
     is_deterministic: bool | None = None
     """Some samples read twice were equal and moved no random state; None if not tried."""

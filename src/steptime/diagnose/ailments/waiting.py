@@ -229,8 +229,7 @@ FETCH = _input_row(
     remedy=_LOAD_IN_WORKERS,
     levers=(
         *("dataloader", "whole_batch_fetch", "decoded_cache", "prepared_data", "jpeg_decoder"),
-        *("batched_transform", "preloaded_samples", "dataset_cache"),
-        *("fused_sampling", "vectorized_loops"),
+        *("preloaded_samples", "dataset_cache", "fused_sampling", "vectorized_loops"),
     ),
     when_contended=_IN_PROCESS,
 )
@@ -240,7 +239,7 @@ COLLATE = _input_row(
     needs="`input_wait`, `collate`",
     explanation="The training process itself puts the samples together to batches.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("whole_batch_fetch", "batched_transform", "dataloader", "vectorized_loops"),
+    levers=("whole_batch_fetch", "dataloader", "vectorized_loops"),
     when_contended=_IN_PROCESS,
 )
 LOADER = _input_row(
@@ -261,7 +260,7 @@ WORKER_FETCH = _input_row(
     "read.",
     levers=(
         *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder"),
-        *("batched_transform", "fused_sampling"),
+        "fused_sampling",
     ),
     when_contended=_IN_WORKERS,
 )

@@ -61,7 +61,6 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "decodes_jpeg": True if lists_images(dataset, "JPEG_ENDINGS") else None,
         "decodes_png": True if lists_images(dataset, "PNG_ENDINGS") else None,
         "prepared": prepared_copy(dataset),
-        "num_batched_transforms": count_batched(torch, loader),
     }
 
 
@@ -85,20 +84,6 @@ def describe_rows(rows: Any) -> dict[str, Any]:
         return exact | {"is_in_memory": True, "decodes_jpeg": False, "decodes_png": False}
     sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
     return exact | {"is_tensor_dataset": True, "sample_bytes": sum(sizes)}
-
-
-def count_batched(torch: Any, loader: Any) -> int | None:
-    """Return how many transforms a batch can take; None where no chain of them is to be seen."""
-    is_own = loader.collate_fn is not torch.utils.data.default_collate
-    if is_own or loader.batch_sampler is None or "torchvision.transforms" not in sys.modules:
-        return 0
-    own = tools("_transforms")
-    known = own.CHAINS | own.CONVERTERS
-    for one in tools().chain_of(loader.dataset):
-        for value in vars(one).values() if hasattr(one, "__dict__") else ():
-            if own.name_of(value) in known:
-                return len(own.split(own.steps_of(value))[1])
-    return None
 
 
 def lists_images(dataset: Any, endings: str) -> bool:

@@ -63,7 +63,6 @@ _ANOTHER_OPTIMIZER = (
 )
 NO_EDITS: Mapping[str, str] = {
     "activation_checkpointing": _IN_THE_MODEL,
-    "batched_transform": _IN_THE_DATA,
     "ddp_bf16": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_powersgd": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_no_sync": _IN_THE_LOOP,

@@ -13,7 +13,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LoaderUse
 
 _OF_SOME_DATA = (
-    *("decoded_cache", "jpeg_decoder", "batched_transform", "prepared_data"),
+    *("decoded_cache", "jpeg_decoder", "prepared_data"),
     *("fused_sampling", "preloaded_samples"),
 )
 """Levers that are named only where a run showed what they act on."""
@@ -71,7 +71,6 @@ _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
     "decoded_cache": _decodes,
     "jpeg_decoder": _opens_images,
     "prepared_data": _opens_images,
-    "batched_transform": _transforms,
     "fused_sampling": lambda uses, _: any(use.dataset == "range" for use in uses),
 }
 

@@ -44,7 +44,7 @@ _REASONS: Mapping[str, str] = {
 _LEVERS: Mapping[str, tuple[str, ...]] = {
     FETCH: ("whole_batch_fetch", "prepared_data", "dataset_cache", "dataloader"),
     DECODE: ("jpeg_decoder", "decoded_cache", "dataset_cache", "dataloader"),
-    TRANSFORM: ("whole_batch_fetch", "batched_transform", "dataset_cache", "dataloader"),
+    TRANSFORM: ("whole_batch_fetch", "dataset_cache", "dataloader"),
     COLLATE: ("whole_batch_fetch", "dataloader"),
     COPY: ("prefetch_to_device", "pinned_copies", "dataloader"),
 }
