@@ -1,12 +1,17 @@
 """Steptime on public training scripts, unmodified: steps, phases, diagnosis, own cost.
 
     python benchmarks/open_scripts.py --root DIR [--limit 300] [ID ...]
+    python benchmarks/open_scripts.py --hits
 
 benchmarks/open_scripts.toml says where each script comes from, which packages it needs and how it
 is run. DIR holds the checkouts, environments and data, as written there; a script whose folder
 is missing is left out. One at a time, each under `steptime run --json`, without the means to
 publish anything; Ctrl-C is sent at the limit. Updates and backward calls are compared with those
 counted bare. Results go to benchmarks/results/open_scripts.json; with IDs, theirs are renewed.
+
+At the end, and with `--hits` of what was saved, stands the table of hits: how many scripts had each
+ailment, and how many recipes of public scripts hold each lever (benchmarks/lever_evidence.toml).
+What nobody's script needed has to be asked for by a user's question, or it goes.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +35,7 @@ from overhead import ENVIRONMENT, HERE, conditions
 
 PINS = HERE / "open_scripts.toml"
 OUT = HERE / "results" / "open_scripts.json"
+EVIDENCE = HERE / "lever_evidence.toml"
 QUIET = {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
 LADDER = ((signal.SIGINT, 40), (signal.SIGTERM, 20), (signal.SIGKILL, 20))
 """How a script that ran past the limit is stopped, and how long each is waited for [s]."""
@@ -133,12 +140,54 @@ def print_row(name: str, row: dict[str, Any]) -> None:
     )
 
 
+def print_hits(rows: dict[str, Any]) -> None:
+    """Print how many public scripts had each ailment, and needed each lever."""
+    from steptime.diagnose.ailments.all_ailments import AILMENTS
+    from steptime.levers import NAMES
+
+    kinds = [(None if row.kind is None else row.kind.value, row.cause) for row in AILMENTS]
+    causes = dict.fromkeys(f"{kind or '-'}/{cause or '-'}" for kind, cause in kinds)
+    seen = Counter(
+        found.split(" ", 1)[0]
+        for row in rows.values()
+        for found in (row.get("findings") or "").split("; ")
+    )
+    levers = tomllib.loads(EVIDENCE.read_text())
+    recipes = {
+        name: {one["at"][0] for one in levers.get(name, {}).get("measured", ()) if is_foreign(one)}
+        for name in NAMES
+    }
+    print_table(f"ailments in {len(rows)} scripts", {name: seen[name] for name in causes})
+    num = len(set().union(*recipes.values()))
+    print_table(f"levers in {num} recipes", {name: len(found) for name, found in recipes.items()})
+
+
+def is_foreign(row: dict[str, Any]) -> bool:
+    """Return whether a figure is one of a recipe that `tune` proved on a public script."""
+    return bool(row["file"] == "compare_arms" and "tuned over written" in row["at"])
+
+
+def print_table(title: str, counts: dict[str, int]) -> None:
+    """Print what was hit, most often first, and what never was."""
+    print(f"\n{title}")
+    for name, num in sorted(counts.items(), key=lambda item: -item[1]):
+        if num:
+            print(f"  {num:>3}  {name}")
+    print(f"    0  {', '.join(name for name, num in counts.items() if not num)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="default: all of the file")
-    parser.add_argument("--root", type=Path, required=True, help="checkouts and environments")
+    parser.add_argument("--root", type=Path, help="checkouts and environments")
+    parser.add_argument("--hits", action="store_true", help="the table of what was saved alone")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one script")
     options = parser.parse_args()
+    if options.hits:
+        print_hits(json.loads(OUT.read_text())["scripts"])
+        return
+    if options.root is None:
+        parser.error("--root is missing: the folder with the checkouts and environments")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
     pins = tomllib.loads(PINS.read_text())["scripts"]
@@ -157,6 +206,7 @@ def main() -> None:
         print_row(name, {k: v for k, v in rows[name].items() if k not in ("script", *ended)})
         text = json.dumps({"conditions": before, "scripts": rows}, indent=1)
         OUT.write_text(text.replace(str(options.root.resolve()), "{root}") + "\n")
+    print_hits(rows)
 
 
 if __name__ == "__main__":
