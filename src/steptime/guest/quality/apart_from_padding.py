@@ -7,10 +7,9 @@ mask and tokens are missing, and the checksum is another one.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from ..trial.trial_plan import FOLDER, load_file
+from ..trial.trial_plan import lever_tool
 from .checksums import crc_of
 
 
@@ -19,8 +18,8 @@ class ApartFromPadding:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.padding = load_file(os.path.join(FOLDER, "_padding.py"))
-        self.tensors = load_file(os.path.join(FOLDER, "_tensors.py"))
+        self.padding = lever_tool("_padding")
+        self.tensors = lever_tool("_tensors")
         self.widths: tuple[int, int] | None = None  # of the last batch: as it came, and cut
 
     def cut(self, batch: Any) -> Any:

@@ -6,13 +6,12 @@ In: the plan's `quality`. Out: nothing; from here on the hooks tell the watcher 
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..hooks.context import Context
-from ..trial.trial_plan import FOLDER, load_file
+from ..trial.trial_plan import lever_tool
 from .quality_hooks import (
     hook_backward,
     hook_calls,
@@ -41,7 +40,7 @@ def install(
         if "numpy" not in sys.modules:
             targets["numpy"] = lambda numpy: seed_numpy(numpy, seed)
     if settings.reorder is not None:
-        own = load_file(os.path.join(FOLDER, "_grouping.py"))
+        own = lever_tool("_grouping")
         own.reorder_rows(torch, REORDERED_BATCHES, seed=settings.reorder)
     if settings.is_deterministic:
         set_determinism(torch)

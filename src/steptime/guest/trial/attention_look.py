@@ -6,13 +6,12 @@ follows torch's functions under a function mode and changes nothing.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from ..count.operator_probe import is_compiling_at_all
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 MAX_CALLS = 4
 """Calls of models that are looked into."""
@@ -55,5 +54,5 @@ class AttentionLook:
 
     def _make(self) -> Any:
         self.num_calls += 1
-        module = load_file(os.path.join(FOLDER, "_attention.py"))
+        module = lever_tool("_attention")
         return module.make_finder(self.torch, module.Fuser(self.torch))

@@ -8,7 +8,6 @@ dispatch mode. The mode stays out where torch computes other bits under one (`IN
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from ..count.counting_mode import leave_mode, make_mode
 from ..count.operator_probe import INEXACT, is_compiling_at_all
 from ..count.tensor_facts import is_view, tensors_in
 from ..memory.holdings import tensors_within
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 BYTES, SECONDS, OPERATORS = "bytes", "seconds", "operators"
 
@@ -86,7 +85,7 @@ class BlockLook:
             return call()
         blocks, kind = found
         self.num_looks += 1
-        inner = load_file(os.path.join(FOLDER, "_inner_calls.py"))
+        inner = lever_tool("_inner_calls")
         blocks.begin()
         with inner.called_instead(blocks.calls(kind, inner.call_module)):
             result = call()
@@ -117,7 +116,7 @@ class ModelBlocks:
     def __init__(self, torch: Any, model: Any, fail: Callable[[str], None]) -> None:
         self.torch = torch
         self.fail = fail
-        find = load_file(os.path.join(FOLDER, "_blocks.py")).find_blocks
+        find = lever_tool("_blocks").find_blocks
         names = {id(one): f"{type(model).__name__}.{name}" for name, one in model.named_modules()}
         found = [one for group in find(torch, model) for one in group]
         self.blocks = {id(one): (weakref.ref(one), SeenBlock(names[id(one)])) for one in found}

@@ -6,12 +6,11 @@ classes note how their steps are called; the steps are made as they are written.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from ..count.operator_probe import is_compiling_at_all
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 MAX_CALLS = 4
 """Calls of models that are looked into."""
@@ -50,5 +49,5 @@ class CellLook:
 
     def _make(self) -> Any:
         self.num_calls += 1
-        finder = load_file(os.path.join(FOLDER, "_cell_finder.py"))
+        finder = lever_tool("_cell_finder")
         return finder.LoopLook(finder.CellFuser(self.torch))

@@ -6,12 +6,11 @@ once for each matrix, when it comes for the second time.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 MAX_MATRICES = 8
 NODE_FEATURES = "x"
@@ -30,7 +29,7 @@ class InputLook:
     def see(self, args: Any, kwargs: Any) -> None:
         """Take the arguments of a call."""
         self.num_calls += 1
-        rows = load_file(os.path.join(FOLDER, "_zero_rows.py"))
+        rows = lever_tool("_zero_rows")
         for matrix in matrices_in((*args, *kwargs.values())):
             if not rows.is_candidate(self.torch, matrix):
                 continue

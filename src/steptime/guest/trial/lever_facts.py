@@ -7,7 +7,6 @@ observed is None. Only what the script itself does counts, so nothing is noted w
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -25,7 +24,7 @@ from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
 from .script_habits import ScriptHabits
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 MAX_CALLS = 200
 """Calls of models that are examined: whatever a script does to its models, it does early."""
@@ -272,7 +271,7 @@ class FactsBook:
         """Return the classes that write GELU out: modules are called with numbers of ours."""
         if not (models and self.is_probing and self.is_open):
             return {}
-        written = load_file(os.path.join(FOLDER, "_written_gelu.py")).find_written
+        written = lever_tool("_written_gelu").find_written
         return {"written_gelus": sorted(one.__name__ for one in written(self.torch, models))}
 
     def _see_graphs(self) -> None:
@@ -397,7 +396,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
         "has_token_embedding": any(isinstance(m, torch.nn.Embedding) for m in modules),
-        "graph_widths": load_file(os.path.join(FOLDER, "_graph_convolutions.py")).widths_in(models),
+        "graph_widths": lever_tool("_graph_convolutions").widths_in(models),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
     }
@@ -405,7 +404,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
 
 def count_blocks(torch: Any, models: list[Any]) -> int:
     """Return how many blocks the models repeat, as the lever that compiles them counts."""
-    find_blocks = load_file(os.path.join(FOLDER, "_blocks.py")).find_blocks
+    find_blocks = lever_tool("_blocks").find_blocks
     return sum(len(blocks) for model in models for blocks in find_blocks(torch, model))
 
 

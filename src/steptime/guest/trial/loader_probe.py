@@ -8,7 +8,6 @@ that hold arrays and no empty place for a file.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from ..watchers.inputs import batch_size_of
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 NUM_SAMPLES = 8
 """A coin flip, from a generator of the data set's own, escapes notice once in 256 times."""
@@ -37,7 +36,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     data = torch.utils.data
     dataset = loader.dataset
     facts = {
-        "dataset": type(tools().innermost(dataset)).__name__,
+        "dataset": type(lever_tool("_datasets").innermost(dataset)).__name__,
         "num_workers": loader.num_workers,
         "batch_size": batch_size_of(loader),
         "persistent_workers": bool(loader.persistent_workers),
@@ -46,7 +45,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "is_iterable": isinstance(dataset, data.IterableDataset),
         "has_own_sampler": not is_known_sampler(data, loader),
         "has_own_collate": loader.collate_fn is not data.default_collate,
-        "neighbor_sampling": tools("_neighbor_sampling").sampling_of(loader),
+        "neighbor_sampling": lever_tool("_neighbor_sampling").sampling_of(loader),
     }
     if facts["is_iterable"]:
         return facts
@@ -54,7 +53,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     rows = find_rows(torch, loader)
     if rows is not None:
         facts |= describe_rows(rows)
-    shuffled = tools("_grouping").is_shuffled(torch, loader)
+    shuffled = lever_tool("_grouping").is_shuffled(torch, loader)
     return facts | {
         "num_samples": len(dataset),
         "is_shuffled": shuffled,
@@ -67,14 +66,14 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
 def is_plain(loader: Any) -> bool:
     """Return whether reading a loader's data set ahead leaves it as it was."""
     has_workers = loader.num_workers > 0
-    return bool(tools("_preloaded").is_plain_data(loader.dataset, has_workers=has_workers))
+    return bool(lever_tool("_preloaded").is_plain_data(loader.dataset, has_workers=has_workers))
 
 
 def prepared_copy(dataset: Any) -> str:
     """Return the prepared copy beside the folder of a data set; empty where there is none."""
-    chain = tools().chain_of(dataset)
+    chain = lever_tool("_datasets").chain_of(dataset)
     roots = (vars(one).get("root") for one in chain if hasattr(one, "__dict__"))
-    return next(filter(None, map(tools("_prepared").find_copy, roots)), "")
+    return next(filter(None, map(lever_tool("_prepared").find_copy, roots)), "")
 
 
 def describe_rows(rows: Any) -> dict[str, Any]:
@@ -88,8 +87,11 @@ def describe_rows(rows: Any) -> dict[str, Any]:
 
 def lists_images(dataset: Any, endings: str) -> bool:
     """Return whether a data set, or one that it wraps, lists files with such endings."""
-    own = tools("_jpeg")
-    lists = [own.listed_names(one, getattr(own, endings)) for one in tools().chain_of(dataset)]
+    own = lever_tool("_jpeg")
+    lists = [
+        own.listed_names(one, getattr(own, endings))
+        for one in lever_tool("_datasets").chain_of(dataset)
+    ]
     return any(next(names, None) is not None for names in lists)
 
 
@@ -142,7 +144,7 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
 
 def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
     """Read some samples twice, and make a batch of them twice."""
-    own = tools()
+    own = lever_tool("_datasets")
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
     dataset, num = loader.dataset, len(loader.dataset)
     indices = spread_indices(num)
@@ -185,7 +187,7 @@ def probe_lengths(
     torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter
 ) -> dict[str, Any]:
     """Return where the lengths of all rows can be had cheaply; empty where nowhere."""
-    dataset, own = loader.dataset, tools("_lengths")
+    dataset, own = loader.dataset, lever_tool("_lengths")
     if isinstance(dataset, torch.utils.data.IterableDataset) or not len(dataset):
         return {}
     found = own.known_lengths(torch, dataset)
@@ -193,7 +195,7 @@ def probe_lengths(
         return {"lengths_from": found[0]}
     if loader.num_workers:
         return {}
-    put_back, states = keep_random_states(torch), tools().random_states
+    put_back, states = keep_random_states(torch), lever_tool("_datasets").random_states
     before, times, lengths = states(torch), [clock()], []
     try:
         for index in spread_indices(len(dataset)):
@@ -237,12 +239,7 @@ def find_rows(torch: Any, loader: Any) -> Any:
     """Return the data set as plain rows of tensors, if torch's own collate joins them."""
     if loader.collate_fn is not torch.utils.data.default_collate:
         return None
-    lever = load_file(os.path.join(FOLDER, "whole_batch_fetch.py"))
+    lever = lever_tool("whole_batch_fetch")
     if loader.batch_sampler is None:
         return None
     return lever.find_whole(torch, loader.dataset, is_forked_later=loader.num_workers > 0)
-
-
-def tools(name: str = "_datasets") -> Any:
-    """Return a module that the loader's levers use too."""
-    return load_file(os.path.join(FOLDER, f"{name}.py"))

@@ -6,10 +6,9 @@ What is padding, an attention mask in the batch says. It is read as the levers r
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
-from .trial_plan import FOLDER, load_file
+from .trial_plan import lever_tool
 
 MAX_BATCHES = 16
 """As many as `length_grouping` sorts together, so that what it would give can be computed."""
@@ -32,7 +31,7 @@ class BatchRows(NamedTuple):
 
 def rows_in(torch: Any, batch: Any) -> BatchRows | None:
     """Return the rows of a batch; None where it holds no attention mask."""
-    own = tools()
+    own = lever_tool("_padding")
     found = own.find_useful(torch, list(own.fields_of(torch, batch)))
     if found is None:
         return None
@@ -106,7 +105,7 @@ class TokenCounter:
         """Return the number of tokens; None where no mask says it, or one on a device."""
         if self.mask is None and self.num_tries >= MAX_TRIES:
             return None
-        own, torch = tools(), self.torch
+        own, torch = lever_tool("_padding"), self.torch
         fields = [one for one in own.fields_of(torch, batch) if one[1].device.type == "cpu"]
         if self.mask is None:
             self.num_tries += 1
@@ -118,8 +117,3 @@ class TokenCounter:
         table = next((t for name, t in fields if name == self.mask and t.dim() == 2), None)
         useful = None if table is None else own.as_mask(torch, table)
         return None if useful is None else int(useful.sum())
-
-
-def tools() -> Any:
-    """Return the module that the levers use too."""
-    return load_file(os.path.join(FOLDER, "_padding.py"))

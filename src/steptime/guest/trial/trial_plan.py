@@ -8,6 +8,7 @@ Steptime is installed in the script's Python.
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -107,18 +108,24 @@ def load_lever(wanted: Wanted) -> Any:
     return lever
 
 
+def lever_tool(name: str) -> ModuleType:
+    """Return a module of the levers' folder by its room and name: `input/datasets`."""
+    return load_file(os.path.join(FOLDER, f"{name}.py"))
+
+
 def load_file(file: str) -> ModuleType:
     """Return the module of a lever's file, loaded once."""
     package = _package()
     file = os.path.abspath(file)
-    stem = os.path.splitext(os.path.basename(file))[0]
-    if os.path.dirname(file) != FOLDER:  # somebody else's: its name may equal one of ours
-        stem = f"outside_{zlib.crc32(file.encode()):08x}_{stem}"
-    name = f"{PACKAGE}.{stem}"
+    inside, _ = os.path.splitext(os.path.relpath(file, FOLDER))
+    name = f"{PACKAGE}.{inside.replace(os.sep, '.')}"
+    is_ours = not inside.startswith(os.pardir)
+    if not is_ours:  # its name may equal one of ours
+        name = f"{PACKAGE}.outside_{zlib.crc32(file.encode()):08x}_{os.path.basename(inside)}"
     if name in sys.modules:
         return sys.modules[name]
     with _found_as(package):
-        return _load(name, file)
+        return importlib.import_module(name) if is_ours else _load(name, file)
 
 
 def _package() -> ModuleType:

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from ..watchers.inputs import num_cores
-from .trial_plan import FOLDER, SCHEMA, load_file
+from .trial_plan import SCHEMA, lever_tool
 
 FILE = "workers.json"
 MAX_WORKERS = 16
@@ -180,7 +180,7 @@ class WorkerSearch:
         """Hand out the feed in place of the first loader's iterator."""
         loader_class = self.torch.utils.data.DataLoader
         iterate = loader_class.__iter__
-        can_change = load_file(os.path.join(FOLDER, "dataloader.py")).can_change
+        can_change = lever_tool("dataloader").can_change
 
         def __iter__(loader: Any) -> Any:
             if self.feed is not None:
