@@ -13,6 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 ROWS = ROOT / "benchmarks" / "lever_evidence.toml"
@@ -28,11 +33,6 @@ Path_ = Sequence[Any]
 
 def evidence() -> dict[str, list[dict[str, Any]]]:
     """All figures by the name of their lever, the published ones first."""
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # before Python 3.11
-        import tomli as tomllib
-
     levers = tomllib.loads(ROWS.read_text(encoding="utf-8"))
     return {
         name: [

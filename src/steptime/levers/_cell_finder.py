@@ -37,8 +37,8 @@ class LoopLook:
 
         def forward(cell: Any, *args: Any, **kwargs: Any) -> Any:
             owner = owner_of(sys._getframe(1), torch.nn.Module)
-            is_known = type(cell) is cell_class and owner is not None
-            if is_known and not torch.compiler.is_compiling():
+            is_known = type(cell) is cell_class and not torch.compiler.is_compiling()
+            if owner is not None and is_known:
                 self.num_steps[owner, id(cell)] += 1
                 self.cells[id(cell)] = cell
             return written(cell, *args, **kwargs)

@@ -149,7 +149,7 @@ DISTRIBUTED_DEBUG = _switch(
     "distributed_debug",
     what="torch.distributed checks each collective",
     sentence="TORCH_DISTRIBUTED_DEBUG is on: torch checks each collective.",
-    remedy=None,
+    remedy="Unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO.",
 )
 GRAPH_BREAKS = Ailment(
     kind=None,
