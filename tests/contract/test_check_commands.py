@@ -93,7 +93,7 @@ def commands_of(checks: list[MachineCheck]) -> set[Command]:
 
 
 def test_what_an_administrator_could_object_is_answered_for_every_check() -> None:
-    """`docs/reference/check-remedies.md` has them beside the commands."""
+    """`unit/check_objections.py` has them."""
     assert set(OBJECTIONS) == {row.code for row in CHECKS}
 
 

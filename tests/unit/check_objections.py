@@ -1,7 +1,4 @@
-"""For each check: what is planted, what a cluster's administrator could object, and the answer.
-
-`scripts/gen_check_remedies.py` makes a page of it, with the commands as the checks give them.
-"""
+"""For each check: what is planted, what a cluster's administrator could object, and the answer."""
 
 from __future__ import annotations
 

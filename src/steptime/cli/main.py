@@ -36,6 +36,7 @@ COMMANDS = (
     "data",
     "verify",
     "search",
+    "schema",
 )
 _WITH_COMMAND = ("run", "tune", "fit", "data", "search")
 """The user's command follows their first `--`."""

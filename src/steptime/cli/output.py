@@ -98,7 +98,15 @@ def write_json(target: str, envelope: Envelope[object]) -> None:
     """
     from steptime.report.document.envelope import render_json
 
-    text = render_json(envelope)
+    write_text(target, render_json(envelope))
+
+
+def write_text(target: str, text: str) -> None:
+    """Write what `--json` was asked for to stdout or to the named file.
+
+    Raises:
+        SteptimeError: the file cannot be written.
+    """
     if target == STDOUT:
         print(text, end="")
         return

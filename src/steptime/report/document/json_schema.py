@@ -68,6 +68,42 @@ DOCUMENTS: Mapping[str, Any] = {
 for `data check`, `fit_batch` and `fit_shapes` for `fit --batch` and `fit --shapes`.
 """
 
+VERBS: Mapping[str, str] = {
+    "run": "run",
+    "show": "run",
+    "runs": "runs",
+    "tune": "tune",
+    "study show": "tune",
+    "study list": "studies",
+    "fit": "fit",
+    "fit batch": "fit_batch",
+    "fit shapes": "fit_shapes",
+    "patch": "patch",
+    "stacks": "stacks",
+    "ask": "ask",
+    "report": "report",
+    "compare": "compare",
+    "export": "export",
+    "levers": "levers",
+    "machine": "machine",
+    "machine check": "check",
+    "data bench": "data bench",
+    "data check": "data_check",
+    "data convert": "data_convert",
+    "verify training": "verify training",
+    "verify power": "verify power",
+    "search": "search",
+}
+"""Maps what is typed to the name of the document that it writes. A switch that asks for another
+document stands here without its dashes: `machine check` is `machine --check`.
+"""
+
+
+def name_of(document: Any) -> str:
+    """Return the class of an envelope's data."""
+    (cls,) = document.__args__
+    return str(cls.__name__)
+
 
 def json_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one document of `--json`.
@@ -88,8 +124,8 @@ def json_schema(name: str) -> dict[str, Any]:
     schema["properties"]["schema"]["const"] = SCHEMA
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Steptime: {name}",
         **schema,
+        "title": f"Steptime: {name}",
         # What the status says about the other keys.
         "oneOf": [_status("ok", 0, 0), _status("partial", 1), _status("error", 1)],
         "$defs": parts,
