@@ -1,4 +1,4 @@
-"""Synthetic run folders, as the guest of a long run writes them (docs/reference/run-folder.md).
+"""Synthetic run folders, as the guest of a long run writes them (docs/internals/run-folder.md).
 
 A language model on the processor: about 30 ms a step, an evaluation each 500 steps, a checkpoint
 each 2,000, a slower step now and then. Raw markers for the first 2,000 updates and each hundredth

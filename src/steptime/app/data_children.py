@@ -138,5 +138,5 @@ class OrderChildren:
 
 
 def plan_of(wish: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plan that the guest reads (docs/reference/study-folder.md)."""
+    """Return the plan that the guest reads (docs/internals/study-folder.md)."""
     return {"schema": SCHEMA, "mode": "order", "levers": [], "order": dict(wish)}

@@ -1,7 +1,7 @@
 """The door to the disk: the `.steptime` store with one folder per run.
 
 In: values and texts. Out: files, each written whole or not at all, and the values read back from
-them. `docs/reference/run-folder.md` lists the files. Other modules know what a measurement holds.
+them. `docs/internals/run-folder.md` lists the files. Other modules know what a measurement holds.
 """
 
 from __future__ import annotations

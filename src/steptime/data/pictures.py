@@ -1,7 +1,7 @@
 """Decodes one picture from its bytes, as Pillow's `convert(mode)` does.
 
 JPEG goes to simplejpeg (libjpeg-turbo without the interpreter lock, the bits of Pillow); what it
-does not read goes to Pillow, where that is installed. docs/explanation/dependencies.md has the
+does not read goes to Pillow, where that is installed. docs/internals/dependencies.md has the
 figures of this choice.
 """
 

@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
 In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
-ev and l of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
+ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 

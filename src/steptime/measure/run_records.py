@@ -1,6 +1,6 @@
 """Reads what the guest and the launcher wrote into a run folder, as frozen values.
 
-In: a folder as docs/reference/run-folder.md describes it. Out: `RunRecords`. It skips and counts
+In: a folder as docs/internals/run-folder.md describes it. Out: `RunRecords`. It skips and counts
 lines that were cut short, and refuses a file of another schema. `measure.steps.step_fold` combines
 the lines.
 """
@@ -161,7 +161,7 @@ def read_records(folder: Path, number: int | None = None) -> RunRecords:
     """Read a run folder.
 
     Args:
-        folder: as docs/reference/run-folder.md describes it.
+        folder: as docs/internals/run-folder.md describes it.
         number: which training is read; None for the one that lasted longest.
 
     Raises:

@@ -1,6 +1,6 @@
 """Reads what a trial's guest wrote beside its updates: blocks of live states, levers, facts.
 
-In: lines of rank-N.jsonl, as they come (docs/reference/study-folder.md). Out: frozen values. For a
+In: lines of rank-N.jsonl, as they come (docs/internals/study-folder.md). Out: frozen values. For a
 running trial, make one `RankLines` per rank's file and `take` each new line, for example from
 `record.lines`. When `experiment_end` says that the experiment is over, call `join_ranks` with the
 ranks' `blocks`, and `log_ratios` with the result for each state except the reference. For a folder

@@ -9,7 +9,7 @@ Each takes queries, keys and values (batch, heads, length, width) and gives (bat
 width), as torch's `scaled_dot_product_attention` does; `LSHAttention` makes the keys of the
 queries. The cost grows with the length, not with its square. It is another model: how far each is
 from exact attention, and from which length it is faster, is in
-docs/explanation/approximate-attention.md.
+docs/libraries/approximate-attention.md.
 """
 
 from __future__ import annotations

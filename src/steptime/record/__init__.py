@@ -2,5 +2,5 @@
 
 The guest writes with it and the parent reads with it, so it needs the standard library alone. It
 imports only itself of our code, relatively: the guest loads it under a private name.
-docs/reference/run-folder.md says what the lines hold; the wings that read them know what they mean.
+docs/internals/run-folder.md says what the lines hold; the wings that read them know what they mean.
 """

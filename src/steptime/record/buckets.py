@@ -1,6 +1,6 @@
 """Names a timeline's sums by their place: buckets of time, then counts, then pending time.
 
-The head of the rank's file holds the names (docs/reference/run-folder.md).
+The head of the rank's file holds the names (docs/internals/run-folder.md).
 """
 
 from __future__ import annotations

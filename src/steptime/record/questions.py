@@ -3,7 +3,7 @@
 `steptime ask` writes one question into the run's folder. Each process that it names finds it when
 it writes its record anyway, and answers into a folder that is named like the question. There is one
 question at a time: whoever makes the file asks, and takes it away when there is an end of it.
-docs/reference/run-folder.md has the format.
+docs/internals/run-folder.md has the format.
 """
 
 from __future__ import annotations

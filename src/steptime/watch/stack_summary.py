@@ -34,7 +34,7 @@ BUSY_BYTES_PER_S = 1 << 20
 """Above either one between two probes, a rank and its workers are doing something."""
 
 FLUSH_S = 0.2
-"""Steps of the last 0.2 s may not be on disk (docs/reference/run-folder.md)."""
+"""Steps of the last 0.2 s may not be on disk (docs/internals/run-folder.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from steptime.errors import DataError, MissingExtraError, UsageError
 T = TypeVar("T")
 
 READS_IN_FLIGHT = 16
-"""Reads at once that a source over a store is made for; see docs/how-to/feed-a-training.md."""
+"""Reads at once that a source over a store is made for; see docs/libraries/data.md."""
 
 # Each request is tried by us and nobody else: libraries that try again themselves multiply it.
 _OPTIONS: dict[str, dict[str, Any]] = {

@@ -1,7 +1,7 @@
 """Ailments of the loader's workers: memory they copy, more of them than cores, a late first batch.
 
 Each rule takes a Measurement and gives a Finding, or None where it does not apply; the rows below
-have the words. docs/explanation/data-findings.md explains them.
+have the words. docs/explanation/diagnosis.md explains them.
 """
 
 from __future__ import annotations

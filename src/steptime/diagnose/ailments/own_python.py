@@ -3,7 +3,7 @@
 Each rule takes a Measurement and gives a Finding with the line and, where it is certain, the edit,
 or None where it does not apply; the rows below have the words. A lever can make an edit that keeps
 the same numbers and is inside a function.
-docs/explanation/own-python.md explains them.
+docs/explanation/diagnosis.md explains them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Nothing is counted twice: phases partition the step; the model's phases are cut 
 core, operators and the rest; and a chain of bounds cuts the time of each group of operators. The
 chain only rises, from the machine's best time up to the real time. A part is the difference of two
 bounds, so none is negative; what no bound explains remains unexplained.
-docs/explanation/waterfall.md has the reasons.
+docs/explanation/counting.md has the reasons.
 """
 
 from __future__ import annotations

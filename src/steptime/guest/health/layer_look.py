@@ -44,7 +44,7 @@ class LayerLook:
     It looks from `start` to `stop`, both of which are called where an update has just ended (or
     before the first one): that is when nothing of an update is under way. `start` may be given a
     number of updates, after which the look stops by itself. It can be started again; the lines
-    of all looks are in the rank's file (`br` and `hc` of docs/reference/run-folder.md), and `pop`
+    of all looks are in the rank's file (`br` and `hc` of docs/internals/run-folder.md), and `pop`
     returns those that are not written yet. Whoever switches one on from inside a training does so
     in three lines::
 

@@ -1,6 +1,6 @@
 """Records what is compared between whole runs of one script: `quality-N.jsonl` and `.bin`.
 
-The plan's `quality` (docs/reference/study-folder.md) switches it on, after all levers are in place;
+The plan's `quality` (docs/internals/study-folder.md) switches it on, after all levers are in place;
 `verify/recordings.py` reads the files. These runs are not timed, so cost does not matter; the
 script's random state must stay as it is. One thread trains; others are not seen.
 """

@@ -33,7 +33,7 @@ WALKED_SPANS = 20
 """A script evaluates from the same few lines, and 10,000 walks would be noticeable."""
 
 Site = list[Any]
-"""As in docs/reference/run-folder.md: bucket, file, first line, last line, calls, time [ns]."""
+"""As in docs/internals/run-folder.md: bucket, file, first line, last line, calls, time [ns]."""
 
 
 class TimedMarker(NamedTuple):

@@ -1,6 +1,6 @@
 """Writes what the timelines hand over into the run's folder, many lines at a time.
 
-The format is in docs/reference/run-folder.md. A file is opened for each flush and never held open:
+The format is in docs/internals/run-folder.md. A file is opened for each flush and never held open:
 a script that closes all descriptors would otherwise give ours to its checkpoint. A failed write
 loses lines and counts them; it never raises. No torch here.
 """
@@ -38,7 +38,7 @@ from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
 
 FLUSH_NS = 200_000_000
-"""A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""
+"""A step that ended this long ago is on disk at the next marker (docs/internals/run-folder.md)."""
 
 MAX_PENDING = 500
 """Bounds the memory where steps take far less than a millisecond: about 1 MB of lists."""

@@ -1,7 +1,7 @@
 """Compares states inside one process: short blocks in turns, levers on and off between steps.
 
 `live.json` says what is compared; the parent replaces it for each experiment
-(docs/reference/study-folder.md). Every decision follows from that file and from the number of
+(docs/internals/study-folder.md). Every decision follows from that file and from the number of
 steps, so the ranks of one training decide alike without communicating.
 """
 

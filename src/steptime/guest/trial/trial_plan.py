@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The content of `plan.json` (docs/reference/study-folder.md); `folder` is where it is."""
+    """The content of `plan.json` (docs/internals/study-folder.md); `folder` is where it is."""
 
     folder: str
     is_recipe: bool

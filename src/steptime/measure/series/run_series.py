@@ -42,7 +42,7 @@ def read_series(
     """Return the series of the run in a folder.
 
     Args:
-        run_folder: a folder as docs/reference/run-folder.md describes it.
+        run_folder: a folder as docs/internals/run-folder.md describes it.
         measurement: the run's measurement, if it is at hand; else the window is chosen here.
         max_steps: most points for the steps of all ranks (at least one per rank). The machine and
             each device have half as many, and so has each kind of event.

@@ -1,4 +1,4 @@
-"""Decides which rows of a thread make a step, by the rule in docs/reference/run-folder.md.
+"""Decides which rows of a thread make a step, by the rule in docs/internals/run-folder.md.
 
 In: a thread's rows in order, as columns. Out: `Round`s, one per step. A row is an optimizer's
 update, the end of a backward call while no optimizer has stepped, or a wrapper's step that passed

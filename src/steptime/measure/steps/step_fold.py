@@ -1,4 +1,4 @@
-"""Folds optimizer updates into steps, by the rule in docs/reference/run-folder.md.
+"""Folds optimizer updates into steps, by the rule in docs/internals/run-folder.md.
 
 In: the `RankStream` of one process. Out: `RankSteps`, the steps of the thread that stepped most.
 `measure.steps.steady_window` decides which of them count; `measure.steps.phases` divides their

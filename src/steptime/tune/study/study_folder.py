@@ -1,7 +1,7 @@
 """The folder of a study: makes it, finds it again, locks it, and writes its `study.json`.
 
 In: a store, and a key that says what must be equal to resume a study. Out: a `StudyFolder`.
-docs/reference/study-folder.md lists the files.
+docs/internals/study-folder.md lists the files.
 """
 
 from __future__ import annotations

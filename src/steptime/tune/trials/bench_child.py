@@ -60,7 +60,7 @@ def run_pass(start: BenchStart, wish: Mapping[str, Any], *, name: str) -> PassEn
 
     Args:
         start: the command, and what it is started in.
-        wish: `bench` of the plan (docs/reference/study-folder.md).
+        wish: `bench` of the plan (docs/internals/study-folder.md).
         name: of the pass's folder.
 
     Raises:

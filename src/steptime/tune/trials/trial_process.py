@@ -38,7 +38,7 @@ from steptime.watch.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
 COMPILED = "compiled"
-_LEVER_FAILED_CODE = 86  # of a trial's guest; docs/reference/study-folder.md
+_LEVER_FAILED_CODE = 86  # of a trial's guest; docs/internals/study-folder.md
 _POLL_S = 0.05
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12

@@ -1,7 +1,7 @@
 """Turns a state into what a child is started with: variables, and the plan for its guest.
 
 In: levers with their settings. Out: an environment, and the content of `plan.json`
-(docs/reference/study-folder.md). Levers of the environment become variables; the guest applies the
+(docs/internals/study-folder.md). Levers of the environment become variables; the guest applies the
 others.
 """
 
