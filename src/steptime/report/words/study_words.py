@@ -1,6 +1,6 @@
 """The wording of every machine word of a study, in one place: typed values in, text out.
 
-docs/explanation/how-we-tune.md lists the words. A word that is not in the tables is shown
+docs/internals/study-folder.md lists the words. A word that is not in the tables is shown
 as it is. `study_text` does the layout.
 """
 

@@ -73,7 +73,7 @@ class Found:
 
     The search knows nothing of folders, dates or containment: `run_study` adds those.
 
-    `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md. Its
+    `reason` is a machine word where the outcome has one: docs/internals/study-folder.md. Its
     `reason_facts` are the numbers for the sentence.
     """
 
