@@ -557,7 +557,7 @@ def test_every_solver_has_its_own_name():
 
 
 def test_the_page_on_it_runs_as_it_stands():
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "train-with-newton.md"
+    page = Path(__file__).parents[2] / "docs" / "libraries" / "newton.md"
     first, second = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, object] = {}
 
