@@ -1,7 +1,7 @@
 """Reads the pixels of a prepared copy (`steptime data convert FOLDER COPY --decode`).
 
 This is no lever, as it has no `LEVER`. It reads the copy's files with the standard library alone:
-the process of a training may have neither numpy nor Arrow. docs/how-to/prepare-data.md says what
+the process of a training may have neither numpy nor Arrow. docs/libraries/data.md says what
 lies in them.
 """
 

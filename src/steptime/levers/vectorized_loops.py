@@ -4,7 +4,7 @@ Steptime's reading of the source finds such loops and writes the edit (a unified
 gives the running functions the code that the edited file would have given them. No file is changed.
 
 Source: https://docs.python.org/3/reference/datamodel.html (`function.__code__`), and
-docs/explanation/own-python.md for what makes an edit certain.
+docs/explanation/diagnosis.md for what makes an edit certain.
 """
 
 from __future__ import annotations
