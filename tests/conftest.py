@@ -23,7 +23,12 @@ GOLDEN = TESTS / "golden"
 
 
 NEEDED = {
-    "numpy": ("crc32c", "data_loader", "data_order", "data_tiers", "data_torch"),
+    "google_crc32c": (
+        *("conversion_gain", "convert", "crc32c", "data_s3", "data_stores", "foreign_formats"),
+        *("prepared", "prepared_lever", "sample_checks", "source_bench", "source_damage"),
+        "sources",
+    ),
+    "numpy": ("data_loader", "data_order", "data_tiers", "data_torch"),
     "numba": ("fused_sampling", "graph_loader", "graph_partition", "graph_sampling"),
     "pyarrow": ("convert", "data_s3", "data_stores", "order_checks", "prepared", "source_bench"),
     "PIL": ("sample_checks",),

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 np = pytest.importorskip("numpy")
+pytest.importorskip("google_crc32c")
 pytest.importorskip("pyarrow")
 
 from steptime.data.sources import open_source  # noqa: E402

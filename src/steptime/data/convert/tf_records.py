@@ -10,7 +10,6 @@ https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,12 @@ import numpy as np
 
 from steptime.data.convert.record_files import RecordFormat, exactly
 from steptime.data.convert.shard_writer import Batch
-from steptime.data.crc32c import crc32c_many, crc32c_rows, mask
+from steptime.data.crc32c import masked_crc
 from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.sample_checksums import to_bytes
 from steptime.data.stored_bytes import MAX_FILE_BYTES
 from steptime.record.regular_file import open_regular
 
-_READ_BYTES = 1 << 20
-"""Read at once: the CRCs of many records cost less together."""
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3
 """The numbers of the lists in `tf.train.Feature`."""
 
@@ -39,15 +36,10 @@ def encode_examples(columns: Sequence[PreparedColumn], first: int, batch: Batch)
 
 def frame_examples(records: list[bytes]) -> bytes:
     """Return records as they stand in a file: length, its CRC, bytes, their CRC."""
-    lengths = np.array([len(record) for record in records], "<u8")
-    heads = mask(crc32c_rows(lengths.view(np.uint8).reshape(-1, 8))).astype("<u4").tobytes()
-    tails = mask(crc32c_many(records)).astype("<u4").tobytes()
-    sizes = lengths.tobytes()
     parts = []
-    for number, record in enumerate(records):
-        size = sizes[8 * number : 8 * number + 8]
-        at = 4 * number
-        parts += [size, heads[at : at + 4], record, tails[at : at + 4]]
+    for record in records:
+        length = len(record).to_bytes(8, "little")
+        parts += [length, masked_crc(length), record, masked_crc(record)]
     return b"".join(parts)
 
 
@@ -58,33 +50,13 @@ def read_examples(path: Path) -> Iterator[bytes]:
         ValueError: a length or a record does not have its CRC, or the file ends in one.
     """
     with open_regular(path, max_bytes=MAX_FILE_BYTES) as file:
-        records: list[bytes] = []
-        while sizes := _next_records(file, records):
-            checks = np.frombuffer(b"".join(sizes), "<u1").reshape(-1, 12)
-            lengths = np.ascontiguousarray(checks[:, :8])
-            heads = np.ascontiguousarray(checks[:, 8:]).view("<u4").reshape(-1)
-            if (mask(crc32c_rows(lengths)) != heads).any():
+        while start := file.read(8):
+            if masked_crc(start) != exactly(file, 12 - len(start)):
                 raise ValueError("the length of a record is damaged")
-            tails = np.frombuffer(b"".join(record[-4:] for record in records), "<u4")
-            contents = [record[:-4] for record in records]
-            records.clear()
-            if (mask(crc32c_many(contents)) != tails).any():
+            record = exactly(file, int.from_bytes(start, "little"))
+            if masked_crc(record) != exactly(file, 4):
                 raise ValueError("a record is damaged")
-            yield from contents
-
-
-def _next_records(file: Any, records: list[bytes]) -> list[bytes]:
-    """Read some records with their CRCs into a list; return their lengths with theirs."""
-    heads: list[bytes] = []
-    left = _READ_BYTES
-    while left > 0 and (start := file.read(8)):
-        heads.append(start + exactly(file, 12 - len(start)))
-        size = int.from_bytes(start, "little")
-        if size > os.fstat(file.fileno()).st_size:
-            raise ValueError("the length of a record is damaged")
-        records.append(exactly(file, size + 4))
-        left -= size
-    return heads
+            yield record
 
 
 def _entries(column: PreparedColumn, values: Any) -> list[bytes]:

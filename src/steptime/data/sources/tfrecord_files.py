@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steptime.data.crc32c import crc32c_many, crc32c_rows, mask
+from steptime.data.crc32c import masked_crc
 from steptime.data.source import Column, Values
 from steptime.data.sources.example_wire import Features, parse_example
 from steptime.data.sources.record_shards import (
@@ -106,35 +106,26 @@ def open_tfrecord(
 def _walk(place: StoredPlace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the records of one file; the checksums of their lengths are compared."""
     stored = place.stored()
-    heads, begins, cut = [], [], False
+    begins, sizes = list[int](), list[int]()
     walk, at = RecordWalk(stored), 0
     while at < stored.size:
-        if at + HEAD_BYTES > stored.size:
-            cut = True
-            break
-        head = walk.read(at, HEAD_BYTES)
-        heads.append(head)
-        begins.append(at + HEAD_BYTES)
-        at += HEAD_BYTES + int.from_bytes(head[:8], "little") + TAIL_BYTES
-    table = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, HEAD_BYTES)
-    lengths = table[:, :8].copy().view("<u8")[:, 0]
-    wrong = mask(crc32c_rows(table[:, :8])) != table[:, 8:].copy().view("<u4")[:, 0]
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise DataError(f"{place.where}, row {row}: the checksum of its length is wrong")
-    if cut or at > stored.size:
-        raise DataError(f"{place.where}, row {max(len(heads) - (not cut), 0)}: it is cut off")
+        head = walk.read(at, HEAD_BYTES) if at + HEAD_BYTES <= stored.size else b""
+        if head and masked_crc(head[:8]) != head[8:]:
+            raise DataError(f"{place.where}, row {len(sizes)}: the checksum of its length is wrong")
+        size = int.from_bytes(head[:8], "little") + TAIL_BYTES
+        begin, at = at + HEAD_BYTES, at + HEAD_BYTES + size
+        if at > stored.size:
+            raise DataError(f"{place.where}, row {len(sizes)}: it is cut off")
+        begins.append(begin)
+        sizes.append(size)
     stored.close()
-    return np.array(begins, np.int64), lengths.astype(np.int64) + TAIL_BYTES
+    return np.array(begins, np.int64), np.array(sizes, np.int64)
 
 
 def is_tfrecord(stored: StoredBytes) -> bool:
     """Whether a file begins with a length and the checksum of it."""
     head = stored.read_at(0, HEAD_BYTES)
-    if len(head) < HEAD_BYTES:
-        return False
-    crc = mask(crc32c_rows(np.frombuffer(head[:8], np.uint8).reshape(1, 8)))
-    return int(crc[0]) == int.from_bytes(head[8:], "little")
+    return len(head) == HEAD_BYTES and masked_crc(head[:8]) == head[8:]
 
 
 def check_records(records: Sequence[memoryview]) -> None:
@@ -143,8 +134,7 @@ def check_records(records: Sequence[memoryview]) -> None:
     Raises:
         DamagedBytesError: one is wrong.
     """
-    stored = np.array([int.from_bytes(r[-TAIL_BYTES:], "little") for r in records], np.uint32)
-    if (mask(crc32c_many([record[:-TAIL_BYTES] for record in records])) != stored).any():
+    if any(masked_crc(record[:-TAIL_BYTES]) != record[-TAIL_BYTES:] for record in records):
         raise DamagedBytesError("its checksum is wrong: a byte of it was changed")
 
 
