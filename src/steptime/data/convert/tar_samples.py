@@ -4,18 +4,20 @@ A picture is a member `.jpg` or `.png`, text `.txt`, a whole number `.cls`, anot
 an array `.npy`, other bytes `.bin`. Where two columns would have one name, theirs stands before it:
 `000000012.left.jpg`. A value that is missing is left out.
 
-Source: POSIX.1-1988 (ustar); https://github.com/webdataset/webdataset for the names.
+Source: https://github.com/webdataset/webdataset for the names.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import tarfile
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -23,10 +25,10 @@ from steptime.data.convert.record_files import RecordFormat, exactly
 from steptime.data.convert.shard_writer import Batch
 from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.sample_checksums import to_bytes
+from steptime.data.sources.tar_files import members_of
 from steptime.data.stored_bytes import MAX_FILE_BYTES
 from steptime.record.regular_file import open_regular
 
-_BLOCK = 512
 _STARTS = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 
 
@@ -54,34 +56,22 @@ def read_samples(path: Path) -> Iterator[bytes]:
         ValueError: a header is damaged, or the file ends in a member.
     """
     with open_regular(path, max_bytes=MAX_FILE_BYTES) as file:
-        for _, members in groupby(_members(file), key=lambda member: member[0]):
-            yield b"".join(data for _, data in members)
+        found = members_of(file, os.fstat(file.fileno()).st_size)
+        for _, members in groupby(found, key=lambda member: member.name.split(".")[0]):
+            yield b"".join(_with_header(file, member) for member in members)
 
 
-def _members(file: Any) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (name of the sample, header and content) of each member."""
-    while (header := exactly(file, _BLOCK)) != bytes(_BLOCK):
-        if int(header[148:154], 8) != _sum(header):
-            raise ValueError("the header of a member is damaged")
-        size = int(header[124:135], 8)
-        yield header[:100].split(b".")[0], header + exactly(file, -(-size // _BLOCK) * _BLOCK)
+def _with_header(file: BinaryIO, member: tarfile.TarInfo) -> bytes:
+    file.seek(member.offset)
+    end = member.offset_data + member.size
+    return exactly(file, end + -member.size % tarfile.BLOCKSIZE - member.offset)
 
 
 def _member(name: str, content: bytes) -> bytes:
-    if len(content) >= 8 << 30:
-        raise ValueError(f"a member of a tar archive has less than 8 GiB, {name} has more")
-    header = bytearray(_BLOCK)
-    header[0 : len(name)] = name.encode("ascii")
-    header[100:136] = b"0000444\0" + b"0000000\0" * 2 + b"%011o\0" % len(content)
-    header[136:148] = b"00000000000\0"  # no time, so that equal data are equal archives
-    header[156:265] = b"0" + bytes(100) + b"ustar\x0000"
-    header[148:156] = b"%06o\0 " % _sum(header)
-    return bytes(header) + content + bytes(-len(content) % _BLOCK)
-
-
-def _sum(header: bytes | bytearray) -> int:
-    """Return the sum of a header's bytes, its own field taken as blanks."""
-    return sum(header[:148]) + 8 * 32 + sum(header[156:])
+    info = tarfile.TarInfo(name)  # it has no time, so that equal data are equal archives
+    info.size, info.mode = len(content), 0o444
+    padding = bytes(-len(content) % tarfile.BLOCKSIZE)
+    return info.tobuf(tarfile.GNU_FORMAT) + content + padding
 
 
 def _kind_of(column: PreparedColumn) -> str:
@@ -116,6 +106,6 @@ TAR_SAMPLES = RecordFormat(
     suffix="tar",
     encode=encode_members,
     frame=b"".join,
-    end=bytes(2 * _BLOCK),
+    end=bytes(2 * tarfile.BLOCKSIZE),
     records_of=read_samples,
 )

@@ -1,49 +1,40 @@
 """WebDataset and other tar archives: files of one name before the first dot are one sample.
 
-The headers are read once, in our own words: no shell, no process, and nothing is unpickled
-(`.pyd`, `.pickle` stay bytes). Source: POSIX.1-2001 pax, "ustar Interchange Format"; the GNU tar
-manual, "Basic Tar Format"; the WebDataset naming convention.
+The headers are read once, and nothing is unpickled (`.pyd`, `.pickle` stay bytes). Source: the
+WebDataset naming convention.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import tarfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.array_header import parse_array
-from steptime.data.sources.record_shards import RecordWalk, stack
+from steptime.data.sources.file_object import OffsetFile
+from steptime.data.sources.record_shards import stack
 from steptime.data.sources.shards import OpenShards, find_shards
 from steptime.data.stored_bytes import (
     DamagedBytesError,
-    StoredBytes,
     StoredPlace,
     by_shard,
     read_ranges,
 )
 from steptime.errors import DataError
 
-BLOCK = 512
-MAX_EXTENDED_BYTES = 1 << 20
-"""Of a long name or a pax header; paths have 4,096 bytes."""
+WINDOW_BYTES = 64 << 10
+"""Read at once while headers are walked through."""
 MAX_COLUMNS = 256
 """Endings of files; an archive with more is no set of samples."""
 INTEGERS = {"cls", "cls2", "index", "inx", "id", "count"}
 TEXTS = {"txt", "text", "transcript", "json"}
 """Endings and what WebDataset makes of them (webdataset.autodecode)."""
-
-
-class TarMember(NamedTuple):
-    """One file in an archive."""
-
-    name: str
-    offset: int
-    size: int
 
 
 class TarIndex(NamedTuple):
@@ -160,7 +151,9 @@ def _find_samples(shards: list[StoredPlace]) -> TarIndex:
     for shard in shards:
         first, last = total, None
         try:
-            for member in members_of(stored := shard.stored()):
+            stored = shard.stored()
+            file = io.BufferedReader(OffsetFile(stored), WINDOW_BYTES)
+            for member in members_of(file, stored.size):
                 key, ending = split_name(member.name)
                 if not ending:
                     continue
@@ -171,7 +164,7 @@ def _find_samples(shards: list[StoredPlace]) -> TarIndex:
                 number = endings.setdefault(ending, len(endings))
                 if len(endings) > MAX_COLUMNS:
                     raise DamagedBytesError(f"it has files of more than {MAX_COLUMNS} endings")
-                parts.append((total - 1, number, member.offset, member.size))
+                parts.append((total - 1, number, member.offset_data, member.size))
             stored.close()
         except (OSError, ValueError) as error:
             where = f"{shard.where}, row {total - first}"
@@ -198,87 +191,38 @@ def split_name(name: str) -> tuple[str, str]:
 
 def is_tar(start: bytes) -> bool:
     """Whether bytes begin with a header of tar whose checksum fits."""
-    return len(start) >= BLOCK and any(start[:BLOCK]) and _checksum_fits(start[:BLOCK])
+    try:
+        tarfile.TarInfo.frombuf(start[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
-def members_of(stored: StoredBytes) -> Iterator[TarMember]:
-    """Yield the regular files of an archive.
+def members_of(file: BinaryIO, size: int) -> Iterator[tarfile.TarInfo]:
+    """Yield the regular files of an archive of `size` bytes.
 
     Raises:
         DamagedBytesError: a header is damaged, or the archive is cut off.
     """
-    walk, at = RecordWalk(stored), 0
-    long_name: str | None = None
-    long_size: int | None = None
-    while True:
-        header = walk.read(at, BLOCK)
-        if not any(header):
-            return
-        if not _checksum_fits(header):
-            raise DamagedBytesError(f"the header at offset {at:,} has a wrong checksum")
-        size = _number(header[124:136])
-        kind = header[156:157]
-        begin = at + BLOCK
-        if kind in (b"L", b"x"):
-            if size > MAX_EXTENDED_BYTES:
-                raise DamagedBytesError(f"the name at offset {at:,} should have {size:,} bytes")
-            extended = walk.read(begin, size)
-            if kind == b"L":
-                long_name = os.fsdecode(extended.rstrip(b"\0"))
-            else:
-                long_name, long_size = _pax(extended, long_name, long_size)
-        else:
-            is_file = kind in (b"0", b"\0", b"7")
-            size = size if long_size is None else long_size
-            if is_file:
-                if begin + size > stored.size:
-                    raise DamagedBytesError("it is cut off")
-                yield TarMember(long_name or _name(header), begin, size)
-            elif kind not in b"123456gKSVM":
-                raise DamagedBytesError(f"the header at offset {at:,} has the type {kind!r}")
-            size = size if is_file or kind in b"gKSVM" else 0
-            if kind != b"K":
-                long_name = long_size = None
-        at = begin + -(-size // BLOCK) * BLOCK
-
-
-def _checksum_fits(header: bytes) -> bool:
-    try:
-        said = int(header[148:156].split(b"\0")[0].strip() or b"0", 8)
-    except ValueError:
-        return False
-    return said == sum(header[:148]) + 8 * 32 + sum(header[156:])
-
-
-def _number(field: bytes) -> int:
-    if field[0] & 0x80:  # GNU: the number itself, in base 256
-        return int.from_bytes(field[1:], "big")
-    try:
-        return int(field.split(b"\0")[0].strip() or b"0", 8)
-    except ValueError as error:
-        raise DamagedBytesError("a header has no size") from error
-
-
-def _name(header: bytes) -> str:
-    name = header[:100].split(b"\0")[0]
-    if header[257:263] == b"ustar\0" and (prefix := header[345:500].split(b"\0")[0]):
-        name = prefix + b"/" + name
-    return os.fsdecode(name)
-
-
-def _pax(data: bytes, name: str | None, size: int | None) -> tuple[str | None, int | None]:
-    """Name and size of a pax header: lines of `length keyword=value`."""
     at = 0
-    while at < len(data) and data[at : at + 1].isdigit():
-        length = int(data[at : at + 12].split(b" ")[0])
-        keyword, _, value = data[at : at + length].partition(b" ")[2].partition(b"=")
-        if length <= 0 or not value.endswith(b"\n"):
-            raise DamagedBytesError("a pax header is damaged")
-        if keyword == b"path":
-            name = os.fsdecode(value[:-1])
-        elif keyword == b"size":
-            size = int(value[:-1])
-            if size < 0:
-                raise DamagedBytesError("a pax header is damaged")
-        at += length
-    return name, size
+    try:
+        archive = tarfile.TarFile(fileobj=file, encoding="utf-8")
+        while not _is_end(file, at):
+            member = tarfile.TarInfo.fromtarfile(archive)  # `next` takes damage for the end
+            at = archive.offset
+            if member.size < 0 or member.issparse():
+                what = "is a sparse file" if member.issparse() else "has a size below zero"
+                raise DamagedBytesError(f"{member.name} {what}")
+            if member.isreg():
+                if member.offset_data + member.size > size:
+                    raise DamagedBytesError("it is cut off")
+                yield member
+    except tarfile.TarError as error:
+        raise DamagedBytesError(f"the header at offset {at:,} is damaged: {error}") from error
+
+
+def _is_end(file: BinaryIO, at: int) -> bool:
+    file.seek(at)
+    block = file.read(tarfile.BLOCKSIZE)
+    file.seek(at)
+    return block == bytes(tarfile.BLOCKSIZE)
