@@ -1,33 +1,37 @@
 """Arrow IPC: Feather, Arrow streams, and what Hugging Face datasets save, in one file or many.
 
 Local files are mapped. A sample of an uncompressed file costs what it has; one of a compressed
-file costs the decoding of its batch. The batches used last are kept.
+file costs the decoding of its batch. A stream that is compressed, or lies in a store, is taken
+into memory as a whole. What was decoded last is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
-from steptime.data.sources.arrow_messages import (
-    BATCH,
-    DICTIONARY,
-    MAGIC,
-    Message,
-    check_unpacked_size,
-    messages_of,
-)
 from steptime.data.sources.arrow_values import columns_of, values_of
 from steptime.data.sources.decoded_groups import CACHE_BYTES, DecodedGroups
 from steptime.data.sources.file_object import file_object
 from steptime.data.sources.shards import OpenShards, find_shards
-from steptime.data.stored_bytes import LocalBytes, StoredBytes, StoredPlace, by_shard, read_exactly
+from steptime.data.stored_bytes import (
+    DamagedBytesError,
+    LocalBytes,
+    StoredBytes,
+    StoredPlace,
+    by_shard,
+)
 from steptime.errors import DataError
+
+MAGIC = b"ARROW1"
+WHOLE = -1
+"""The number of what is decoded of a stream: all its batches."""
 
 
 class ArrowBatches(NamedTuple):
@@ -40,9 +44,10 @@ class ArrowBatches(NamedTuple):
     shard_of: NDArray[np.int64]
     number_of: NDArray[np.int64]
     """The batch's number in its shard."""
-    messages: tuple[Message, ...]
-    with_dictionaries: frozenset[int]
-    """Shards whose batches need what came before them."""
+    streams: frozenset[int]
+    """Shards whose batches can only be read one after another."""
+    unpacks: bool
+    """Whether a batch has bytes of its own: compressed, or not mapped."""
     num_bytes: int
 
 
@@ -55,14 +60,15 @@ class ArrowReader:
         self.name = name
         self._batches = batches
         self._shards = OpenShards(batches.shards)
-        self._cache: DecodedGroups[pa.RecordBatch] = DecodedGroups(cache_bytes)
-        self._whole: dict[int, list[pa.RecordBatch]] = {}
-        self._lock = Lock()
+        self._cache: DecodedGroups[list[pa.RecordBatch]] = DecodedGroups(cache_bytes)
+        self._files: dict[int, tuple[Any, Lock]] = {}
+        self._opening = Lock()
         where = self._shards.name(0)
         self.columns: tuple[Column, ...] = columns_of(batches.schema, where, wanted)
-        self._wanted = [n for n in batches.schema.names if wanted is None or n in wanted]
+        names = batches.schema.names
+        self._fields = [i for i, name in enumerate(names) if wanted is None or name in wanted]
         self.num_bytes = batches.num_bytes
-        self.reads_in_flight = int(any(message.unpacks for message in batches.messages))
+        self.reads_in_flight = int(batches.unpacks)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -81,39 +87,33 @@ class ArrowReader:
         return values_of(table, self.columns)
 
     def _batch(self, batch: int) -> pa.RecordBatch:
-        shard = int(self._batches.shard_of[batch])
-        return self._cache.get((shard, batch), lambda: self._decode(shard, batch))
-
-    def _decode(self, shard: int, batch: int) -> tuple[pa.RecordBatch, int]:
-        message = self._batches.messages[batch]
+        shard, number = int(self._batches.shard_of[batch]), int(self._batches.number_of[batch])
         stored = self._shards[shard]
-        data = _bytes_of(stored, message)
-        unpacked = check_unpacked_size(message, memoryview(data)) if message.unpacks else 0
-        if shard in self._batches.with_dictionaries:
-            decoded = self._in_turn(shard, int(self._batches.number_of[batch]))
-        else:
-            whole = pa.ipc.read_message(pa.BufferReader(data))
-            decoded = pa.ipc.read_record_batch(whole, self._batches.schema)
-        decoded = decoded.select(self._wanted)
-        decoded.validate(full=True)
+        if isinstance(stored, LocalBytes) and stored.current_size() < stored.size:
+            raise DamagedBytesError("the file has become shorter since it was opened")
+        key = shard, WHOLE if shard in self._batches.streams else number
+        group = self._cache.get(key, lambda: self._decode(stored, *key))
+        found = group[number if shard in self._batches.streams else 0]
         expected = int(self._batches.starts[batch + 1] - self._batches.starts[batch])
-        if decoded.num_rows != expected:
-            raise ValueError(f"the batch has {decoded.num_rows:,} rows instead of {expected:,}")
-        is_copied = message.unpacks or not isinstance(stored, LocalBytes)
-        return decoded, max(unpacked, message.body_bytes) if is_copied else 0
+        if found.num_rows != expected:
+            raise DamagedBytesError(f"a batch has {found.num_rows:,} rows, and had {expected:,}")
+        return found
 
-    def _in_turn(self, shard: int, number: int) -> pa.RecordBatch:
-        """A batch of a file with dictionaries: Arrow reads those that came before it."""
-        with self._lock:
-            if shard not in self._whole:
-                source = file_object(self._shards[shard])
-                if read_exactly(self._shards[shard], 0, 6) == MAGIC:
-                    reader = pa.ipc.open_file(source)
-                    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-                else:
-                    batches = list(pa.ipc.open_stream(source))
-                self._whole[shard] = [batch for batch in batches if batch.num_rows]
-            return self._whole[shard][number]
+    def _decode(
+        self, stored: StoredBytes, shard: int, number: int
+    ) -> tuple[list[pa.RecordBatch], int]:
+        if number == WHOLE:
+            decoded = list(batches_of(stored, self._fields))
+        else:
+            with self._opening:
+                if shard not in self._files:
+                    self._files[shard] = open_batches(stored, self._fields), Lock()
+                file, lock = self._files[shard]
+            with lock:  # one reader of Arrow is not for two threads
+                decoded = [file.get_batch(number)]
+        for batch in decoded:
+            batch.validate(full=True)
+        return decoded, sum(_own_bytes(batch, stored) for batch in decoded)
 
     def place_of(self, index: int) -> str:
         """Return file and row."""
@@ -130,16 +130,39 @@ class ArrowReader:
     def close(self) -> None:
         """Let go of batches and files."""
         self._cache.clear()
-        self._whole.clear()
+        self._files.clear()
         self._shards.close()
 
 
-def _bytes_of(stored: StoredBytes, message: Message) -> pa.Buffer:
-    if isinstance(stored, LocalBytes):
-        if message.begin + message.size > stored.current_size():
-            raise ValueError("the file has become shorter since it was opened")
-        return pa.py_buffer(stored.mapped()[message.begin : message.begin + message.size])
-    return pa.py_buffer(read_exactly(stored, message.begin, message.size))
+def is_file(stored: StoredBytes) -> bool:
+    """Whether it is a file, whose batches can be found, and no stream."""
+    return stored.read_at(0, len(MAGIC)) == MAGIC
+
+
+def open_batches(stored: StoredBytes, fields: list[int]) -> Any:
+    """Open a file or a stream by Arrow, with these fields alone."""
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
+    opener = pa.ipc.open_file if is_file(stored) else pa.ipc.open_stream
+    return opener(file_object(stored), options=options)
+
+
+def batches_of(stored: StoredBytes, fields: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file or stream, with these fields alone."""
+    reader = open_batches(stored, fields)
+    if is_file(stored):
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        yield from reader
+
+
+def _own_bytes(batch: pa.RecordBatch, stored: StoredBytes) -> int:
+    """Bytes that a batch has in memory, and not in the map of its file."""
+    if not isinstance(stored, LocalBytes):
+        return int(batch.nbytes)
+    mapped = pa.py_buffer(stored.mapped())
+    end = mapped.address + mapped.size
+    buffers = [b for column in batch.columns for b in column.buffers() if b is not None]
+    return sum(b.size for b in buffers if not mapped.address <= b.address < end)
 
 
 def open_arrow(
@@ -166,41 +189,43 @@ def open_arrow(
 
 
 def find_batches(shards: list[StoredPlace]) -> ArrowBatches:
-    """Walk through shards and note where each batch lies.
+    """Walk through shards and count the rows of each batch.
 
     Raises:
         DataError: one is damaged, or has other columns than the first.
     """
     opened = OpenShards(shards)
     schema: pa.Schema | None = None
-    counts: list[int] = []
-    shard_of: list[int] = []
-    number_of: list[int] = []
-    found: list[Message] = []
-    with_dictionaries: set[int] = set()
+    found: list[tuple[int, int, int]] = []
+    streams: set[int] = set()
+    unpacks, num_bytes = False, 0
     for shard, where in enumerate(shards):
         try:
-            messages = messages_of(opened[shard])
-            head = pa.ipc.read_message(pa.BufferReader(_bytes_of(opened[shard], messages[0])))
-            own = pa.ipc.read_schema(head)
+            stored = opened[shard]
+            own = open_batches(stored, []).schema
+            for number, batch in enumerate(batches_of(stored, [_narrowest(own)])):
+                found.append((shard, number, batch.num_rows))
+                unpacks = unpacks or _own_bytes(batch, stored) > 0
+            streams |= set() if is_file(stored) else {shard}
         except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
             raise DataError(f"{where.where} cannot be read as Arrow: {error}") from error
         schema = own if schema is None else schema
         if not own.equals(schema):
             raise DataError(f"{where.where} has other columns than {shards[0].where}")
-        batches = [m for m in messages if m.kind == BATCH and m.num_rows]
-        counts += [message.num_rows for message in batches]
-        shard_of += [shard] * len(batches)
-        number_of += range(len(batches))
-        found += batches
-        if any(message.kind == DICTIONARY for message in messages):
-            with_dictionaries.add(shard)
-    if schema is None:
-        raise DataError("there are no shards")
-    total = sum(message.size for message in found)
-    starts = np.cumsum([0, *counts], dtype=np.int64)
-    numbers = np.array(shard_of, np.int64), np.array(number_of, np.int64)
-    places = tuple(shards)
-    return ArrowBatches(
-        places, schema, starts, *numbers, tuple(found), frozenset(with_dictionaries), total
-    )
+        num_bytes += stored.size
+    table = np.array([row for row in found if row[2]], np.int64).reshape(-1, 3)
+    starts = np.concatenate([[0], np.cumsum(table[:, 2])])
+    numbers = table[:, 0], table[:, 1]
+    kinds = frozenset(streams), unpacks
+    return ArrowBatches(tuple(shards), schema, starts, *numbers, *kinds, num_bytes)
+
+
+def _narrowest(schema: pa.Schema) -> int:
+    """The field that is read in order to count rows: a compressed one must be decoded for it."""
+    widths = []
+    for field in schema:
+        try:
+            widths.append(field.type.bit_width)
+        except ValueError:
+            widths.append(1 << 30)
+    return int(np.argmin(widths)) if widths else 0
