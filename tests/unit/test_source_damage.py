@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import sqlite3
 import struct
 import tarfile
@@ -16,7 +17,8 @@ import pytest
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
-from steptime.data.sources import open_source  # noqa: E402
+from steptime.data.sources import open_source, reader_child  # noqa: E402
+from steptime.data.stored_bytes import DamagedBytesError  # noqa: E402
 from steptime.errors import DataError  # noqa: E402
 from written_samples import (  # noqa: E402 - it needs numpy
     example,
@@ -103,7 +105,7 @@ class TestTheRowIsNamed:
         reference = data.index(address)
         file.write_bytes(data[: reference - 4] + b"\xff\xff\xff\x7f" + data[reference:])
 
-        assert "row 0 cannot be read: a value has 2,147,483,647 bytes" in refusal(file, 3, 0)
+        assert "row 0 cannot be read: Can't synchronously read data" in refusal(file, 3, 0)
 
     def test_of_lines_of_csv(self, tmp_path):
         file = tmp_path / "x.csv"
@@ -165,7 +167,36 @@ class TestHostileLengths:
                 struct.pack_into("<2H", data, page + node, number, 0)
         file.write_bytes(data)
 
-        assert "lead in a circle" in refusal(file)
+        assert "data.mdb cannot be opened as lmdb: mdb_cursor_get" in refusal(file)
+
+
+class TestALibraryThatDies:
+    def test_is_one_error_with_the_file(self, tmp_path):
+        file = write_lmdb(tmp_path).where / "data.mdb"
+        data = file.read_bytes()
+        file.write_bytes(data[: 3 * 4096])  # its library reads what the map has not
+
+        said = refusal(file)
+
+        assert said.startswith(f"{file} cannot be opened as lmdb: it is damaged: the process that")
+        assert said.endswith("ended with SIGBUS")
+
+    def test_that_hangs_is_ended(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(reader_child, "PROCESSOR_S", 1)
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "(a+)+b").touch()
+
+        with pytest.raises(DamagedBytesError, match="took more than 1 s of a processor for it"):
+            reader_child.ReaderInChild(re.fullmatch, "(a+)+b", "a" * 60)
+
+    def test_after_its_death_sound_rows_are_read(self, tmp_path):
+        written = write_hdf5(tmp_path)
+        source = open_source(written.where)
+        source._reader._child.kill()
+
+        with pytest.raises(DataError, match=r"data\.h5.*ended with SIGKILL"):
+            source.read([3])
+        assert source.read([3])["text"] == [written.expected["text"][3]]
 
 
 class TestNothingElseIsReadOrRun:

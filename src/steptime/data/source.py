@@ -1,8 +1,8 @@
 """What a source of samples is: a number of samples, read many at once by their numbers.
 
 Each format is one `SampleSource`. Nobody else needs to know where a sample lies: the bench, the
-converter, the loader and the checks read through this. A reader never unpickles and never starts
-a process.
+converter, the loader and the checks read through this. A reader never unpickles what a file
+holds, and evaluates nothing.
 """
 
 from __future__ import annotations

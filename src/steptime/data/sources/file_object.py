@@ -6,7 +6,8 @@ import io
 
 import pyarrow as pa
 
-from steptime.data.stored_bytes import LocalBytes, StoredBytes
+from steptime.data.stored_bytes import LocalBytes, StoredBytes, StoredPlace
+from steptime.errors import DataError
 
 
 class OffsetFile(io.RawIOBase):
@@ -57,3 +58,16 @@ def file_object(stored: StoredBytes) -> pa.NativeFile:
     if isinstance(stored, LocalBytes):
         return pa.BufferReader(pa.py_buffer(stored.mapped()))
     return pa.PythonFile(OffsetFile(stored), mode="r")
+
+
+def local_path(place: StoredPlace, name: str) -> str:
+    """Return the path of a file that a library must open itself.
+
+    Raises:
+        DataError: it is in a store, or no regular file.
+    """
+    path = place.files.path_of(place.where)
+    if path is None:
+        raise DataError(f"{place.where}: {name} can be read from a local disk alone")
+    place.stored().close()  # refuses pipes and devices
+    return path

@@ -133,4 +133,4 @@ class Opening:
                 raise UsageError(f"{what}, which has no option {option}: {have}")
 
 
-INSTALL = {"hdf5": "pip install h5py"}
+INSTALL = {"hdf5": "pip install h5py", "lmdb": "pip install lmdb"}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
-from steptime.data.sources.hdf5_files import local_path
+from steptime.data.sources.file_object import local_path
 from steptime.data.sources.record_shards import stack
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
