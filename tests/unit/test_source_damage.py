@@ -11,6 +11,7 @@ import struct
 import tarfile
 import zipfile
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,6 +287,23 @@ def test_csv_tells_names_types_and_delimiters(tmp_path):
     assert source.place_of(1).endswith("x.txt, row 1")
     file.write_text("1,2\n3,4\n")
     assert open_source(file).read([1]) == {"column0": [3], "column1": [4]}
+
+
+def test_csv_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=7))
+
+    said = "x.csv: 8 bytes of rows would be held in memory, and 7 bytes are free"
+    assert said in refusal(tmp_path / "x.csv")
+
+
+def test_a_column_of_csv_has_the_type_that_fits_all_shards(tmp_path):
+    (tmp_path / "0.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "1.csv").write_text("a,b\n2.5,y\n")
+
+    assert open_source(tmp_path).read([0, 1])["a"].tolist() == [1.0, 2.5]
+    (tmp_path / "1.csv").write_text("a,b\nz,y\n")
+    assert "cannot be opened as csv" in refusal(tmp_path)
 
 
 def test_sets_of_shards_in_csv(tmp_path):

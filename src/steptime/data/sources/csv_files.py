@@ -1,8 +1,4 @@
-"""CSV: rows of text, found by the ends of their lines and parsed when they are read.
-
-Where the rows begin is noted once (eight bytes a row); a line's end inside quotes is none. Types
-are those that Arrow tells from the first rows. Source: RFC 4180.
-"""
+"""CSV: parsed by Arrow when it is opened, and held in memory by column. Source: RFC 4180."""
 
 from __future__ import annotations
 
@@ -12,72 +8,79 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.arrow_values import columns_of, values_of
-from steptime.data.sources.record_shards import RecordIndex, join_index, read_records
-from steptime.data.sources.shards import OpenShards, find_shards
+from steptime.data.sources.file_object import file_object
+from steptime.data.sources.shards import find_shards
 from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace, read_exactly
 from steptime.errors import DataError
 
 DELIMITERS = ",\t;|"
-CHUNK_BYTES = 8 << 20
-TOLD_BYTES = 16 << 20
-"""Rows from which the types of the columns are told."""
-MAX_LINE_BYTES = 256 << 20
+FIRST_BYTES = 64 << 10
+"""Bytes from which the delimiter and the names are told."""
+BLOCK_BYTES = 16 << 20
+"""Parsed at once; a row has less."""
 
 
-class CSVIndex(NamedTuple):
-    """Where the rows lie, and what they have."""
+class CSVForm(NamedTuple):
+    """How files of rows are read."""
 
-    records: RecordIndex
-    schema: pa.Schema
-    delimiter: str
+    shards: tuple[StoredPlace, ...]
+    delimiter: str | None
+    header: bool | None
 
 
 class CSVReader:
     """See the module."""
 
     name = "CSV"
+    reads_in_flight = 0
 
-    def __init__(self, index: CSVIndex, wanted: tuple[str, ...] | None) -> None:
-        self._index = index
-        self._shards = OpenShards(index.records.shards)
-        where = index.records.shards[0].where
-        self.columns: tuple[Column, ...] = columns_of(index.schema, where, wanted)
-        self.num_bytes = int(index.records.sizes.sum())
+    def __init__(self, form: CSVForm, wanted: tuple[str, ...] | None) -> None:
+        self._form = form
+        opened = [shard.stored() for shard in form.shards]
+        self.num_bytes = sum(stored.size for stored in opened)
+        _check_memory(form.shards[0].where, self.num_bytes)
+        tables = [_parsed(stored, form) for stored in opened]
+        for stored, table in zip(opened, tables, strict=True):
+            if table.column_names != tables[0].column_names:
+                raise DataError(f"{stored.name} has other columns than {opened[0].name}")
+            stored.close()
+        self._starts = np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64)
+        rows = pa.concat_tables(tables, promote_options="permissive")
+        self.columns: tuple[Column, ...] = columns_of(rows.schema, opened[0].name, wanted)
+        self._rows = rows.select([column.name for column in self.columns]).combine_chunks()
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self._index.records.offsets)
+        return len(self._rows)
 
     def read(self, indices: NDArray[np.int64]) -> dict[str, Values]:
-        """Read and parse rows."""
-        lines = [bytes(r) for r in read_records(self._shards, self._index.records, indices)]
-        text = b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines)
-        table = parse_rows(text, self._index.delimiter, self._index.schema)
-        wanted = [column.name for column in self.columns]
-        return values_of(table.select(wanted), self.columns)
+        """Take rows."""
+        return values_of(self._rows.take(pa.array(indices)), self.columns)
 
     def place_of(self, index: int) -> str:
         """Return file and row, the first below the header being 0."""
-        return self._index.records.place_of(index)
+        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return f"{self._form.shards[shard].where}, row {index - int(self._starts[shard])}"
 
-    def index(self) -> CSVIndex:
-        """Return where the rows lie."""
-        return self._index
+    def index(self) -> CSVForm:
+        """Return how the files are read."""
+        return self._form
 
     def close(self) -> None:
-        """Close the files."""
-        self._shards.close()
+        """Let go of the rows."""
+        self._rows = self._rows.slice(0, 0)
 
 
 def open_csv(
     place: StoredPlace,
-    index: CSVIndex | None,
+    index: CSVForm | None,
     *,
     split: str | None = None,
     columns: tuple[str, ...] | None = None,
@@ -88,27 +91,54 @@ def open_csv(
 
     Args:
         place: the file or folder.
-        index: where the rows lie, if that is known.
+        index: how the files are read, if that is known.
         split: the split to take, where names of shards tell several.
         columns: the columns to read; None for all.
         delimiter: what separates values; None tells it by the first lines.
         header: whether the first line has the names; None: where none of it is a number.
     """
     if index is None:
-        index = _find_rows(find_shards(place, split, (".csv", ".tsv")), delimiter, header=header)
+        shards = find_shards(place, split, (".csv", ".tsv"))
+        index = CSVForm(tuple(shards), delimiter, header)
     return CSVReader(index, None if columns is None else tuple(columns))
 
 
-def parse_rows(text: bytes, delimiter: str, schema: pa.Schema) -> pa.Table:
-    """Return rows as columns of the types that the schema has; no header."""
-    return arrow_csv.read_csv(
-        pa.BufferReader(text),
-        arrow_csv.ReadOptions(
-            use_threads=False, column_names=schema.names, block_size=max(len(text), 1) + 1
-        ),
-        arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        arrow_csv.ConvertOptions(column_types={f.name: f.type for f in schema}),
-    )
+def _check_memory(where: str, num_bytes: int) -> None:
+    free = psutil.virtual_memory().available
+    if num_bytes > free:
+        what = f"{num_bytes:,} bytes of rows would be held in memory, and {free:,} bytes are free"
+        hint = "Write it as Parquet by pyarrow.csv.open_csv and pyarrow.parquet.ParquetWriter."
+        raise DataError(f"{where}: {what}", hint=hint)
+
+
+def _check_quotes(stored: StoredBytes) -> None:
+    """Arrow takes all rows behind a quote that is not closed for one value."""
+    begins = range(0, stored.size, BLOCK_BYTES)
+    if sum(stored.read_at(begin, BLOCK_BYTES).count(b'"') for begin in begins) % 2:
+        raise DamagedBytesError("a quote is opened and not closed: the file is damaged or cut off")
+
+
+def _parsed(stored: StoredBytes, form: CSVForm) -> pa.Table:
+    try:
+        start = read_exactly(stored, 0, min(stored.size, FIRST_BYTES)).decode("utf-8", "replace")
+        delimiter = form.delimiter or told_delimiter(start) or ","
+        names, has_header = _names(start, delimiter, header=form.header)
+        _check_quotes(stored)
+        table = arrow_csv.read_csv(
+            file_object(stored),
+            arrow_csv.ReadOptions(
+                use_threads=False,  # so that an error has the number of its row
+                block_size=BLOCK_BYTES,
+                column_names=names,
+                skip_rows_after_names=int(has_header),
+            ),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        )
+    except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
+        raise DataError(f"{stored.name} cannot be read as CSV: {error}") from error
+    text = pa.string()  # of a column whose values are all missing
+    schema = [(f.name, text if f.type == pa.null() else f.type) for f in table.schema]
+    return table.cast(pa.schema(schema))
 
 
 def told_delimiter(start: str) -> str | None:
@@ -140,57 +170,6 @@ def is_csv(start: bytes) -> bool:
         return False
 
 
-def _find_rows(
-    shards: list[StoredPlace], delimiter: str | None, *, header: bool | None
-) -> CSVIndex:
-    found, schema = [], None
-    for shard in shards:
-        try:
-            stored = shard.stored()
-            begins = line_begins(stored)
-            start = read_exactly(stored, 0, min(stored.size, TOLD_BYTES)).decode("utf-8", "replace")
-            delimiter = delimiter or told_delimiter(start[: 1 << 16]) or ","
-            names, has_header = _names(start, delimiter, header=header)
-            rows = begins[int(has_header) :]
-            own = _schema(stored, rows, names, delimiter)
-            stored.close()
-        except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
-            raise DataError(f"{shard.where} cannot be read as CSV: {error}") from error
-        schema = own if schema is None else schema
-        if own.names != schema.names:
-            raise DataError(f"{shard.where} has other columns than {shards[0].where}")
-        found.append((rows[:-1], np.diff(rows)))
-    if schema is None or delimiter is None:
-        raise DataError("there are no shards")
-    return CSVIndex(join_index(shards, found), schema, delimiter)
-
-
-def line_begins(stored: StoredBytes) -> NDArray[np.int64]:
-    """Return where each row begins, and the end of the file; empty lines are no rows."""
-    parts, quotes, at = [np.zeros(1, np.int64)], 0, 0
-    while at < stored.size:
-        chunk = np.frombuffer(stored.read_at(at, CHUNK_BYTES), np.uint8)
-        if not len(chunk):
-            raise DamagedBytesError("the file has become shorter")
-        ends = np.flatnonzero(chunk == 10)
-        marks = np.flatnonzero(chunk == 34)
-        before = quotes + np.searchsorted(marks, ends)
-        parts.append(ends[before % 2 == 0] + (at + 1))
-        quotes += len(marks)
-        at += len(chunk)
-    if quotes % 2:
-        raise DamagedBytesError("a quote is opened and not closed: the file is damaged or cut off")
-    begins = np.concatenate([*parts, [stored.size]])
-    sizes = np.diff(begins)
-    if len(sizes) and sizes.max() > MAX_LINE_BYTES:
-        raise DamagedBytesError(f"a row has {sizes.max():,} bytes")
-    is_row = sizes > 2
-    short = np.flatnonzero(~is_row & (sizes > 0))
-    for row in short.tolist():  # an empty line, or a short row
-        is_row[row] = bool(stored.read_at(int(begins[row]), int(sizes[row])).strip(b"\r\n"))
-    return np.concatenate([begins[:-1][is_row], begins[-1:]])
-
-
 def _names(start: str, delimiter: str, *, header: bool | None) -> tuple[list[str], bool]:
     first = next(csv.reader(io.StringIO(start.removeprefix("\ufeff")), delimiter=delimiter), [])
     has_header = header if header is not None else not any(_is_number(value) for value in first)
@@ -207,20 +186,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _schema(
-    stored: StoredBytes, rows: NDArray[np.int64], names: list[str], delimiter: str
-) -> pa.Schema:
-    if len(rows) < 2:
-        return pa.schema([(name, pa.string()) for name in names])
-    last = int(np.searchsorted(rows, rows[0] + TOLD_BYTES)) - 1
-    end = int(rows[max(min(last, len(rows) - 1), 1)])
-    data = read_exactly(stored, int(rows[0]), end - int(rows[0]))
-    read = arrow_csv.ReadOptions(
-        use_threads=False, column_names=names, block_size=max(len(data), 1) + 1
-    )
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    schema = arrow_csv.read_csv(pa.BufferReader(data), read, parse).schema
-    text = pa.string()  # of a column whose first values are all missing
-    return pa.schema([(f.name, text if f.type == pa.null() else f.type) for f in schema])
