@@ -18,9 +18,9 @@ from steptime.data.source import Column, Values
 from steptime.data.sources.arrow_files import ArrowBatches, ArrowReader, find_batches
 from steptime.data.sources.decoded_groups import CACHE_BYTES
 from steptime.data.sources.json_index import decode_json, read_index, shard_in
-from steptime.data.sources.litdata_rows import ArrowTails, has_rows
+from steptime.data.sources.litdata_rows import ArrowTail, has_rows
 from steptime.data.sources.mds_files import decode_raw_picture
-from steptime.data.sources.packed_chunks import CODECS, ChunkedReader, PackedChunk, PackedChunks
+from steptime.data.sources.packed_chunks import CODECS, PackedChunk, PackedChunks, PackedReader
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace, by_shard, read_ranges
 from steptime.errors import DataError
 
@@ -72,24 +72,16 @@ class LitDataLeaf(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-class LitDataReader(ChunkedReader):
-    """See the module."""
-
-    name = "LitData"
-
-    def __init__(self, chunks: PackedChunks, leaves: tuple[LitDataLeaf, ...]) -> None:
-        super().__init__(chunks, tuple(leaf.column for leaf in leaves))
-        self._leaves = leaves
-
-    def _divide(self, sample: memoryview) -> list[Any]:
-        sizes = struct.unpack_from(f"<{len(self._leaves)}I", sample)
-        if sum(sizes) + 4 * len(sizes) != len(sample):
-            raise DamagedBytesError("the sizes of its values do not make up the sample")
-        at, values = 4 * len(sizes), []
-        for leaf, size in zip(self._leaves, sizes, strict=True):
-            values.append(leaf.decode(bytes(sample[at : at + size])))
-            at += size
-        return values
+def divide(sample: memoryview, leaves: tuple[LitDataLeaf, ...]) -> list[Any]:
+    """Return the values of a sample; the sizes of all stand before them."""
+    sizes = struct.unpack_from(f"<{len(leaves)}I", sample)
+    if sum(sizes) + 4 * len(sizes) != len(sample):
+        raise DamagedBytesError("the sizes of its values do not make up the sample")
+    at, values = 4 * len(sizes), []
+    for leaf, size in zip(leaves, sizes, strict=True):
+        values.append(leaf.decode(bytes(sample[at : at + size])))
+        at += size
+    return values
 
 
 class TokensReader:
@@ -139,7 +131,7 @@ class TokensReader:
 
 def open_litdata(
     place: StoredPlace, index: ArrowBatches | None, *, block_size: int | None = None
-) -> LitDataReader | TokensReader | ArrowReader:
+) -> PackedReader | TokensReader | ArrowReader:
     """Open a folder with an index.
 
     Args:
@@ -162,8 +154,9 @@ def open_litdata(
     if found.config.item_loader == "TokensLoader":
         return _tokens(packed, found, where, block_size)
     names = _names(found.config.data_spec, len(found.config.data_format), where)
-    formats = found.config.data_format
-    return LitDataReader(packed, tuple(map(_leaf, names, formats)))
+    leaves = tuple(map(_leaf, names, found.config.data_format))
+    columns = tuple(leaf.column for leaf in leaves)
+    return PackedReader("LitData", packed, columns, lambda sample: divide(sample, leaves))
 
 
 def _chunk(
@@ -182,8 +175,8 @@ def _chunk(
 
 def _rows(chunks: tuple[PackedChunk, ...], where: str) -> ArrowReader:
     """Open chunks that end with an Arrow file of their samples."""
-    places = [StoredPlace(c.place.where, ArrowTails(c.place.files)) for c in chunks]
-    reader = ArrowReader("LitData", find_batches(places), None, CACHE_BYTES)
+    tails: list[StoredPlace] = [ArrowTail(*chunk.place) for chunk in chunks]
+    reader = ArrowReader("LitData", find_batches(tails), None, CACHE_BYTES)
     expected = sum(chunk.num_samples for chunk in chunks)
     if len(reader) != expected:
         raise DataError(f"the chunks of {where} have {len(reader):,} of {expected:,} samples")

@@ -6,16 +6,7 @@ mark. Source: Lightning-AI/litData 0.2.76, the layout that its writer documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from steptime.data.stored_bytes import (
-    DamagedBytesError,
-    StoredBytes,
-    StoredFiles,
-    StoredPlace,
-    read_exactly,
-)
+from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace, read_exactly
 
 MARK = b"LDARW01\0"
 TAIL_BYTES = 4 + len(MARK)
@@ -39,36 +30,21 @@ class PartOfBytes:
         self._stored.close()
 
 
-@dataclass(frozen=True)
-class ArrowTails:
-    """Files of which the Arrow file at the end is what is opened."""
+class ArrowTail(StoredPlace):
+    """The place of a chunk of which the Arrow file at the end is what is opened."""
 
-    files: StoredFiles
-
-    def is_folder(self, where: str) -> bool | None:
-        """Whether a place is a folder; None where there is nothing."""
-        return self.files.is_folder(where)
-
-    def walk(self, where: str) -> Iterator[tuple[bytes, int | None]]:
-        """Yield the files below a folder."""
-        return self.files.walk(where)
-
-    def open_bytes(self, where: str) -> PartOfBytes:
+    def stored(self) -> PartOfBytes:
         """Open the Arrow file at the end of a chunk.
 
         Raises:
             DamagedBytesError: there is none.
         """
-        stored = self.files.open_bytes(where)
+        stored = super().stored()
         tail = read_exactly(stored, max(stored.size - TAIL_BYTES, 0), min(TAIL_BYTES, stored.size))
         size = int.from_bytes(tail[:4], "little")
         if tail[4:] != MARK or size > stored.size - TAIL_BYTES:
             raise DamagedBytesError("its rows are not where they should be, at its end")
         return PartOfBytes(stored, stored.size - TAIL_BYTES - size, size)
-
-    def path_of(self, where: str) -> None:
-        """A part of a file has no path."""
-        del where
 
 
 def has_rows(place: StoredPlace) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from steptime.data.source import Column
 from steptime.data.sources.json_index import read_index, shard_in
-from steptime.data.sources.packed_chunks import CODECS, ChunkedReader, PackedChunk, PackedChunks
+from steptime.data.sources.packed_chunks import CODECS, PackedChunk, PackedChunks, PackedReader
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
 
@@ -79,30 +79,21 @@ class MDSColumn(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-class MDSReader(ChunkedReader):
-    """See the module."""
-
-    name = "MDS"
-
-    def __init__(self, chunks: PackedChunks, encoded: tuple[MDSColumn, ...]) -> None:
-        super().__init__(chunks, tuple(part.column for part in encoded))
-        self._encoded = encoded
-        self._num_sizes = sum(part.size is None for part in encoded)
-
-    def _divide(self, sample: memoryview) -> list[Any]:
-        at = 4 * self._num_sizes
-        sizes = iter(struct.unpack_from(f"<{self._num_sizes}I", sample))
-        values = []
-        for part in self._encoded:
-            size = next(sizes) if part.size is None else part.size
-            if at + size > len(sample):
-                raise DamagedBytesError(f"column {part.column.name} is longer than its sample")
-            values.append(part.decode(bytes(sample[at : at + size])))
-            at += size
-        return values
+def divide(sample: memoryview, encoded: tuple[MDSColumn, ...]) -> list[Any]:
+    """Return the values of a sample; the sizes of those that vary stand before them."""
+    num_sizes = sum(part.size is None for part in encoded)
+    sizes = iter(struct.unpack_from(f"<{num_sizes}I", sample))
+    at, values = 4 * num_sizes, []
+    for part in encoded:
+        size = next(sizes) if part.size is None else part.size
+        if at + size > len(sample):
+            raise DamagedBytesError(f"column {part.column.name} is longer than its sample")
+        values.append(part.decode(bytes(sample[at : at + size])))
+        at += size
+    return values
 
 
-def open_mds(place: StoredPlace, index: None, *, verify: bool = False) -> MDSReader:
+def open_mds(place: StoredPlace, index: None, *, verify: bool = False) -> PackedReader:
     """Open a folder with an index.
 
     Args:
@@ -124,7 +115,9 @@ def open_mds(place: StoredPlace, index: None, *, verify: bool = False) -> MDSRea
         for name, encoding, size in zip(names, encodings, first.column_sizes, strict=True)
     )
     chunks = tuple(_chunk(place, shard, first, where) for shard in found.shards)
-    return MDSReader(PackedChunks(chunks, verify=verify), encoded)
+    columns = tuple(part.column for part in encoded)
+    packed = PackedChunks(chunks, verify=verify)
+    return PackedReader("MDS", packed, columns, lambda sample: divide(sample, encoded))
 
 
 def _chunk(place: StoredPlace, shard: MDSShard, first: MDSShard, where: str) -> PackedChunk:

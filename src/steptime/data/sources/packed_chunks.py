@@ -8,8 +8,7 @@ chunk is unpacked as a whole, and kept while the budget lasts.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -134,17 +133,21 @@ class PackedChunks:
         self._shards.close()
 
 
-class ChunkedReader(ABC):
-    """Samples of chunks, divided into columns; a format says how one is divided."""
+class PackedReader:
+    """Samples of chunks as columns; a format says how a sample is divided into values."""
 
-    def __init__(self, chunks: PackedChunks, columns: tuple[Column, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        chunks: PackedChunks,
+        columns: tuple[Column, ...],
+        divide: Callable[[memoryview], list[Any]],
+    ) -> None:
+        self.name = name
         self._chunks = chunks
+        self._divide = divide
         self.columns = columns
         self.num_bytes = sum(chunk.num_bytes for chunk in chunks.chunks)
-
-    @abstractmethod
-    def _divide(self, sample: memoryview) -> list[Any]:
-        """Return the values of a sample, one for each column."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -160,7 +163,7 @@ class ChunkedReader(ABC):
         """Return chunk and row."""
         return self._chunks.place_of(index)
 
-    def index(self) -> None:  # noqa: B027 - nothing to hand on, and no format has more
+    def index(self) -> None:
         """The index lies beside the chunks."""
 
     def close(self) -> None:
