@@ -1,19 +1,18 @@
 """Writes formats that are one file of records a shard: TFRecord and WebDataset, to share data.
 
 In: samples, and how a format makes and frames records. Out: files, each written under another name
-and renamed when it is whole. What is compared when a file is read back are the CRC-32s of its
-records, by one checksum over all of them.
+and renamed when it is whole. When a file is read back, its checksum is compared with that of all
+that was written into it, from the records of the source's samples.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,14 +30,12 @@ class RecordFormat:
         encode: returns the records of a batch, given the columns and its first sample's number.
         frame: returns the bytes that stand in the file for some records.
         end: the bytes at the end of a file.
-        records_of: yields the records of a file; raises a ValueError where it is damaged.
     """
 
     suffix: str
     encode: Callable[[Sequence[PreparedColumn], int, Batch], list[bytes]]
     frame: Callable[[list[bytes]], bytes]
     end: bytes
-    records_of: Callable[[Path], Iterator[bytes]]
 
 
 class RecordFiles:
@@ -57,27 +54,23 @@ class RecordFiles:
     def write(self, number: int, first: int, batches: Iterable[Batch]) -> Settle:
         """Write a shard, and return what has it on the disk."""
         path, at, crcs = self._path(number), first, list[int]()
+        crc = size = 0
         half = path.with_name(path.name + ".half")
         with open(half, "wb") as file:
             for batch in batches:
                 records = self._format.encode(self._columns, at, batch)
-                file.write(self._format.frame(records))
+                framed = self._format.frame(records)
+                crc, size = zlib.crc32(framed, crc), size + file.write(framed)
                 crcs.extend(map(zlib.crc32, records))
                 at += len(records)
-            file.write(self._format.end)
-        return partial(settle_file, half, path, first, crcs)
+            crc, size = zlib.crc32(self._format.end, crc), size + file.write(self._format.end)
+        return partial(settle_file, half, path, first, crcs, (in_hexadecimal(crc), size))
 
     def damaged(self, number: int, shard: Shard) -> str | None:
         """Read a shard back from the disk; return what is not as written, None if all is."""
         path = self._path(number)
         if file_checksum(path) != (shard.checksums[path.name], shard.sizes[path.name]):
             return f"{path}: its checksum is another one"
-        try:
-            crcs = [zlib.crc32(record) for record in self._format.records_of(path)]
-        except ValueError as error:
-            return f"{path}: {error}"
-        if len(crcs) != shard.rows or checksum_of(crcs) != shard.samples:
-            return f"{path}: its {len(crcs)} samples are not the {shard.rows} of the source"
         return None
 
     def close(self) -> None:
@@ -87,7 +80,9 @@ class RecordFiles:
         return self._folder / f"part-{number:05}-of-{self._num_shards:05}.{self._format.suffix}"
 
 
-def settle_file(half: Path, path: Path, first: int, crcs: Sequence[int]) -> Shard:
+def settle_file(
+    half: Path, path: Path, first: int, crcs: Sequence[int], written: tuple[str, int] | None = None
+) -> Shard:
     """Have the file of a shard on the disk, under its own name.
 
     Args:
@@ -95,11 +90,12 @@ def settle_file(half: Path, path: Path, first: int, crcs: Sequence[int]) -> Shar
         path: the file.
         first: its first sample.
         crcs: the CRC-32s of its samples, as the source gave them.
+        written: checksum and bytes of what was written; None where only the file tells.
     """
     with open(half, "ab") as file:
         flush_to_disk(file)
     os.replace(half, path)
-    checksum, size = file_checksum(path)
+    checksum, size = written or file_checksum(path)
     return Shard(
         first=first,
         rows=len(crcs),
@@ -112,15 +108,3 @@ def settle_file(half: Path, path: Path, first: int, crcs: Sequence[int]) -> Shar
 def checksum_of(crcs: Sequence[int]) -> str:
     """Return one checksum of the checksums of samples, in their order."""
     return in_hexadecimal(zlib.crc32(np.array(crcs, "<u4").tobytes()))
-
-
-def exactly(file: Any, size: int) -> bytes:
-    """Return so many bytes of a file.
-
-    Raises:
-        ValueError: it ends before.
-    """
-    data: bytes = file.read(size)
-    if len(data) != size:
-        raise ValueError("it ends in the middle of a record")
-    return data

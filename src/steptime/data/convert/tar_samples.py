@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from steptime.data.convert.record_files import RecordFormat, exactly
+from steptime.data.convert.record_files import RecordFormat
 from steptime.data.convert.shard_writer import Batch
 from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.sample_checksums import to_bytes
-from steptime.data.sources.tar_files import members_of
-from steptime.data.stored_bytes import MAX_FILE_BYTES
-from steptime.record.regular_file import open_regular
 
 _STARTS = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 
@@ -47,24 +41,6 @@ def encode_members(columns: Sequence[PreparedColumn], first: int, batch: Batch) 
                 members.append(_member(f"{index:09}.{name}", _content(column, kind, value)))
         found.append(b"".join(members))
     return found
-
-
-def read_samples(path: Path) -> Iterator[bytes]:
-    """Yield the members of each sample, with their headers.
-
-    Raises:
-        ValueError: a header is damaged, or the file ends in a member.
-    """
-    with open_regular(path, max_bytes=MAX_FILE_BYTES) as file:
-        found = members_of(file, os.fstat(file.fileno()).st_size)
-        for _, members in groupby(found, key=lambda member: member.name.split(".")[0]):
-            yield b"".join(_with_header(file, member) for member in members)
-
-
-def _with_header(file: BinaryIO, member: tarfile.TarInfo) -> bytes:
-    file.seek(member.offset)
-    end = member.offset_data + member.size
-    return exactly(file, end + -member.size % tarfile.BLOCKSIZE - member.offset)
 
 
 def _member(name: str, content: bytes) -> bytes:
@@ -107,5 +83,4 @@ TAR_SAMPLES = RecordFormat(
     encode=encode_members,
     frame=b"".join,
     end=bytes(2 * tarfile.BLOCKSIZE),
-    records_of=read_samples,
 )

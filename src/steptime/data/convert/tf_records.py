@@ -10,19 +10,16 @@ https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from steptime.data.convert.record_files import RecordFormat, exactly
+from steptime.data.convert.record_files import RecordFormat
 from steptime.data.convert.shard_writer import Batch
 from steptime.data.crc32c import masked_crc
 from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.sample_checksums import to_bytes
-from steptime.data.stored_bytes import MAX_FILE_BYTES
-from steptime.record.regular_file import open_regular
 
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3
 """The numbers of the lists in `tf.train.Feature`."""
@@ -41,22 +38,6 @@ def frame_examples(records: list[bytes]) -> bytes:
         length = len(record).to_bytes(8, "little")
         parts += [length, masked_crc(length), record, masked_crc(record)]
     return b"".join(parts)
-
-
-def read_examples(path: Path) -> Iterator[bytes]:
-    """Yield the records of a file.
-
-    Raises:
-        ValueError: a length or a record does not have its CRC, or the file ends in one.
-    """
-    with open_regular(path, max_bytes=MAX_FILE_BYTES) as file:
-        while start := file.read(8):
-            if masked_crc(start) != exactly(file, 12 - len(start)):
-                raise ValueError("the length of a record is damaged")
-            record = exactly(file, int.from_bytes(start, "little"))
-            if masked_crc(record) != exactly(file, 4):
-                raise ValueError("a record is damaged")
-            yield record
 
 
 def _entries(column: PreparedColumn, values: Any) -> list[bytes]:
@@ -109,5 +90,4 @@ TF_RECORDS = RecordFormat(
     encode=encode_examples,
     frame=frame_examples,
     end=b"",
-    records_of=read_examples,
 )

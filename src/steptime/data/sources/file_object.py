@@ -9,6 +9,10 @@ import pyarrow as pa
 from steptime.data.stored_bytes import LocalBytes, StoredBytes, StoredPlace
 from steptime.errors import DataError
 
+WINDOW_BYTES = 256 << 10
+"""Read at once while headers are walked through: many small records, or the next header alone."""
+HEADER_BYTES = 4096
+
 
 class OffsetFile(io.RawIOBase):
     """A file to read and seek in, over `read_at`; it has a position, so it is for one reader."""
@@ -49,6 +53,28 @@ class OffsetFile(io.RawIOBase):
         """Read bytes, as many as there are of those asked for."""
         left = max(self._stored.size - self._at, 0)
         data = self._stored.read_at(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data
+
+
+class WalkedFile(OffsetFile):
+    """A file that is read from header to header: a window at once where records are small."""
+
+    def __init__(self, stored: StoredBytes) -> None:
+        super().__init__(stored)
+        self._window = b""
+        self._begin = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes, as many as there are of those asked for."""
+        inner = self._at - self._begin
+        if size < 0 or inner < 0 or inner + size > len(self._window):
+            is_near = 0 <= inner <= len(self._window) + WINDOW_BYTES
+            ahead = -1 if size < 0 else max(size, WINDOW_BYTES if is_near else HEADER_BYTES)
+            at, self._begin, inner = self._at, self._at, 0
+            self._window = super().read(ahead)
+            self._at = at
+        data = self._window[inner : inner + size] if size >= 0 else self._window
         self._at += len(data)
         return data
 

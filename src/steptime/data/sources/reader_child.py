@@ -15,7 +15,6 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
 from typing import IO, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from steptime.data.source import Column, Values
 from steptime.data.sources.checked_source import FAILURES, sentence
 from steptime.data.stored_bytes import DamagedBytesError
+from steptime.data.tiers.fork_safe import ForkSafeLock
 from steptime.errors import SteptimeError
 
 PROCESSOR_S = 120
@@ -42,7 +42,7 @@ class ReaderInChild:
 
     def __init__(self, kind: Callable[..., Any], path: str, *options: object) -> None:
         self._made_of = kind, path, options, PROCESSOR_S
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._child: subprocess.Popen[bytes] | None = None
         self._process = 0
         head: tuple[str, tuple[Column, ...], int, int] = self._ask("head")

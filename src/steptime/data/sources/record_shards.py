@@ -10,11 +10,7 @@ from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.shards import OpenShards
-from steptime.data.stored_bytes import StoredBytes, StoredPlace, by_shard, read_exactly, read_ranges
-
-WINDOW_BYTES = 256 << 10
-"""Read at once while records are walked through: many small ones, or the next header alone."""
-HEADER_BYTES = 4096
+from steptime.data.stored_bytes import StoredPlace, by_shard, read_ranges
 
 
 class RecordIndex(NamedTuple):
@@ -56,26 +52,6 @@ def read_records(
         for position, part in zip(positions.tolist(), parts, strict=True):
             records[position] = part
     return records
-
-
-class RecordWalk:
-    """Reads a file from its front to its end: a window at once where records are small."""
-
-    def __init__(self, stored: StoredBytes) -> None:
-        self._stored = stored
-        self._window = b""
-        self._begin = 0
-
-    def read(self, offset: int, count: int) -> bytes:
-        """Return bytes further on; the file must have them."""
-        inner = offset - self._begin
-        if inner < 0 or inner + count > len(self._window):
-            near = inner <= len(self._window) + WINDOW_BYTES
-            wanted = max(count, WINDOW_BYTES if near else HEADER_BYTES)
-            available = max(count, min(wanted, self._stored.size - offset))
-            self._window = read_exactly(self._stored, offset, available)
-            self._begin, inner = offset, 0
-        return self._window[inner : inner + count]
 
 
 def stack(values: list[Any], column: Column) -> Values:

@@ -10,14 +10,14 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
 from steptime.data.sources.array_header import parse_array
-from steptime.data.sources.file_object import OffsetFile
+from steptime.data.sources.file_object import WalkedFile
 from steptime.data.sources.record_shards import stack
 from steptime.data.sources.shards import OpenShards, find_shards
 from steptime.data.stored_bytes import (
@@ -28,8 +28,6 @@ from steptime.data.stored_bytes import (
 )
 from steptime.errors import DataError
 
-WINDOW_BYTES = 64 << 10
-"""Read at once while headers are walked through."""
 MAX_COLUMNS = 256
 """Endings of files; an archive with more is no set of samples."""
 INTEGERS = {"cls", "cls2", "index", "inx", "id", "count"}
@@ -152,8 +150,7 @@ def _find_samples(shards: list[StoredPlace]) -> TarIndex:
         first, last = total, None
         try:
             stored = shard.stored()
-            file = io.BufferedReader(OffsetFile(stored), WINDOW_BYTES)
-            for member in members_of(file, stored.size):
+            for member in members_of(WalkedFile(stored), stored.size):
                 key, ending = split_name(member.name)
                 if not ending:
                     continue
@@ -198,7 +195,7 @@ def is_tar(start: bytes) -> bool:
     return True
 
 
-def members_of(file: BinaryIO, size: int) -> Iterator[tarfile.TarInfo]:
+def members_of(file: WalkedFile, size: int) -> Iterator[tarfile.TarInfo]:
     """Yield the regular files of an archive of `size` bytes.
 
     Raises:
@@ -221,7 +218,7 @@ def members_of(file: BinaryIO, size: int) -> Iterator[tarfile.TarInfo]:
         raise DamagedBytesError(f"the header at offset {at:,} is damaged: {error}") from error
 
 
-def _is_end(file: BinaryIO, at: int) -> bool:
+def _is_end(file: WalkedFile, at: int) -> bool:
     file.seek(at)
     block = file.read(tarfile.BLOCKSIZE)
     file.seek(at)

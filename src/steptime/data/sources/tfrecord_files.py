@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from steptime.data.crc32c import masked_crc
 from steptime.data.source import Column, Values
 from steptime.data.sources.example_wire import Features, parse_example
+from steptime.data.sources.file_object import WalkedFile
 from steptime.data.sources.record_shards import (
     RecordIndex,
-    RecordWalk,
     join_index,
     read_records,
     stack,
@@ -107,10 +107,11 @@ def _walk(place: StoredPlace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the records of one file; the checksums of their lengths are compared."""
     stored = place.stored()
     begins, sizes = list[int](), list[int]()
-    walk, at = RecordWalk(stored), 0
+    file, at = WalkedFile(stored), 0
     while at < stored.size:
-        head = walk.read(at, HEAD_BYTES) if at + HEAD_BYTES <= stored.size else b""
-        if head and masked_crc(head[:8]) != head[8:]:
+        file.seek(at)
+        head = file.read(HEAD_BYTES)
+        if len(head) == HEAD_BYTES and masked_crc(head[:8]) != head[8:]:
             raise DataError(f"{place.where}, row {len(sizes)}: the checksum of its length is wrong")
         size = int.from_bytes(head[:8], "little") + TAIL_BYTES
         begin, at = at + HEAD_BYTES, at + HEAD_BYTES + size
