@@ -171,6 +171,29 @@ class TestHostileLengths:
         assert "data.mdb cannot be opened as lmdb: mdb_cursor_get" in refusal(file)
 
 
+class TestStoresOfLMDB:
+    def put(self, folder, values, **options):
+        lmdb = pytest.importorskip("lmdb")
+        with lmdb.open(str(folder), max_dbs=2) as store:
+            inner = store.open_db(**options) if options else None
+            with store.begin(write=True, db=inner) as writer:
+                for key, value in values:
+                    writer.put(key, value)
+
+    def test_keys_may_be_any_bytes(self, tmp_path):
+        keys = [number.to_bytes(4, "big") for number in range(3)]
+        self.put(tmp_path, [(key, key * 12) for key in keys])
+
+        values = open_source(tmp_path, names=True).read([2, 0])
+
+        assert values == {"data": [keys[2] * 12, keys[0] * 12], "name": [keys[2], keys[0]]}
+
+    def test_a_store_in_a_store_is_refused(self, tmp_path):
+        self.put(tmp_path, [(b"a", b"1")], key=b"inner")
+
+        assert "it has stores in it, which are not read" in refusal(tmp_path)
+
+
 class TestALibraryThatDies:
     def test_is_one_error_with_the_file(self, tmp_path):
         file = write_lmdb(tmp_path).where / "data.mdb"

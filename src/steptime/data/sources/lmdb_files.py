@@ -18,6 +18,8 @@ from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 MAGIC = 0xBEEFC0DE
 FIRST_KEYS = 100
 """Where names of stores in a store would be."""
+STORE_BYTES = 48
+"""Of what LMDB notes of a store, under its name (MDB_db)."""
 
 
 class LMDBReader:
@@ -41,8 +43,8 @@ class LMDBReader:
                 what = f"{len(self._keys):,} keys of {stat['entries']:,} values"
                 raise DamagedBytesError(f"it has {what}: it is damaged, or has several under one")
             self._errors = lmdb.Error
-            for key in self._keys[:FIRST_KEYS]:
-                _check_no_store(store, key)
+            if any(_is_store(store, key, self._values) for key in self._keys[:FIRST_KEYS]):
+                raise DamagedBytesError("it has stores in it, which are not read")
         except lmdb.Error as error:
             raise DamagedBytesError(str(error)) from error
         pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
@@ -70,14 +72,16 @@ class LMDBReader:
         return f"{self._path}, row {index} (key {shown})"
 
 
-def _check_no_store(store: Any, key: bytes) -> None:
+def _is_store(store: Any, key: bytes, values: Any) -> bool:
     import lmdb
 
+    if b"\0" in key or len(values.get(key) or b"") != STORE_BYTES:
+        return False
     try:
-        store.open_db(key, create=False)
-    except (lmdb.IncompatibleError, lmdb.NotFoundError):
-        return
-    raise DamagedBytesError("it has stores in it, which are not read")
+        store.open_db(key, values, create=False)
+    except lmdb.Error:
+        return False
+    return True
 
 
 def open_lmdb(place: StoredPlace, index: None, *, names: bool = False) -> ReaderInChild:
