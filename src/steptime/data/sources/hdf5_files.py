@@ -21,6 +21,8 @@ from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
 
 MAX_ARRAYS = 1000
+NEAR_ROWS = 16
+"""Rows this close are read at once where the file has no chunks."""
 
 
 class HDF5Array(NamedTuple):
@@ -62,7 +64,7 @@ class HDF5Reader:
         return self._count
 
     def read(self, indices: NDArray[np.int64]) -> dict[str, Values]:
-        """Read rows of all arrays; the library wants them rising, and each once."""
+        """Read rows of all arrays; rows of one chunk come in one read."""
         rows, back = np.unique(indices, return_inverse=True)
         return {a.column.name: self._values(a, rows, back) for a in self._arrays}
 
@@ -71,7 +73,10 @@ class HDF5Reader:
         row_bytes = math.prod(data.shape[1:]) * data.dtype.itemsize
         if row_bytes * len(rows) > MAX_GROUP_BYTES:
             raise DamagedBytesError(f"a batch of {array.path} has {row_bytes * len(rows):,} bytes")
-        values = (data.asstr() if kind == "text" else data)[rows][back]
+        chunk_rows = data.chunks[0] if data.chunks else NEAR_ROWS
+        runs = np.split(rows, np.flatnonzero(np.diff(rows // chunk_rows)) + 1)
+        rising = data.asstr() if kind == "text" else data
+        values = np.concatenate([rising[run[0] : run[-1] + 1][run - run[0]] for run in runs])[back]
         if kind == "bytes":
             return [value.tobytes() for value in values]
         return list(values) if array.column.shape is None else values
