@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steptime.core.codec import decode, render
+from steptime.core.codec import decode
 from steptime.data.source import Column
 from steptime.errors import DamagedRunError, DataError
 from steptime.record.regular_file import read_regular
@@ -131,13 +131,6 @@ class PreparedIndex:
     treatment: str = ""
     format: str = FORMAT
     version: int = VERSION
-
-
-def write_index(folder: Path, index: PreparedIndex, *, name: str = INDEX) -> Path:
-    """Write the index; return its file."""
-    path = folder / name
-    path.write_text(render(index), encoding="ascii")
-    return path
 
 
 def read_index(folder: Path) -> PreparedIndex:
