@@ -1,9 +1,11 @@
 """Machines made up for tests: trees of the kernel's files, and an NVML of our own."""
 
-# ruff: noqa: N802 - the names are those of NVML
+# ruff: noqa: N802, N815 - the names are those of NVML
 from __future__ import annotations
 
+import ctypes
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,3 +156,112 @@ class FakeNvml:
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: int, link: int) -> Any:
         return SimpleNamespace(busId=self.direct[handle][link].encode())
+
+
+class NodeNvml(FakeNvml):
+    """The GPUs of a node in full; what is not as it should be is given by GPU.
+
+    `lost` do not answer, `off` have no active NVLink, and rows of `processes` are pid, name and
+    MiB.
+    """
+
+    class c_nvmlGpuFabricInfo_t(ctypes.Structure):  # noqa: N801
+        _fields_ = (("status", ctypes.c_uint), ("state", ctypes.c_ubyte))
+
+    _FINE: Mapping[str, Any] = {
+        "persistence": 1,
+        "mig": 0,
+        "mig_pending": 0,
+        "generation": 5,
+        "used_mib": 1,
+        "busy": 0,
+        "uncorrected": 0,
+        "fabric": 3,
+        "fabric_status": 0,
+        "processes": (),
+    }
+
+    def __init__(
+        self,
+        *buses: str,
+        lost: tuple[int, ...] = (),
+        off: tuple[int, ...] = (),
+        **odd: Mapping[int, Any],
+    ) -> None:
+        super().__init__(*(f"0000:{bus}:00.0" for bus in buses), nvlinks=18)
+        self.lost = lost
+        self.off = off
+        self.odd = odd
+
+    def _of(self, handle: int, name: str) -> Any:
+        return self.odd.get(name, {}).get(handle, self._FINE[name])
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index in self.lost:
+            raise NVMLError
+        return index
+
+    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
+        return int(handle not in self.off)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=81559 << 20, used=self._of(handle, "used_mib") << 20)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return SimpleNamespace(gpu=self._of(handle, "busy"), memory=0)
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: int) -> int:
+        return int(self._of(handle, "generation"))
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: int) -> int:
+        return 16
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return 9, 0
+
+    def nvmlDeviceGetPersistenceMode(self, handle: int) -> int:
+        return int(self._of(handle, "persistence"))
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        return 700_000
+
+    nvmlDeviceGetPowerManagementDefaultLimit = nvmlDeviceGetEnforcedPowerLimit
+    nvmlDeviceGetPowerManagementLimit = nvmlDeviceGetEnforcedPowerLimit
+
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, handle: int) -> list[int]:
+        return [200_000, 700_000]
+
+    def nvmlDeviceGetApplicationsClock(self, handle: int, kind: int) -> int:
+        return 1980
+
+    nvmlDeviceGetDefaultApplicationsClock = nvmlDeviceGetApplicationsClock
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
+        return 1  # it rests
+
+    def nvmlDeviceGetTemperature(self, handle: int, kind: int) -> int:
+        return 34
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, since: int) -> int:
+        return int(self._of(handle, "uncorrected"))
+
+    def nvmlDeviceGetRemappedRows(self, handle: int) -> tuple[int, int, int, int]:
+        return 0, 0, 0, 0
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        return [self._of(handle, "mig"), self._of(handle, "mig_pending")]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=mib << 20)
+            for pid, _, mib in self._of(handle, "processes")
+        ]
+
+    def nvmlSystemGetProcessName(self, pid: int) -> str:
+        rows = [row for of_gpu in self.odd["processes"].values() for row in of_gpu]
+        return next(name for one, name, _ in rows if one == pid)
+
+    def nvmlDeviceGetGpuFabricInfo(self, handle: int, info: Any) -> int:
+        told = ctypes.cast(info, ctypes.POINTER(self.c_nvmlGpuFabricInfo_t)).contents
+        told.state, told.status = self._of(handle, "fabric"), self._of(handle, "fabric_status")
+        return 0

@@ -1,6 +1,6 @@
 """Whole nodes that are replayed: what their tools and their kernel say, read by our own readers.
 
-Each machine is a function that plants the kernel's files and returns what its tools say. Texts are
+Each machine is a function that plants files of the kernel and returns NVML and tools. Texts are
 ours, in the form of public samples; `facts_of` reads them as `machine --check` does.
 """
 
@@ -25,16 +25,13 @@ from steptime.machine.inventory import read_inventory
 from steptime.machine.values.inventory_values import Cpu, ProcessLimits
 from unit.builders import make_rank
 from unit.check_cases import WORKERS, make_run, make_software
-from unit.machines import Tree
+from unit.machines import NodeNvml, Tree
 from unit.tool_texts import (
     MI300X,
     chronyc_tracking,
     ibstat,
     journal,
     lspci,
-    nvidia_smi_nvlink,
-    nvidia_smi_q,
-    nvidia_smi_topo,
     plant_ibstat,
     plant_lspci,
 )
@@ -45,17 +42,15 @@ NIC_BUSES = ("1a", "42", "51", "60", "9c", "c2", "d0", "de")
 UPTIME_S = 400_000.0
 BOUND = ("torchrun", "--numa-binding=node", "--nproc-per-node=8", "train.py")
 
-Q = ("nvidia-smi", "-q")
-TOPO = ("nvidia-smi", "topo", "-m")
-NVLINK = ("nvidia-smi", "nvlink", "-s")
 LOG = "journalctl"
 
 
 @dataclass(kw_only=True)
 class Node:
-    """A node: answers of tools by the first words of a command, and what is not in files."""
+    """A node: its NVML, answers of tools by a command's first word, and what is not in files."""
 
-    tools: dict[Sequence[str], str] = field(default_factory=dict)
+    nvml: NodeNvml | None = None
+    tools: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     cpu: Cpu | None = None
     limits: ProcessLimits | None = None
@@ -65,11 +60,8 @@ class Node:
     later: dict[str, str] = field(default_factory=dict)
 
     def answer(self, words: Sequence[str]) -> Said:
-        for start, text in self.tools.items():
-            known = (start,) if isinstance(start, str) else tuple(start)
-            if tuple(words[: len(known)]) == known:
-                return Said(text=text)
-        return Said(missing="no_tool")
+        text = self.tools.get(words[0])
+        return Said(missing="no_tool") if text is None else Said(text=text)
 
 
 Plant = Callable[[Tree], Node]
@@ -165,9 +157,9 @@ def dgx(
     widths: Mapping[str, str] | None = None,
     acs: str = "off",
     log: tuple[tuple[float, str], ...] = (),
-    buses: tuple[str, ...] = BUSES,
+    lost: tuple[int, ...] = (),
     off: tuple[int, ...] = (),
-    **smi: Mapping[int, object],
+    **odd: Mapping[int, object],
 ) -> Node:
     """A node of eight H100 with NVSwitches and eight cards of InfiniBand, as root sees it."""
     base(tree)
@@ -178,13 +170,8 @@ def dgx(
     process(tree, 900, "nv-fabricmanager")
     process(tree, 901, "irqbalance")
     return Node(
-        tools={
-            Q: nvidia_smi_q(buses, attached=8, **smi),
-            TOPO: nvidia_smi_topo(8, off=off, nics=8),
-            NVLINK: nvidia_smi_nvlink(len(buses), off=off),
-            LOG: journal(*log),
-            "chronyc": chronyc_tracking(),
-        },
+        nvml=NodeNvml(*BUSES, lost=lost, off=off, **odd),
+        tools={LOG: journal(*log), "chronyc": chronyc_tracking()},
         run=make_run(command=BOUND),
     )
 
@@ -198,7 +185,7 @@ def fallen_gpu(tree: Tree) -> Node:
     at = UPTIME_S - 3600
     return dgx(
         tree,
-        buses=tuple(bus for bus in BUSES if bus != "52"),
+        lost=(2,),
         log=(
             (at, "NVRM: GPU at PCI:0000:52:00: GPU-2a6f1b52-0000-4000-8000-000000000002"),
             (at, "NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', name=<unknown>, GPU has"
@@ -244,19 +231,17 @@ def slow_link(tree: Tree) -> Node:
 
 def divided(tree: Tree) -> Node:
     """Two GPUs are divided, and a third one waits for its reset; NVLinks of the divided rest."""
-    on = {0: "Enabled", 1: "Enabled"}
-    node = dgx(tree, mig=on, mig_pending={**on, 2: "Enabled"}, off=(0, 1))
+    on = {0: 1, 1: 1}
+    node = dgx(tree, mig=on, mig_pending={**on, 2: 1}, off=(0, 1))
     return replace(node, run="no_run")
 
 
 def filled_gpu(tree: Tree) -> Node:
     """Somebody else's process holds most of a GPU's memory; one of ours is on another one."""
-    node = dgx(tree, used_mib={3: 70212, 7: 9000})
     process(tree, 4711, "python", user=1007, threads=40)
     process(tree, 4800, "python", user=1000, threads=40)
     rows = {3: ((4711, "python", 70200),), 7: ((4800, "python", 8990),)}
-    node.tools[Q] = nvidia_smi_q(BUSES, used_mib={3: 70212, 7: 9000}, processes=rows)
-    return node
+    return dgx(tree, used_mib={3: 70212, 7: 9000}, processes=rows)
 
 
 def quarter_rate(tree: Tree) -> Node:
@@ -305,11 +290,7 @@ def slurm(tree: Tree) -> Node:
     for pid in (2, 900):
         process(tree, pid, "slurmd")
     return Node(
-        tools={
-            Q: nvidia_smi_q(BUSES[:2], used_mib={1: 40000}),
-            TOPO: nvidia_smi_topo(2),
-            NVLINK: nvidia_smi_nvlink(2),
-        },
+        nvml=NodeNvml(*BUSES[:2], used_mib={1: 40000}),
         environment={
             "SLURM_JOB_ID": "4242",
             "SLURM_NNODES": "2",
@@ -329,7 +310,7 @@ def slurm(tree: Tree) -> Node:
 
 
 def bare_container(tree: Tree) -> Node:
-    """A container with two GPUs and no tools: neither journal, chronyc, lspci nor nvidia-smi."""
+    """A container with two GPUs and no tools: neither journal, chronyc, lspci nor NVML."""
     base(tree, cores=16, nodes=1)
     nvidia_driver(tree)
     (tree.kernel.root / ".dockerenv").touch()
@@ -367,18 +348,18 @@ def many_faults(tree: Tree) -> Node:
     at = UPTIME_S - 600
     node = dgx(
         tree,
-        buses=tuple(bus for bus in BUSES if bus != "52"),
-        off=(4,),
+        lost=(2,),
+        off=(5,),
         rates={1: 100},
         widths={"mlx5_1": "1X NDR"},
         acs="on",
         generation={0: 1},
         busy={0: 80},
-        used_mib={0: 1000, 3: 70212},
-        mig={6: "Enabled"},
-        mig_pending={6: "Enabled"},
-        persistence={1: "Disabled"},
-        uncorrected={5: 1},
+        used_mib={0: 1000, 4: 70212},
+        mig={7: 1},
+        mig_pending={7: 1},
+        persistence={1: 0},
+        uncorrected={6: 1},
         log=(
             (at, "NVRM: Xid (PCI:0000:52:00): 79, GPU has fallen off the bus."),
             (at + 1, "NVRM: Xid (PCI:0000:d1:00): 95, Uncontained memory error"),
@@ -450,8 +431,9 @@ def facts_of(node: Node, tree: Tree, patch: pytest.MonkeyPatch) -> CheckFacts:
 
     clock = SimpleNamespace(sleep=pass_time, monotonic=lambda: float(next(clock_s)))
     patch.setattr(read_system, "time", clock)
+    nvml = node.nvml or "no_binding"
     inventory = read_inventory(
-        Path("/data"), load_nvml=lambda: "no_binding", environment={}, kernel=tree.kernel
+        Path("/data"), load_nvml=lambda: nvml, environment={}, kernel=tree.kernel
     )
     read = inventory.limits
     limits = replace(node.limits or LIMITS, group_version=read.group_version)
@@ -472,7 +454,7 @@ def facts_of(node: Node, tree: Tree, patch: pytest.MonkeyPatch) -> CheckFacts:
     return gather(
         inventory,
         request,
-        load_nvml=lambda: "no_binding",
+        load_nvml=lambda: nvml,
         kernel=tree.kernel,
         run=node.answer,
     )

@@ -1,19 +1,16 @@
 """The readers of a node: what tools and small files say, whole, cut short, and not at all."""
 
-# ruff: noqa: N802 - the names are those of NVML
 from __future__ import annotations
 
-import ctypes
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from steptime.machine.checks import read_node
-from steptime.machine.checks.gather_node import with_nvidia_smi, with_owners
+from steptime.machine.checks.gather_node import with_owners
 from steptime.machine.checks.node_facts import GpuProcess, Steal
 from steptime.machine.checks.read_cpu_clock import read_cpu_clock, read_ticks, steal_between
 from steptime.machine.checks.read_gpus import read_gpu_states
@@ -28,19 +25,16 @@ from steptime.machine.checks.read_node import (
 )
 from steptime.machine.checks.read_pci import read_pci_path
 from steptime.machine.checks.read_ports import read_queues, read_rdma_ports
-from steptime.machine.checks.read_smi import parse_nvlinks, parse_query, parse_topology
 from steptime.machine.checks.run_tool import Said, run_tool
+from steptime.machine.inventory import read_inventory
 from steptime.machine.values.inventory_values import Mount, Nic
 from unit.check_cases import GPU_STATE, make_gpu, make_inventory
-from unit.machines import FakeNvml, Tree
-from unit.replays import BUSES, ethernet, process
+from unit.machines import NodeNvml, Tree
+from unit.replays import BUSES, dgx, ethernet, process
 from unit.tool_texts import (
     chronyc_tracking,
     journal,
     lspci,
-    nvidia_smi_nvlink,
-    nvidia_smi_q,
-    nvidia_smi_topo,
     plant_lspci,
 )
 
@@ -177,110 +171,69 @@ def test_dmesg_speaks_where_the_journal_does_not(tmp_path: Path) -> None:
     assert (found.source, found.xids[0].code) == ("dmesg", 48)
 
 
-# -- nvidia-smi
+# -- GPUs
 
 
-def test_the_words_of_nvidia_smi_become_gpus_and_their_states() -> None:
+def test_nvml_tells_what_a_gpu_does_and_who_is_on_it() -> None:
     rows = {1: ((4711, "/usr/bin/python3", 70200),)}
-    text = nvidia_smi_q(
-        ("1b", "43"), generation={1: 1}, busy={1: 93}, used_mib={1: 70212}, processes=rows
-    )
 
-    found = parse_query(text)
+    idle, busy = read_gpu_states(NodeNvml("1b", "43", busy={1: 93}, off=(1,), processes=rows))
 
-    assert found is not None
-    assert (found.driver, found.cuda, found.num_attached) == ("570.86.15", "12.8", 2)
-    first, second = found.gpus
-    assert (first.bus_id, first.memory_bytes, first.pcie_generation) == (
-        "0000:1b:00.0",
-        81559 << 20,
-        5,
-    )
-    assert (second.pcie_generation, second.max_pcie_generation) == (1, 5)
-    assert (second.pcie_width, second.max_pcie_width) == (16, 16)
-    assert second.busy_fraction == 0.93
-    idle, busy = found.states
     assert (idle.persistence, idle.mig, idle.fabric) == (True, False, "completed")
     assert (idle.power_limit_w, idle.default_power_limit_w) == (700.0, 700.0)
     assert (idle.num_uncorrected, idle.rows_pending, idle.rows_failed) == (0, False, False)
-    assert (idle.held_down, idle.processes) == ((), ())
+    assert (idle.held_down, idle.processes, idle.nvlinks_up, idle.nvlinks) == ((), (), 18, 18)
+    assert (busy.busy_fraction, busy.nvlinks_up, busy.nvlinks) == (0.93, 0, 18)
     assert busy.processes == (
         GpuProcess(pid=4711, name="/usr/bin/python3", used_bytes=70200 << 20),
     )
 
 
-def test_an_old_nvidia_smi_is_read_and_what_it_leaves_out_is_none() -> None:
-    text = (
-        "==============NVSMI LOG==============\n\n"
-        "GPU 00000000:01:00.0\n"
-        "    Product Name                          : Tesla K80\n"
-        "    MIG Mode\n"
-        "        Current                           : N/A\n"
-        "    Clocks Throttle Reasons\n"
-        "        SW Power Cap                      : Active\n"
-        "        HW Slowdown                       : Not Active\n"
-        "            HW Thermal Slowdown           : Active\n"
-        "    Utilization\n"
-        "        Gpu                               : 7 %\n"
-        "    Power Readings\n"
-        "        Power Limit                       : 62.50 W\n"
-        "        Default Power Limit               : 150.00 W\n"
-        "        Enforced Power Limit              : 60.00 W\n"
+def test_what_an_old_driver_leaves_out_is_none() -> None:
+    nvml = NodeNvml("01")
+    nvml.broken = {
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetGpuFabricInfo",
+        "nvmlDeviceGetTotalEccErrors",
+        "nvmlDeviceGetNvLinkState",
+    }
+
+    (found,) = read_gpu_states(nvml)
+
+    assert (found.mig, found.processes, found.fabric, found.num_uncorrected) == (None,) * 4
+    assert (found.num_processes, found.nvlinks_up, found.nvlinks) == (None,) * 3
+
+
+def test_links_name_cards_by_their_device(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    dgx(tree)
+    buses = BUSES[:4]
+
+    inventory = read_inventory(
+        tmp_path,
+        load_nvml=lambda: NodeNvml(*buses, off=(3,)),
+        environment={},
+        kernel=tree.kernel,
     )
 
-    found = parse_query(text)
-
-    assert found is not None
-    assert found.gpus[0].busy_fraction == 0.07
-    state = found.states[0]
-    assert (state.mig, state.processes, state.fabric, state.num_uncorrected) == (None,) * 4
-    assert (state.power_limit_w, state.default_power_limit_w) == (60.0, 150.0)
-    assert state.held_down == ("power_cap", "thermal")
-    assert parse_query("NVIDIA-SMI has failed because it couldn't communicate") is None
-
-
-def test_the_matrix_of_links_names_cards_by_their_device() -> None:
-    links = parse_topology(nvidia_smi_topo(4, off=(3,), nics=4))
-
-    ways = {(one.first, one.second): one.kind for one in links}
+    ways = {(one.first, one.second): one.kind for one in inventory.links}
     assert ways["GPU0", "GPU1"] == "NV18"
     assert ways["GPU0", "GPU3"] == "SYS"
     assert ways["GPU2", "mlx5_2"] == "PIX"
-    assert len(ways) == 4 * 3 // 2 + 4 * 4 + 4 * 3 // 2
-
-
-def test_inactive_links_are_counted_by_gpu() -> None:
-    assert parse_nvlinks(nvidia_smi_nvlink(3, off=(1,), links=6)) == {
-        0: (6, 6),
-        1: (0, 6),
-        2: (6, 6),
-    }
+    assert len(ways) == 4 * 3 // 2 + 4 * 8 + 8 * 7 // 2
 
 
 def test_a_gpu_that_does_not_answer_is_told_by_the_count(tmp_path: Path) -> None:
-    texts = {"-q": nvidia_smi_q(("1b",), attached=2)}
+    found = read_inventory(
+        tmp_path,
+        load_nvml=lambda: NodeNvml("1b", "43", lost=(1,)),
+        environment={},
+        kernel=Tree(tmp_path).kernel,
+    )
 
-    def run(words: Any) -> Said:
-        return Said(text=texts.get(words[1], ""))
-
-    silent = make_inventory(gpus=(make_gpu(has_driver=False),), missing={"gpus": "no_binding"})
-    inventory, states = with_nvidia_smi(Tree(tmp_path).kernel, silent, run)
-
-    assert inventory.missing == {"gpus": "some_do_not_answer"}
-    assert (inventory.nvidia_driver, len(inventory.gpus), len(states)) == ("570.86.15", 1, 1)
-
-
-@pytest.mark.parametrize("why", [None, "driver_gave_no_answer"])
-def test_nvidia_smi_is_not_asked_where_its_library_answers_or_hangs(
-    tmp_path: Path, why: str | None
-) -> None:
-    def run(words: Any) -> Said:
-        raise AssertionError(words)
-
-    missing = {} if why is None else {"gpus": why}
-    inventory = make_inventory(gpus=(make_gpu(has_driver=False),), missing=missing)
-
-    assert with_nvidia_smi(Tree(tmp_path).kernel, inventory, run) == (inventory, ())
+    assert found.missing["gpus"] == "some_do_not_answer"
+    assert (found.nvidia_driver, len(found.gpus)) == ("570.86.15", 1)
 
 
 def test_whose_a_process_is_comes_from_the_kernel(
@@ -300,36 +253,10 @@ def test_whose_a_process_is_comes_from_the_kernel(
     assert [one.is_ours for one in hidden.processes or ()] == [None] * 3
 
 
-class FabricNvml(FakeNvml):
-    """A GPU in MIG mode, with processes, links, and a fabric that is set up."""
+def test_a_gpu_that_waits_for_its_division_and_a_fabric_that_failed_are_told() -> None:
+    (found,) = read_gpu_states(NodeNvml("3b", mig_pending={0: 1}, fabric_status={0: 999}))
 
-    class c_nvmlGpuFabricInfo_t(ctypes.Structure):  # noqa: N801
-        _fields_ = (("status", ctypes.c_uint), ("state", ctypes.c_ubyte))
-
-    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
-        return [0, 1]
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> Any:
-        return [SimpleNamespace(pid=7, usedGpuMemory=1 << 30)]
-
-    def nvmlDeviceGetGpuFabricInfo(self, handle: int, info: Any) -> int:
-        told = ctypes.cast(info, ctypes.POINTER(self.c_nvmlGpuFabricInfo_t)).contents
-        told.state, told.status = 3, self.status
-        return 0
-
-    status = 0
-
-
-def test_nvml_tells_the_same(tmp_path: Path) -> None:
-    nvml = FabricNvml("0000:3b:00.0", nvlinks=18)
-
-    (found,) = read_gpu_states(nvml)
-
-    assert (found.mig, found.mig_pending, found.fabric) == (False, True, "completed")
-    assert (found.nvlinks_up, found.nvlinks) == (18, 18)
-    assert found.processes == (GpuProcess(pid=7, used_bytes=1 << 30),)
-    nvml.status = 999
-    assert read_gpu_states(nvml)[0].fabric == "failed"
+    assert (found.mig, found.mig_pending, found.fabric) == (False, True, "failed")
 
 
 # -- the cores

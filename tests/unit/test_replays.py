@@ -170,11 +170,11 @@ def test_of_many_faults_at_once_each_is_found(replay: Callable[[str], CheckFacts
 def test_the_gpus_that_are_named_are_none_that_another_check_warns_of(
     replay: Callable[[str], CheckFacts],
 ) -> None:
-    """GPU 4 is off NVLink, 5 had an error that needs a reset, 6 is divided."""
+    """GPU 2 is lost, 5 is off NVLink, 6 had an error that needs a reset, 7 is divided."""
     found = fired(replay("many_faults"))
 
     lines = [command.line for command in found["gpu_memory_taken"].commands]
-    assert "export CUDA_VISIBLE_DEVICES=0,1,2" in lines
+    assert "export CUDA_VISIBLE_DEVICES=0,1,3" in lines
     assert "gpu_errors_logged" in found["memory_errors"].advice[0]
 
 

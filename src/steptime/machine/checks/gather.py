@@ -17,7 +17,7 @@ from typing import Any
 
 from steptime.machine._files import KernelFiles
 from steptime.machine.checks.check_facts import CheckFacts, GpuState, LastRun, Software
-from steptime.machine.checks.gather_node import read_node_facts, with_nvidia_smi, with_owners
+from steptime.machine.checks.gather_node import read_node_facts, with_owners
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
 from steptime.machine.checks.read_cpu_clock import read_ticks, steal_between
 from steptime.machine.checks.read_gpus import read_gpu_states
@@ -66,8 +66,7 @@ def gather(
     ticks = read_ticks(kernel)
     system = read_system(kernel, folders=request.folders)
     steal = steal_between(ticks, read_ticks(kernel))
-    inventory, states = with_nvidia_smi(kernel, inventory, run)
-    states = states or _gpu_states(inventory, load_nvml)
+    states = _gpu_states(inventory, load_nvml)
     software = _software(request, missing)
     sshd = read_sshd(kernel)
     if isinstance(sshd, str):

@@ -1,4 +1,4 @@
-"""Gathers the facts of a node with their readers, and GPUs from `nvidia-smi` where NVML is silent.
+"""Gathers the facts of a node with their readers, and whose the processes on its GPUs are.
 
 In: the kernel's files, the inventory, and what runs a tool. Out: `NodeFacts`, and why parts of
 them are missing.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from steptime.machine._files import KernelFiles, read_int, read_text
+from steptime.machine._files import KernelFiles
 from steptime.machine.checks.check_facts import GpuState
 from steptime.machine.checks.node_facts import GpuProcess, NodeFacts, Steal
 from steptime.machine.checks.read_cpu_clock import read_cpu_clock
@@ -26,12 +26,10 @@ from steptime.machine.checks.read_node import (
 )
 from steptime.machine.checks.read_pci import read_pci_path
 from steptime.machine.checks.read_ports import read_queues, read_rdma_ports
-from steptime.machine.checks.read_smi import parse_nvlinks, parse_query, parse_topology
 from steptime.machine.checks.run_tool import RunTool
-from steptime.machine.gpus import device_folder
 from steptime.machine.inventory import within
 from steptime.machine.storage import read_mounts
-from steptime.machine.values.inventory_values import Gpu, Inventory
+from steptime.machine.values.inventory_values import Inventory
 
 _FILE_SYSTEM_WAIT_S = 5.0
 """A home on a server that is gone never answers, not even for where a link leads."""
@@ -87,59 +85,6 @@ def read_node_facts(
         peer_memory=read_peer_memory(kernel, release=inventory.kernel),
         clock_sync=clock,
     )
-
-
-# -- GPUs
-
-
-def with_nvidia_smi(
-    kernel: KernelFiles, inventory: Inventory, run: RunTool
-) -> tuple[Inventory, tuple[GpuState, ...]]:
-    """Return the inventory with the GPUs that `nvidia-smi` reports, and their states.
-
-    It is asked where the driver's library did not answer us, though there is a driver.
-    """
-    why = inventory.missing.get("gpus")
-    if inventory.nvidia_driver is not None or why is None or why == "driver_gave_no_answer":
-        return inventory, ()
-    told = parse_query(run(("nvidia-smi", "-q")).text)
-    if told is None or not told.gpus:
-        return inventory, ()
-    links = parse_topology(run(("nvidia-smi", "topo", "-m")).text)
-    active = parse_nvlinks(run(("nvidia-smi", "nvlink", "-s")).text)
-    missing = {part: word for part, word in inventory.missing.items() if part != "gpus"}
-    if (told.num_attached or 0) > len(told.gpus):
-        missing["gpus"] = "some_do_not_answer"
-    others = tuple(gpu for gpu in inventory.gpus if gpu.vendor != "nvidia")
-    return (
-        replace(
-            inventory,
-            gpus=(*(_placed(kernel, gpu) for gpu in told.gpus), *others),
-            links=(*inventory.links, *links),
-            nvidia_driver=told.driver,
-            cuda_driver=told.cuda,
-            missing=missing,
-        ),
-        tuple(_linked(state, active) for state in told.states),
-    )
-
-
-def _placed(kernel: KernelFiles, gpu: Gpu) -> Gpu:
-    """Return the GPU with what the kernel knows of its place."""
-    folder = device_folder(kernel, gpu.bus_id)
-    node = read_int(folder / "numa_node")
-    return replace(
-        gpu,
-        numa_node=None if node is None or node < 0 else node,
-        cpus=read_text(folder / "local_cpulist"),
-    )
-
-
-def _linked(state: GpuState, active: Mapping[int, tuple[int, int]]) -> GpuState:
-    if state.index not in active:
-        return state
-    up, num = active[state.index]
-    return replace(state, nvlinks_up=up, nvlinks=num or None)
 
 
 def with_owners(

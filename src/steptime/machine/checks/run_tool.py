@@ -20,7 +20,7 @@ LIMIT_S = 10.0
 """A tool that asks a driver which hangs would wait for ever."""
 
 MAX_BYTES = 8 << 20
-"""The journal of a node with many messages; `nvidia-smi -q` of eight GPUs says 200 KB."""
+"""The journal of a node with many messages fits into this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
