@@ -1,4 +1,4 @@
-"""The worked figures of the book: memory of a transformer, tiles and waves."""
+"""The worked figures of the book: bytes of a parameter, tiles and waves."""
 
 import pytest
 
@@ -12,9 +12,6 @@ from steptime.plan.quantization import (
     wave_efficiency,
     waves,
 )
-from steptime.plan.transformer_memory import HIDDEN_COPIES, TransformerActivations
-
-GIB = 2**30
 
 
 @pytest.mark.parametrize(
@@ -33,26 +30,6 @@ def test_bytes_per_parameter_of_each_way_to_train(part, bytes_):
     mode = next(one for one in MODES if one.name == part)
 
     assert (mode.weights, mode.optimizer, mode.gradients, mode.total) == bytes_
-
-
-def test_activations_of_an_8b_model_at_32k_tokens():
-    llama = TransformerActivations(
-        layers=32,
-        hidden=4096,
-        seq=32768,
-        micro_batch=1,
-        vocab=128256,
-        copies=HIDDEN_COPIES["Llama-3.1-8B"],
-    )
-
-    assert llama.hidden_bytes == GIB / 4
-    assert llama.layer_bytes == 7 * GIB
-    assert llama.checkpoint_bytes == 8 * GIB
-    assert llama.layers * llama.layer_bytes == 224 * GIB
-    assert llama.logits_bytes / GIB == pytest.approx(15.7, abs=0.05)
-    assert llama.checkpointed_bytes / GIB == pytest.approx(31, abs=0.4)
-    assert llama.whole_bytes / GIB == pytest.approx(240, abs=0.4)
-    assert llama.logits_peak_bytes == 1.5 * llama.logits_bytes
 
 
 def test_an_output_that_tiles_do_not_fill_wastes_the_rest():
