@@ -101,7 +101,8 @@ def product_of(torch: Any, name: str, args: Sequence[Any], kwargs: Any) -> Produ
         found = _read(args, is_turned=is_turned)
         if found is not None and found.made == tuple(range(len(found.made))):
             left, right = args[1:][:: -1 if is_turned else 1]
-            if _fits(found, left, right):
+            dims = [getattr(one, "ndim", None) for one in (left, right)]
+            if dims == [len(found.left), len(found.right)]:
                 compute = partial(found.compute, torch)
                 return left.permute(found.left), right.permute(found.right), compute
     return None
@@ -132,8 +133,3 @@ def values_of(name: str, args: Sequence[Any], kwargs: Any, place: int) -> tuple[
 def _read(args: Sequence[Any], *, is_turned: bool) -> Equation | None:
     is_text = len(args) == 3 and type(args[0]) is str
     return read_equation(args[0], is_turned=is_turned) if is_text else None
-
-
-def _fits(found: Equation, left: Any, right: Any) -> bool:
-    dims = [getattr(one, "ndim", None) for one in (left, right)]
-    return dims == [len(found.left), len(found.right)]

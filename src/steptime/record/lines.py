@@ -60,7 +60,10 @@ class LineReader:
         self.path = path
         self.torn = Torn() if torn is None else torn
         self._newest_bytes = newest_bytes
-        self._unread = tuple(b for kind in without for b in _beginnings(kind))
+        # the guest writes lines of many rows without spaces
+        self._unread = tuple(
+            b for kind in without for b in (f'{{"k":"{kind}"'.encode(), f'{{"k": "{kind}"'.encode())
+        )
         self._offset = 0
         self._num_foreign = 0
         self._rest = b""
@@ -204,11 +207,6 @@ def read_lines(
         OSError: the file cannot be read, or is not a regular file.
     """
     return LineReader(path, torn, without=without).read_to_end()
-
-
-def _beginnings(kind: str) -> tuple[bytes, bytes]:
-    """Return how lines of a kind begin; the guest writes lines of many rows without spaces."""
-    return f'{{"k":"{kind}"'.encode(), f'{{"k": "{kind}"'.encode()
 
 
 def kind_of(line: Line) -> str:

@@ -242,7 +242,10 @@ class Layout:
         wall_ns, counts = row[NUM_LEADING : self.counts_at], row[self.counts_at : self.cpu_at]
         num_detailed, *cpu_ns = row[self.cpu_at :]
         times = (_ints(_get(line, name), num_rounds) for name in ("rw", "rc"))
-        disturbed = _places(line.get("rd", []), num_rounds)
+        values = line.get("rd", [])
+        disturbed = _ints(values, _length(values))
+        if any(not 0 <= place < num_rounds for place in disturbed):
+            raise MisshapenError(f"places below {num_rounds} are wanted, got {values!r:.60}")
         sums = (wall_ns, counts, num_detailed, tuple(cpu_ns))
         return BlockRow._make((*leading, *sums, *times, disturbed))
 
@@ -369,14 +372,6 @@ def _ints(values: Any, size: int) -> tuple[int, ...]:
         _check_range(min(values))
         _check_range(max(values))
     return tuple(values)
-
-
-def _places(values: Any, size: int) -> tuple[int, ...]:
-    """Return places in a list of this size."""
-    found = _ints(values, _length(values))
-    if any(not 0 <= place < size for place in found):
-        raise MisshapenError(f"places below {size} are wanted, got {values!r:.60}")
-    return found
 
 
 def _typed(values: Iterable[Any], *kinds: type | tuple[type, ...]) -> list[Any]:

@@ -261,13 +261,9 @@ class CompletenessProof:
         if id(node) in self.nodes or not is_native(node):
             return
         self.nodes[id(node)] = node
-        for matrix in self._matrices_below(node):
-            matrix.num_nodes += 1
-
-    def _matrices_below(self, node: Any) -> list[Matrix]:
-        """Return the matrices that a node's results go to, through nothing but views and copies."""
         found = [self._matrix_of(one) for one in leaves_below(node)]
-        return list({id(one): one for one in found if one is not None}.values())
+        for matrix in {id(one): one for one in found if one is not None}.values():
+            matrix.num_nodes += 1
 
     # -- results that no operator made
 

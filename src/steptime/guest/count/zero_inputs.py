@@ -49,7 +49,9 @@ class ZeroInputs:
         """Take an operator that has run in `ns`."""
         at = self.left_at.get(func)
         if at is None:
-            self._see_other(args, ns)
+            if args and hasattr(args[0], "numel") and self._is_large(args[0]):
+                shape = tuple(args[0].shape)
+                self.other_ns[shape] = self.other_ns.get(shape, 0) + ns
             return
         pair = args[at : at + 2]
         left = pair[0]
@@ -77,11 +79,6 @@ class ZeroInputs:
         }
         found |= {"module": path, "module_kind": kind, "file": file, "line": line}
         return {"zero_input": found}
-
-    def _see_other(self, args: Any, ns: int) -> None:
-        if args and hasattr(args[0], "numel") and self._is_large(args[0]):
-            shape = tuple(args[0].shape)
-            self.other_ns[shape] = self.other_ns.get(shape, 0) + ns
 
     def _is_large(self, tensor: Any) -> bool:
         return not tensor.requires_grad and tensor.dim() == 2 and tensor.numel() >= MIN_ELEMENTS

@@ -84,7 +84,9 @@ class Storages:
         now = len(self.operators)
         for tensor in tensors_in(result):
             if tensor.device.type == self.device_type:
-                self._meet_new(tensor, now)
+                storage = storage_of(tensor)
+                if storage is not None:
+                    self._meet(storage, now)
         if self.workspaces is not None and self.workspaces.taken:
             self.extras[now], self.workspaces.taken = self.workspaces.taken, 0
         self.operators.append(func)
@@ -105,11 +107,6 @@ class Storages:
         storage = storage_of(tensor)
         if storage is not None and storage._cdata not in self.ids:
             self.parts[self._meet(storage, began)] = part
-
-    def _meet_new(self, tensor: Any, now: int) -> None:
-        storage = storage_of(tensor)
-        if storage is not None:
-            self._meet(storage, now)
 
     def _meet(self, storage: Any, at: int) -> int:
         key = storage._cdata

@@ -97,7 +97,8 @@ class BatchWatch:
             return
         self.handed, self.num_waits = [], 0
         if look is None:
-            self._pass_over(number)
+            self.num_unseen += 1
+            self.due = number + (1 if self.num_unseen < MAX_UNSEEN else RARE)
         else:
             self._take(look, number)
 
@@ -137,11 +138,6 @@ class BatchWatch:
                 list(look.lengths),
             ]
         )
-
-    def _pass_over(self, number: int) -> None:
-        """Look later, and much later where it has been in vain for a while."""
-        self.num_unseen += 1
-        self.due = number + (1 if self.num_unseen < MAX_UNSEEN else RARE)
 
     def _give_up(self) -> None:
         self.recorder.fail("padding")

@@ -68,9 +68,12 @@ class Perturbation:
                 continue
             data = weight.data
             self.kept[id(weight)] = (weight, data.clone())
+            if data.device not in self.generators:
+                self.generators[data.device] = self.torch.Generator(device=data.device)
+                self.generators[data.device].manual_seed(self.seed)
             noise = torch.rand(
                 data.shape,
-                generator=self._generator(data.device),
+                generator=self.generators[data.device],
                 dtype=torch.float64 if data.dtype == torch.float64 else torch.float32,
                 device=data.device,
             )
@@ -82,12 +85,6 @@ class Perturbation:
         kept, self.kept = self.kept, {}
         for weight, data in kept.values():
             weight.data.copy_(data)
-
-    def _generator(self, device: Any) -> Any:
-        if device not in self.generators:
-            self.generators[device] = self.torch.Generator(device=device)
-            self.generators[device].manual_seed(self.seed)
-        return self.generators[device]
 
 
 class DoublePrecision:

@@ -70,6 +70,7 @@ class PipelineCalls:
     def _row(self, dataset: Any) -> Row:
         file, line = self.places.get(dataset, (None, None))
         operators = _operators(dataset)
+        number = _number(dataset.cardinality())
         return {
             "class": type(dataset).__name__,
             "file": file,
@@ -77,7 +78,7 @@ class PipelineCalls:
             "parallel": _number(getattr(dataset, "_num_parallel_calls", None)),
             "reads": _number(getattr(dataset, "_num_parallel_reads", None)),
             "batch": _number(getattr(dataset, "_batch_size", None)),
-            "count": _cardinality(dataset),
+            "count": number if number is not None and number >= 0 else None,
             "draws": None if operators is None else any(map(RANDOM_OPERATOR.match, operators)),
             "python": None if operators is None else not operators.isdisjoint(PYTHON_OPERATORS),
         }
@@ -110,9 +111,3 @@ def _number(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError):
         return None
-
-
-def _cardinality(dataset: Any) -> int | None:
-    """Return how many elements it has; None where that is unknown or has no end."""
-    number = _number(dataset.cardinality())
-    return number if number is not None and number >= 0 else None

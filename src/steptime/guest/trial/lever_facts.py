@@ -239,7 +239,8 @@ class FactsBook:
 
     def doings(self, num_updates: int = 0) -> dict[str, Any]:
         """Return what the script was seen to do so far, in so many updates."""
-        self._see_graphs()
+        if self.is_open and not self.stack.was_used and count_graphs()[0]:
+            self.uses_compile = True
         found: dict[str, Any] = {
             "sets_threads": self.sets_threads,
             "uses_autocast": self.uses_autocast,
@@ -273,10 +274,6 @@ class FactsBook:
             return {}
         written = lever_tool("_written_gelu").find_written
         return {"written_gelus": sorted(one.__name__ for one in written(self.torch, models))}
-
-    def _see_graphs(self) -> None:
-        if self.is_open and not self.stack.was_used and count_graphs()[0]:
-            self.uses_compile = True
 
     def trained_loaders(self) -> list[tuple[Any, dict[str, Any]]]:
         """Return the loaders that fed training and still exist, with what is known of each."""

@@ -131,7 +131,9 @@ class Live:
         ends_step = self.cycle.add(optimizer)
         if self.generation != self.cycle.generation:
             self.generation = self.cycle.generation
-            self._begin_block_again()
+            if self.running is not None:
+                self.num_steps = 0
+                self._set_place(self.running, *self.place[1:3])
         if not ends_step:
             return
         self._poll()
@@ -204,12 +206,6 @@ class Live:
             self.fallen.add(state)
             if experiment.states[state]:  # the script's own state is part of every state
                 self.fallen_before.append(experiment.states[state])
-
-    def _begin_block_again(self) -> None:
-        """Begin the block again: the order of the optimizers changed, and so did the steps."""
-        if self.running is not None:
-            self.num_steps = 0
-            self._set_place(self.running, *self.place[1:3])
 
     def _next_block(self, experiment: Experiment) -> None:
         for round_number, state in self.slots:

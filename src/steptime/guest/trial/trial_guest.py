@@ -132,7 +132,10 @@ class TrialGuest(LeverGuest):
             return self.registry.run_backward(call, args, kwargs)
         finally:
             self.samples.end_backward()
-            self._end_backward()
+            try:
+                self.facts.gradients.end_backward(self.registry.optimizers.alive())
+            except Exception:
+                self.recorder.fail("trial")
 
     def _begin_backward(self, args: Any, kwargs: Any) -> None:
         try:
@@ -142,12 +145,6 @@ class TrialGuest(LeverGuest):
             if self.live is not None and self.live.running is not None:
                 loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
                 self.last_loss = None if loss is None else loss.detach()
-        except Exception:
-            self.recorder.fail("trial")
-
-    def _end_backward(self) -> None:
-        try:
-            self.facts.gradients.end_backward(self.registry.optimizers.alive())
         except Exception:
             self.recorder.fail("trial")
 
