@@ -173,7 +173,7 @@ def find_remarks(a: Runs, b: Runs) -> tuple[Note, ...]:
     """Return what else a reader of the numbers must know."""
     runs = (*a, *b)
     found = [*_lengths(a, b), *_mixed("A", a), *_mixed("B", b)]
-    found += [Note(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]
+    found += [Note(code="unfinished", facts={"run": r.run_id}) for r in runs if not r.end.is_over]
     if not are_interleaved(a, b):
         found.append(Note(code="not_interleaved", facts={}))
     if have_other_hosts(a, b):
@@ -207,10 +207,6 @@ def _mixed(side: str, runs: Runs) -> Iterator[Note]:
     }
     if names:
         yield Note(code="mixed", facts={"side": side, "names": ", ".join(sorted(names))})
-
-
-def _is_open(run: ComparedRun) -> bool:
-    return not run.end.is_over
 
 
 def are_interleaved(a: Runs, b: Runs) -> bool:

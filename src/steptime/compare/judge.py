@@ -99,12 +99,13 @@ def _compared(bare: Comparison, stored: Runs, *, wanted: float) -> Comparison:
     num_steps = round(_mean([run.num_steps for run in a]))
     outcome, reason = _outcome(step.change, noise)
     spread = noise.spread
+    seen = {name for run in (*a, *b) for name in run.phases_s}
     return replace(
         bare,
         outcome=outcome,
         reason=reason,
         step=step,
-        phases=_phases(a, b, noise),
+        phases=tuple(_plain(n, a, b, _phase_s(n), noise) for n in PHASES if n in seen),
         spans=_spans(a, b, noise),
         finish=_finish(a, b, noise, num_steps=num_steps),
         num_steps=num_steps,
@@ -260,11 +261,6 @@ def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
         b_s=_mean(values[1]),
         difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True), least=least),
     )
-
-
-def _phases(a: Runs, b: Runs, noise: _Noise) -> tuple[Effect, ...]:
-    seen = {name for run in (*a, *b) for name in run.phases_s}
-    return tuple(_plain(n, a, b, _phase_s(n), noise) for n in PHASES if n in seen)
 
 
 def _phase_s(name: str) -> Measure:

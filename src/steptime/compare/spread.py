@@ -87,7 +87,8 @@ class Gaps:
         """
         ordered, listed = [sorted(group) for group in self.groups], sorted(self.listed)
         largest = max([*(group[-1] - group[0] for group in ordered if group), *listed[-1:]])
-        low, high = -1, _bits_of(largest)
+        (bits,) = struct.unpack("<q", struct.pack("<d", largest))
+        low, high = -1, int(bits)
         while high - low > 1:
             middle = (low + high) // 2
             bound = _float_of(middle)
@@ -104,11 +105,6 @@ def _num_within(ordered: Values, bound: float) -> int:
             first += 1
         num += place - first
     return num
-
-
-def _bits_of(value: float) -> int:
-    (bits,) = struct.unpack("<q", struct.pack("<d", value))
-    return int(bits)
 
 
 def _float_of(bits: int) -> float:

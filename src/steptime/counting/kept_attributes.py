@@ -83,16 +83,12 @@ class KeptAttributes:
         for collection, before in self.collections.values():
             if not _is_same(collection, before):
                 collection.clear()
-                _fill(collection, before)
+                if isinstance(collection, (list, deque)):
+                    collection.extend(before)
+                else:
+                    collection.update(before)
         for write, state in self.states:
             write(state)
-
-
-def _fill(collection: Any, before: Any) -> None:
-    if isinstance(collection, (list, deque)):
-        collection.extend(before)
-    else:
-        collection.update(before)
 
 
 def _is_same(now: Any, before: Any) -> bool:

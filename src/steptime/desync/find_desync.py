@@ -7,7 +7,7 @@ at which others wait.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from steptime.desync.kinds_of_difference import find_left_out, kind_of_difference
@@ -135,7 +135,9 @@ def _outside(
         for wait in waits:
             culprits = [rank for rank in wait.absent if _kind_outside(at[rank], ranks) == what]
             if culprits:
-                expected = wait.call.told(_world_size(ranks, at))
+                expected = wait.call.told(
+                    max((one.world_size for one in ranks.values()), default=len(at))
+                )
                 return _away(what, culprits, wait.waiting, expected, ranks, at)
     return None
 
@@ -241,10 +243,6 @@ def _call_of(
         return own.open_call.told(own.world_size)
     place = at[rank]
     return CollectiveCall(operation=BACKWARD if place.in_backward else None, where=place.where)
-
-
-def _world_size(ranks: Mapping[int, RankCalls], at: Collection[int]) -> int:
-    return max((one.world_size for one in ranks.values()), default=len(at))
 
 
 def _told(

@@ -23,7 +23,8 @@ def kind_of_difference(
         model: a rank that called `expected`.
         culprit: the rank that called `called`.
     """
-    upcoming = _upcoming(expected, model)
+    since = [one for one in model.calls if one.serial > expected.serial]
+    upcoming = since or usual_after(calls_before(model, expected), expected)
     later = [one for one in culprit.calls if one.serial > called.serial]
     if any(_is_same(one, expected) for one in later) and _place_in(upcoming, called) is not None:
         return "order"  # it called both, without waiting in between
@@ -32,12 +33,6 @@ def kind_of_difference(
     if called.group != expected.group and _is_similar(called, expected):
         return "group"
     return "operation" if called.operation != expected.operation else "shape"
-
-
-def _upcoming(expected: RecordedCall, model: RankCalls) -> Sequence[RecordedCall]:
-    """Return what follows a call: what its rank has called since, else what it usually calls."""
-    since = [one for one in model.calls if one.serial > expected.serial]
-    return since or usual_after(calls_before(model, expected), expected)
 
 
 def _by_upcoming(

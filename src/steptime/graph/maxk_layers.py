@@ -56,12 +56,6 @@ def _check_k(k: int, width: int) -> None:
         raise ValueError(f"k is an integer from 1 to the width {width}, got {k!r}")
 
 
-def _linear(weight: Any) -> None:
-    """Fill a weight as PyG fills those of GCN: uniform, after Glorot & Bengio (2010)."""
-    bound = math.sqrt(6 / (weight.shape[0] + weight.shape[1]))
-    nn.init.uniform_(weight, -bound, bound)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCNOptions:
     """The settings of PyG's `GCNConv`, with its names and defaults."""
@@ -111,7 +105,9 @@ class MaxKGCNConv(nn.Module):  # type: ignore[misc]
 
     def reset_parameters(self) -> None:
         """Fill the parameters again, and forget the graph of `cached=True`."""
-        _linear(self.lin.weight)
+        # uniform, after Glorot & Bengio (2010), as PyG fills the weights of GCN
+        bound = math.sqrt(6 / (self.lin.weight.shape[0] + self.lin.weight.shape[1]))
+        nn.init.uniform_(self.lin.weight, -bound, bound)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         self._cached = None

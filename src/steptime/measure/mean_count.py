@@ -15,7 +15,6 @@ from typing import TypeVar
 from steptime.measure.values.operator_time import TimedModule, TimedOperator
 from steptime.measure.values.work import (
     ClassCount,
-    Completeness,
     Count,
     GroupCount,
     ModuleCount,
@@ -46,7 +45,7 @@ def mean_count(
     """
     total = sum(passes)
     weights = _weights(counts, keys, rows, total)
-    proof = _completeness(counts)
+    proof = next((one.completeness for one in reversed(counts) if one.completeness), None)
     one = next((c for c, w in zip(counts, weights, strict=True) if w == 1), None)
     if one is not None and (one.forward, one.backward, one.recomputed) == passes:
         return replace(one, completeness=proof)
@@ -121,11 +120,6 @@ def _by_dtype(parts: Sequence[tuple[Mapping[str, int], Fraction]]) -> dict[str, 
         for name, flops in by_dtype.items():
             found[name] = found.get(name, Fraction(0)) + flops * weight
     return {name: round(flops) for name, flops in found.items()}
-
-
-def _completeness(counts: Sequence[Count]) -> Completeness | None:
-    """Return the last proof: each is over all updates so far."""
-    return next((one.completeness for one in reversed(counts) if one.completeness), None)
 
 
 def _devices(parts: Sequence[tuple[Count, Fraction]]) -> tuple[WorkOnDevice, ...]:

@@ -46,6 +46,7 @@ def find_padding(
     trained = [row for row in rows if row.num_trained >= 0]
     is_packed = rows[0].seen_by == _BOUNDS
     before = sum(_work_before(row, work) for row in rows)
+    found = Counter(row.num_rows for row in rows).most_common(MAX_SIZES)
     return Padding(
         num_batches=len(rows),
         seen_by=SEEN_BY[rows[0].seen_by],
@@ -57,7 +58,7 @@ def find_padding(
         if trained
         else None,
         lengths=describe_lengths(lengths),
-        batch_sizes=_batch_sizes(rows),
+        batch_sizes=tuple(BatchSize(num_rows=size, num_batches=num) for size, num in found),
         trimmed_fraction=min(1.0, sum(row.num_needed for row in rows) / num_seen),
         attention_fraction=work.attention_fraction(row.width for row in rows),
         useful_work=min(1.0, sum(_work_used(row, work) for row in rows) / before),
@@ -170,8 +171,3 @@ def _bins(ordered: Sequence[int]) -> list[LengthBin]:
         )
         for place, num in sorted(found.items())
     ]
-
-
-def _batch_sizes(rows: Sequence[BatchRow]) -> tuple[BatchSize, ...]:
-    found = Counter(row.num_rows for row in rows).most_common(MAX_SIZES)
-    return tuple(BatchSize(num_rows=size, num_batches=num) for size, num in found)

@@ -171,14 +171,10 @@ def _factors(number: int, parts: int) -> Iterator[tuple[int, ...]]:
     elif parts == 1:
         yield (number,)
     else:
-        for one in _divisors(number):
+        low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+        for one in sorted({*low, *(number // n for n in low)}):
             for others in _factors(number // one, parts - 1):
                 yield (one, *others)
-
-
-def _divisors(number: int) -> list[int]:
-    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
-    return sorted({*low, *(number // n for n in low)})
 
 
 def _sizes(given: GivenSizes, split: tuple[int, int, int], share: int) -> BatchSizes:

@@ -127,7 +127,12 @@ def cost_of(kind: str, sizes: Sizes, dtype: str, rule: DeviceRule) -> float | No
     if kind == "attention":
         return _attention_cost(sizes, dtype, rule)
     if kind == "recurrent":
-        return _recurrent_cost(sizes, dtype, rule)
+        inner = sizes["channels_in"] + sizes["hidden"]
+        if rule.is_gpu:
+            return work_of("recurrent", sizes) / _rate_of(
+                (sizes["channels_in"], sizes["hidden"]), dtype
+            )
+        return float(sizes["steps"] * inner * vectors_of(sizes["gates"], dtype, rule))
     return None
 
 
@@ -225,13 +230,6 @@ def _attention_cost(s: Sizes, dtype: str, rule: DeviceRule) -> float:
     keys = vectors_of(s["key_length"], dtype, rule) / max(1, s["key_length"])
     values = vectors_of(s["value_size"], dtype, rule)
     return float(square * (size * keys + values + ELEMENT_MACS))
-
-
-def _recurrent_cost(s: Sizes, dtype: str, rule: DeviceRule) -> float:
-    inner = s["channels_in"] + s["hidden"]
-    if rule.is_gpu:
-        return work_of("recurrent", s) / _rate_of((s["channels_in"], s["hidden"]), dtype)
-    return float(s["steps"] * inner * vectors_of(s["gates"], dtype, rule))
 
 
 # -- GPUs

@@ -208,19 +208,14 @@ def _following(
             base = shape[1 - axis] if len(shape) == 2 else 0
             is_gate = "weight_ih" in name  # its input has another size than its state
             if is_gate:
-                base = _state_of(name, weights)
+                other = weights.get(name.replace("weight_ih", "weight_hh"))
+                base = 0 if other is None else other.shape[1]
             ratio, rest = divmod(size, base) if base else (0, 1)
             is_multiple = not rest and 1 < ratio <= MAX_RATIO
             if is_multiple and (name != last or is_gate or "weight_hh" in name):
                 found[name, axis] = base, ratio
     found.update(_flattened(sides, weights, seen))
     return found
-
-
-def _state_of(name: str, weights: Mapping[str, WeightSeen]) -> int:
-    """Return the width of the state of a recurrent layer, by its input's weight."""
-    other = weights.get(name.replace("weight_ih", "weight_hh"))
-    return 0 if other is None else other.shape[1]
 
 
 def _flattened(

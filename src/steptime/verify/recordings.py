@@ -230,14 +230,10 @@ class RecordingWatch:
 
     def _take(self, name: str, line: Line) -> None:
         if kind_of(line) == kinds.HEAD:
-            self._world_sizes.setdefault(name, _world_size(line))
+            found = line.get("world_size", 1)
+            self._world_sizes.setdefault(name, found if isinstance(found, int) else 1)
         elif kind_of(line) == kinds.END:
             self._over.add(name)
-
-
-def _world_size(line: Line) -> int:
-    found = line.get("world_size", 1)
-    return found if isinstance(found, int) else 1
 
 
 def is_complete(folder: Path) -> bool:

@@ -98,7 +98,7 @@ def find_non_finite(
     chosen = episodes[-1] if is_going_on else episodes[0]
     first = rows[chosen.begin]
     place = next((one for one in seen if one.n == first.number), None)
-    number, value, what = _first_bad(first, place, is_skipped=_is_skipped_alone(first))
+    number, value, what = _first_bad(first, place, is_skipped=not _has_bad(first))
     num_wasted = sum(
         (rows[one.end].number if one.end < len(rows) else num_updates + 1) - rows[one.begin].number
         for one in episodes
@@ -157,10 +157,6 @@ def split_episodes(are_bad: Sequence[bool]) -> list[Episode]:
             found.append(Episode(begin=begin, end=place))
             begin = None
     return found
-
-
-def _is_skipped_alone(row: LossRow) -> bool:
-    return not _has_bad(row)
 
 
 def _first_bad(row: LossRow, place: BadPlace | None, *, is_skipped: bool) -> tuple[int, str, str]:

@@ -77,11 +77,12 @@ def fold_host(trace: Trace, *, is_users: IsUsers) -> tuple[HostProfile, dict[int
     loader = merged(span for one in threads for span in one.loader)
     waiting = sum(end - start for start, end, _ in without([(*s, 0) for s in loader], busy))
     tops = sorted(top for one in threads for top in one.top)
+    inside = [(max(start, trace.start), min(end, trace.end)) for start, end in trace.syncs]
     host = HostProfile(
         window_s=window * NS,
         python_s=length(gaps) * NS,
         loader_s=waiting * NS,
-        sync_s=_clipped(trace.syncs, trace) * NS,
+        sync_s=length(merged(inside)) * NS,
         num_gaps=len(gaps),
         median_gap_s=median(end - start for start, end in gaps) * NS if gaps else None,
         longest_gaps=_longest(gaps, tops),
@@ -91,12 +92,6 @@ def fold_host(trace: Trace, *, is_users: IsUsers) -> tuple[HostProfile, dict[int
         threads=tuple(_describe(one, trace) for one in threads if one.pieces),
     )
     return host, {op.number: (kind, op.name) for op, kind in rows if op.number >= 0}
-
-
-def _clipped(spans: Sequence[Span], trace: Trace) -> int:
-    """Return how much of the spans lies in the window [ns]."""
-    inside = [(max(start, trace.start), min(end, trace.end)) for start, end in spans]
-    return length(merged(inside))
 
 
 def sum_classes(

@@ -56,7 +56,8 @@ def _read(file: TextIO) -> Iterator[dict[str, Any]]:
     text, place = _find_begin(file)
     decode = json.JSONDecoder().raw_decode
     while True:
-        place = _after_blanks(text, place)
+        found = _BETWEEN.match(text, place)
+        place = place if found is None else found.end()
         if text[place : place + 1] == "]":
             return
         try:
@@ -80,11 +81,6 @@ def _find_begin(file: TextIO) -> tuple[str, int]:
             raise DamagedTraceError("no list of events is in it")
         text += more
     return text, found.end()
-
-
-def _after_blanks(text: str, place: int) -> int:
-    found = _BETWEEN.match(text, place)
-    return place if found is None else found.end()
 
 
 def compress(path: Path) -> Path:

@@ -69,7 +69,10 @@ class OwnCode:
 
 def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[dict[str, Any]]:
     """Return the rows of `source.json` on loops over elements."""
-    whole = _with_modules(own)
+    modules = dict(_modules(own))
+    lines = {**own.lines, **{file: text for file, (_, text) in modules.items()}}
+    trees = {**own.trees, **{file: tree for file, (tree, _) in modules.items()}}
+    whole = replace(own, trees=trees, lines=lines)
     programs = {file: make_program(tree) for file, tree in whole.trees.items()}
     marks = []
     for what, file, line, end_line in sorted(sites):
@@ -84,14 +87,6 @@ def _with_others(programs: Mapping[str, Program], file: str) -> Program:
     """Return a file with the functions of the others."""
     others = {name: one for name, one in programs.items() if name != file}
     return with_imports(programs[file], others)
-
-
-def _with_modules(own: OwnCode) -> OwnCode:
-    """Return the user's files with the modules beside the scripts that these import."""
-    modules = dict(_modules(own))
-    lines = {**own.lines, **{file: text for file, (_, text) in modules.items()}}
-    trees = {**own.trees, **{file: tree for file, (tree, _) in modules.items()}}
-    return replace(own, trees=trees, lines=lines)
 
 
 def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopMark]:

@@ -34,7 +34,7 @@ class Names:
 
     def __init__(self, tree: ast.Module, node: ast.AST) -> None:
         self._tree = tree
-        self._scope = _scope_of(tree, node)
+        self._scope = _scopes_around(tree, node)[-1]
         self._hidden = _lambda_arguments(tree, node)
 
     def is_tensor(self, node: ast.expr) -> bool:
@@ -150,11 +150,6 @@ class Names:
 
 def _only(bindings: list[ast.expr | None]) -> ast.expr | None:
     return bindings[0] if len(bindings) == 1 else None
-
-
-def _scope_of(tree: ast.Module, node: ast.AST) -> _Scope:
-    """Return the innermost function that holds a node, or the module."""
-    return _scopes_around(tree, node)[-1]
 
 
 def _scopes_around(tree: ast.Module, node: ast.AST) -> list[_Scope]:

@@ -76,19 +76,14 @@ def split_rounds(optimizers: Iterable[int]) -> list[tuple[int, int]]:
 
 def fold_rounds(rows: Rows) -> list[Round]:
     """Return the rounds of a thread."""
-    if _is_plain(rows):
+    kinds = set(rows.optimizers)
+    if len(kinds) == 1 and BY_HAND not in kinds and not any(rows.inner_steps):
         only = tuple(rows.optimizers[:1])
         return [
             Round(begin=place, end=place + 1, optimizers=only)
             for place in range(len(rows.optimizers))
         ]
     return _join([*_RowTable(rows).turns()])
-
-
-def _is_plain(rows: Rows) -> bool:
-    """Return whether one optimizer alone stepped, each of whose updates is a step."""
-    kinds = set(rows.optimizers)
-    return len(kinds) == 1 and BY_HAND not in kinds and not any(rows.inner_steps)
 
 
 class _RowTable:
