@@ -42,9 +42,12 @@ def render_loader_page(bench: LoaderBench, *, levers: Collection[str], version: 
         levers: the names of those that there are.
         version: of Steptime.
     """
+    told = describe_workers(bench)
     parts = [
         section("A batch by part", _parts_bar(bench), _parts_table(bench)),
-        section("Batches a second by workers", _curve(bench), _workers(bench)),
+        section(
+            "Batches a second by workers", _curve(bench), None if told is None else tag("p", told)
+        ),
         section("The way of one sample", _sample(bench)),
         section("What to know", *(tag("p", note) for note in describe_notes(bench))),
     ]
@@ -148,11 +151,6 @@ def _part_cells(part: LoaderPart) -> list[Html | str]:
 
 
 # -- the curve
-
-
-def _workers(bench: LoaderBench) -> Html | None:
-    told = describe_workers(bench)
-    return None if told is None else tag("p", told)
 
 
 def _curve(bench: LoaderBench) -> Html | None:

@@ -61,15 +61,11 @@ def _losses(curve: LossOverlay, comparison: LossComparison, *, name: str) -> Htm
     ]
     legend = [("written", "as written"), ("tuned", "with the levers")]
     if comparison.num_runs:
-        legend.append(("envelope", _envelope_words(comparison)))
+        num = comparison.num_runs
+        runs = "a run" if num == 1 else f"{num} runs"
+        how = "with other random draws" if comparison.are_redrawn else "with the last bits changed"
+        legend.append(("envelope", f"range of {runs} as written, {how}"))
     return _chart(f"Loss{name}", axes, drawn, legend, of_y=_number)
-
-
-def _envelope_words(comparison: LossComparison) -> str:
-    num = comparison.num_runs
-    runs = "a run" if num == 1 else f"{num} runs"
-    how = "with other random draws" if comparison.are_redrawn else "with the last bits changed"
-    return f"range of {runs} as written, {how}"
 
 
 def _distance(comparison: LossComparison) -> Html | None:

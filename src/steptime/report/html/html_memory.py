@@ -34,9 +34,12 @@ def anatomy_part(found: Anatomy | None, fit: MemoryFit | None) -> Html | None:
     """Return one step over time, the parts with their bytes, and what other ways to train need."""
     if found is None or fit is None:
         return None
+    peak = {} if found.timeline is None else found.timeline.peak.by_part
+    rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
+    heading = ["part", "types", "bytes", "at the peak"]
     pieces = [
         None if found.timeline is None else _drawing(found.timeline),
-        _parts_table(found),
+        table(heading, rows, left=2, name="Who holds the memory"),
         _modules_table(found),
         _modes_table(found, fit),
     ]
@@ -111,13 +114,6 @@ def _phases(instants: Sequence[Instant]) -> Html:
     words = [f"{phase} from {format_percent(at)}" for phase, at in begun.items()]
     note = f"{', '.join(words)} of the step's operators; the dashed line is the peak"
     return tag("div", tag("span", note), class_="legend")
-
-
-def _parts_table(found: Anatomy) -> Html:
-    peak = {} if found.timeline is None else found.timeline.peak.by_part
-    rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
-    heading = ["part", "types", "bytes", "at the peak"]
-    return table(heading, rows, left=2, name="Who holds the memory")
 
 
 def _part_cells(part: MemoryPart, at_peak: int | None) -> list[str]:

@@ -167,8 +167,9 @@ def phases_part(m: Measurement) -> Html | None:
     rows = [_phase_cells(phase, m) for phase in seen]
     if not has_device:
         heading, rows = heading[:-1], [row[:-1] for row in rows]
+    outer = [p for p in seen if p.name not in INNER_PHASES]
     parts: list[Html | None] = [
-        _whole_bar(seen),
+        tag("div", bar((class_of(p.name), p.fraction or 0.0) for p in outer), class_="whole"),
         tag("div", table(heading, rows, left=2, name="Phases of a step"), class_="phases"),
     ]
     parts.append(told_part(m, (worker_lines,)))
@@ -192,11 +193,6 @@ def phases_part(m: Measurement) -> Html | None:
 def _place(phase: Phase) -> int:
     order = ("input_wait", *INNER_PHASES, *PHASES[1:])
     return order.index(phase.name) if phase.name in order else len(order)
-
-
-def _whole_bar(phases: Sequence[Phase]) -> Html:
-    outer = [p for p in phases if p.name not in INNER_PHASES]
-    return tag("div", bar((class_of(p.name), p.fraction or 0.0) for p in outer), class_="whole")
 
 
 def _phase_cells(phase: Phase, m: Measurement) -> list[Html | str]:

@@ -49,6 +49,7 @@ def render_verify_page(
             "p", f"The margin: {words.describe_margin(found)}. Runs: {words.describe_runs(found)}."
         ),
     )
+    text = words.describe_to_target(found)
     parts = [
         header,
         section("The metric over the training", _curves(found)),
@@ -58,7 +59,7 @@ def render_verify_page(
             "What it saves",
             _paragraph(words.describe_speed(found)),
             _paragraph(words.describe_price(found)),
-            _labeled("To the target: ", words.describe_to_target(found)),
+            None if text is None else tag("p", "To the target: ", text),
         ),
         section("Runs that diverged", _paragraph(words.describe_diverged(found))),
     ]
@@ -82,10 +83,6 @@ def seeds_part(found: TrainingVerdict | None) -> Html | None:
 
 def _paragraph(text: str | None) -> Html | None:
     return None if text is None else tag("p", text)
-
-
-def _labeled(label: str, text: str | None) -> Html | None:
-    return None if text is None else tag("p", label, text)
 
 
 def _curves(found: TrainingVerdict) -> Html | None:

@@ -65,6 +65,7 @@ def render_comparison(found: Comparison, *, asked: ComparisonRequest, console: C
     """Print the report of a comparison."""
     page = page_of(console)
     gap = [Text()]
+    lines = [*_noise(found, page), *_remarks(found, page)]
     page.write(
         [
             *_side("A", found.a, page),
@@ -75,7 +76,7 @@ def render_comparison(found: Comparison, *, asked: ComparisonRequest, console: C
             *gap,
             *_changes(found.changes, page),
             *_table(found, page),
-            *_notes(found, page),
+            *([Text(), *lines] if lines else []),
             *_next(found, asked, page),
         ]
     )
@@ -188,11 +189,6 @@ def _row(title: str, effect: Effect) -> list[str]:
         ends = f"{words.signed_seconds(found.low)} to {words.signed_seconds(found.high)}"
     times = [format_seconds(effect.a_s), format_seconds(effect.b_s)]
     return [title, *times, words.signed_seconds(found.value), ends]
-
-
-def _notes(found: Comparison, page: Page) -> list[Text]:
-    lines = [*_noise(found, page), *_remarks(found, page)]
-    return [Text(), *lines] if lines else []
 
 
 def _noise(found: Comparison, page: Page) -> list[Text]:

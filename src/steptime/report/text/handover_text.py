@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 
 from steptime.core.printable import printable
-from steptime.patch.values import ByHand, CellText, Handover, PatchCheck, PlacedLever
+from steptime.patch.values import ByHand, CellText, Handover, PatchCheck
 from steptime.verify.values import Outcome
 
 _JUDGED_BY = {"cpu": "CPU time", "wall": "wall time"}
@@ -24,7 +24,8 @@ def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
     """
     lines = []
     for placed in handover.placed:
-        lines += [_placed(placed), *(f"  {note}" for note in placed.notes)]
+        where = ", ".join(map(printable, placed.places)) or "in the launch line"
+        lines += [f"{placed.name}: {where}", *(f"  {note}" for note in placed.notes)]
     for one in handover.by_hand:
         lines += ["", *_by_hand(one)]
     for cell in handover.cells:
@@ -36,11 +37,6 @@ def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
     elif diff_file is not None:
         lines += ["", f"Apply it: git apply {shlex.quote(diff_file)}"]
     return lines
-
-
-def _placed(one: PlacedLever) -> str:
-    where = ", ".join(map(printable, one.places)) or "in the launch line"
-    return f"{one.name}: {where}"
 
 
 def _by_hand(one: ByHand) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent, format_rate
-from steptime.machine.values.inventory_values import Cache, Gpu, Inventory, Link, Mount
+from steptime.machine.values.inventory_values import Cache, Inventory, Link, Mount
 from steptime.report.text.page import Page, columns, joined
 from steptime.report.words.machine_words import PARTS, describe_reason
 
@@ -117,7 +117,9 @@ def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
         count = f"{num} × " if num > 1 else ""
         memory = "" if size is None else f", {format_bytes(size)}"
         parts.append(f"{count}{printable(name or 'without a name')}{memory}")
-    parts += _buses(with_driver)
+    # as built: a link that sleeps is narrower for the moment
+    seen = Counter((gpu.max_pcie_generation, gpu.max_pcie_width) for gpu in with_driver)
+    parts += [f"PCIe {generation} x{width}" for generation, width in seen if generation and width]
     if found.nvidia_driver is not None:
         cuda = f", CUDA {found.cuda_driver}" if found.cuda_driver else ""
         parts.append(f"driver {printable(found.nvidia_driver)}{cuda}")
@@ -132,12 +134,6 @@ def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
         parts.append(describe_reason(found.missing["gpus"]))
     lines = page.block("gpus", joined(parts) or "none")
     return [*lines, *_matrix(found.links, page=page)]
-
-
-def _buses(gpus: Sequence[Gpu]) -> list[str]:
-    """Describe PCIe as built, because a link that sleeps is narrower for the moment."""
-    seen = Counter((gpu.max_pcie_generation, gpu.max_pcie_width) for gpu in gpus)
-    return [f"PCIe {generation} x{width}" for generation, width in seen if generation and width]
 
 
 def _matrix(links: Sequence[Link], *, page: Page) -> list[Text]:

@@ -44,7 +44,9 @@ class Page:
         for line in lines:
             line.rstrip()
             if self.ascii_only:
-                line.plain = _as_ascii(line.plain)
+                line.plain = (
+                    line.plain.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+                )
             self.console.print(line, soft_wrap=True)
 
     def block(self, label: str, content: Text | str, *, style: str = "") -> list[Text]:
@@ -72,10 +74,6 @@ class Page:
         if self.ascii_only:
             return ("#" * (full + (part >= 4))).ljust(width)
         return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)
-
-
-def _as_ascii(text: str) -> str:
-    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
 
 
 def page_of(console: Console) -> Page:

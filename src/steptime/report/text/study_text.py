@@ -80,6 +80,7 @@ def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> 
         *_unjudged(study, page),
         *_writes(study, page),
     ]
+    sentence, command = next_act(study, asked)
     return [
         *_header(study, page),
         *gap,
@@ -94,7 +95,8 @@ def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> 
         *(gap if blocks else []),
         *blocks,
         *gap,
-        *_next(study, page, asked),
+        *page.block("next", sentence),
+        Text(" " * LABEL_WIDTH + command, style="bold"),
     ]
 
 
@@ -302,11 +304,6 @@ def _writes(study: Study, page: Page) -> list[Text]:
 
 
 # -- the last line
-
-
-def _next(study: Study, page: Page, asked: StudyRequest) -> list[Text]:
-    sentence, command = next_act(study, asked)
-    return [*page.block("next", sentence), Text(" " * LABEL_WIDTH + command, style="bold")]
 
 
 def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:

@@ -158,20 +158,15 @@ def runs_table(rows: Sequence[RunSummary], *, console: Console, store: str | Non
     page.write([*lines, Text(), Text(f"  {show}", style="bold")])
 
 
-def _steps_of(row: RunSummary) -> str:
-    """Return the number of steps; of several trainings, it is that of one."""
+def _run_cells(row: RunSummary) -> list[str]:
     steps = _ABSENT if row.num_steps is None else format_count(row.num_steps)
     is_alone = row.num_trainings is None or row.num_trainings < 2
-    return steps if is_alone else f"{steps} (1 of {row.num_trainings})"
-
-
-def _run_cells(row: RunSummary) -> list[str]:
     return [
         row.run_id,
         run_words.describe_short_end(
             ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
         ),
         run_words.describe_opening(row.kind, row.opens_with) or _ABSENT,
-        _steps_of(row),
+        steps if is_alone else f"{steps} (1 of {row.num_trainings})",
         _seconds(row.step_time_s),
     ]

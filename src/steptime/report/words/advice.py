@@ -70,7 +70,7 @@ def next_act(
 
     `store` is the folder that holds the store of the run, if that is not the store of this folder.
     """
-    show = _show(measurement, store)
+    show = show_command(measurement.run_id, training=_number(measurement), store=store)
     if measurement.end.state in (RunState.RUNNING, RunState.STILL_TRAINING):
         return Act(sentence="The run goes on. See it again later:", command=show)
     has_failed = measurement.end.state is RunState.FAILED
@@ -152,7 +152,7 @@ def _levers_of(finding: Finding, measurement: Measurement) -> tuple[list[str], l
 
     def order(name: str) -> tuple[bool, bool]:
         # What takes back something that was seen to be on is likelier than anything else.
-        is_likely = _takes_back(name) or name == _OF_LOOPS
+        is_likely = name in ("no_checkpointing", _OF_LOOPS)
         return not is_likely, not (is_updating and name == "fused_optimizer")
 
     found.sort(key=order)
@@ -166,10 +166,6 @@ def _has_live_edit(finding: Finding, measurement: Measurement) -> bool:
         return finding.edit is not None and finding.edit.is_live
     edits = [one.edit for one in measurement.python_loops if one.phase in ("fetch", "collate")]
     return any(edit is not None and edit.is_live for edit in edits)
-
-
-def _takes_back(lever: str) -> bool:
-    return lever == "no_checkpointing"
 
 
 def _knows_layers(measurement: Measurement) -> bool:
@@ -263,11 +259,6 @@ def size_word(size: int) -> str:
     """Return a size as an option takes it: whole GiB or MiB, rounded down."""
     gib, mib = size // (1 << 30), size // (1 << 20)
     return f"{gib}GiB" if gib and size % (1 << 30) == 0 else f"{mib}MiB" if mib else f"{size}"
-
-
-def _show(measurement: Measurement, store: str | None) -> str:
-    """Return the command that shows this report again."""
-    return show_command(measurement.run_id, training=_number(measurement), store=store)
 
 
 def _which(measurement: Measurement) -> str:

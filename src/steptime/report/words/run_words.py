@@ -300,6 +300,7 @@ def describe_note(note: Note) -> str:
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
     """Say what was found with its numbers, where, what a remedy would give, and the cause."""
     row = ailment_of(finding)
+    wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
     parts = (
         fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
         _describe_place(finding),
@@ -307,7 +308,7 @@ def describe_finding(finding: Finding, step_time_s: float | None) -> str:
         describe_headroom(finding, step_time_s),
         # A straggler may have no particular phase; then its explanation is left out.
         fill_in(row.explanation, finding) if row else None,
-        _describe_wants(finding),
+        f"It would be more certain with {' and '.join(wants)}." if wants else None,
     )
     return " ".join(part for part in parts if part)
 
@@ -340,12 +341,6 @@ def _describe_own_share(finding: Finding) -> str | None:
     if measured - own.value < _SAME_SHARE:
         return None
     return f"Without what other programs may have taken, it is {_value(own)}."
-
-
-def _describe_wants(finding: Finding) -> str | None:
-    """Say what would make the finding more certain; absent phases are listed elsewhere."""
-    wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
-    return f"It would be more certain with {' and '.join(wants)}." if wants else None
 
 
 def fill_in(sentence: str | None, finding: Finding) -> str | None:

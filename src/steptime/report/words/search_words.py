@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_percent, format_seconds, format_speedup
 from steptime.seek.values.seek_values import (
-    NewSeedCheck,
     Role,
     SeekAnswer,
     SeekEnd,
@@ -78,7 +77,9 @@ def describe_beside(found: SeekAnswer) -> str | None:
     check = found.new_seeds
     if check is None or check.rival is None:
         return None
-    name = _rival_of(found, check)
+    values = next((one.parameters for one in found.candidates if one.candidate == check.rival), {})
+    who = "the default" if check.is_rival_default else "the other candidate"
+    name = f"{who} ({describe_values(values)})"
     if check.speedup is None or check.low is None or check.high is None:
         counts = f"{check.num_rival_reached} of its {check.num_runs} runs reached the target"
         return f"{name}: {counts}"
@@ -87,12 +88,6 @@ def describe_beside(found: SeekAnswer) -> str | None:
     if check.are_replaced:
         text += ", which had won the search and lost with new seeds"
     return text
-
-
-def _rival_of(found: SeekAnswer, check: NewSeedCheck) -> str:
-    values = next((one.parameters for one in found.candidates if one.candidate == check.rival), {})
-    who = "the default" if check.is_rival_default else "the other candidate"
-    return f"{who} ({describe_values(values)})"
 
 
 def describe_runs(found: SeekAnswer) -> str:

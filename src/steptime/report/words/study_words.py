@@ -225,17 +225,15 @@ def describe_applied(applied: Applied) -> str:
 
 def describe_lever(lever: str, settings: Mapping[str, Setting]) -> str:
     """Return the same for a name and its settings; a text of several lines is left out."""
-    settings = {name: one for name, one in settings.items() if not _has_lines(one)}
+    settings = {
+        name: one for name, one in settings.items() if not (isinstance(one, str) and "\n" in one)
+    }
     if len(settings) == 1:
         (value,) = settings.values()
         if not isinstance(value, bool):
             return f"{lever} {_number(value)}"
     parts = [_describe_setting(name, value) for name, value in settings.items()]
     return " ".join((lever, *parts))
-
-
-def _has_lines(value: Setting) -> bool:
-    return isinstance(value, str) and "\n" in value
 
 
 def _describe_setting(name: str, value: Setting) -> str:
