@@ -176,25 +176,21 @@ class _Run:
 
     def _subject(self) -> Subject:
         options = self._options
+        found = find_libraries(self._options.command, self._environment)
+        other = self._options.other_python
         return Subject(
             argv=options.command,
             environment=self._environment,
             levers={one.name: one for one in options.levers if one.name not in options.excluded},
             surroundings=ParentFacts(
                 cwd=self._cwd,
-                libraries=self._libraries(),
+                libraries=found if other is None else {**found, "python": other.path},
                 environment_names=tuple(sorted(self._environment)),
             ),
             budget_s=self._first_s,
             stdin=self._keep_stdin(),
             training=options.training,
         )
-
-    def _libraries(self) -> dict[str, str]:
-        """What the levers of the environment may use: allocators, and another interpreter."""
-        found = find_libraries(self._options.command, self._environment)
-        other = self._options.other_python
-        return found if other is None else {**found, "python": other.path}
 
     def _keep_stdin(self) -> Path | None:
         if self._stdin is None:
@@ -257,7 +253,7 @@ class _Run:
             trials=found.trials,
             not_tried=found.not_tried,
             choices=found.choices,
-            tried_writes=self._tried_writes(),
+            tried_writes=scripts_own_writes(sorted((self._folder.folder / "trials").iterdir())),
             tried_connections=self._tried_connections(),
             break_even_steps=found.break_even_steps,
             is_interrupted=is_interrupted,
@@ -271,10 +267,6 @@ class _Run:
             training=None if baseline is None else baseline.training,
             sites=None if baseline is None else baseline.sites,
         )
-
-    def _tried_writes(self) -> tuple[str, ...]:
-        """What the script tried to write in any trial."""
-        return scripts_own_writes(sorted((self._folder.folder / "trials").iterdir()))
 
     def _tried_connections(self) -> tuple[str, ...]:
         """What the script wanted to connect to in any trial, and could not."""

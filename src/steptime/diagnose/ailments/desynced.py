@@ -33,9 +33,11 @@ def find_desync(measurement: Measurement) -> Finding | None:
     found, stall = _worst(measurement)
     if found is None:
         return None
+    # what a rank writes as it ends is no step of its own
+    is_over = stall is not None and stall.duration_s is not None and found.what in PASSING
     finding = make_finding(
         DESYNC,
-        severity=_severity(found, stall),
+        severity=Severity.INFO if is_over else Severity.CRITICAL,
         evidence=(
             *(count("culprit_rank", rank) for rank in found.culprits[:1]),
             count("num_culprits", len(found.culprits)),
@@ -48,12 +50,6 @@ def find_desync(measurement: Measurement) -> Finding | None:
     )
     names = {"what": found.what, "told": describe_desync(found)}
     return replace(finding, names=names, where=found.where, site=_site(found.where))
-
-
-def _severity(found: Desync, stall: Stall | None) -> Severity:
-    """Return info for a stall that is over; what a rank writes as it ends is no step of its own."""
-    is_over = stall is not None and stall.duration_s is not None and found.what in PASSING
-    return Severity.INFO if is_over else Severity.CRITICAL
 
 
 def _worst(measurement: Measurement) -> tuple[Desync | None, Stall | None]:

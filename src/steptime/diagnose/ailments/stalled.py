@@ -32,7 +32,10 @@ def find_stall(measurement: Measurement) -> Finding | None:
             *(count("culprit_rank", rank) for rank in worst.culprits[:1]),
         ),
     )
-    return replace(found, where=_where(worst))
+    late = [one for one in worst.ranks if one.rank in worst.culprits]
+    return replace(
+        found, where=next((one.where for one in (*late, *worst.ranks) if one.where), None)
+    )
 
 
 def relevant_stalls(measurement: Measurement) -> tuple[Stall, ...]:
@@ -64,12 +67,6 @@ def _severity(measurement: Measurement, stalls: Sequence[Stall]) -> Severity:
     lost_s, duration_s = math.fsum(map(stalled_s, stalls)), measurement.duration_s
     fraction = None if not duration_s else min(1.0, lost_s / duration_s)
     return severity_of(fraction) or Severity.INFO
-
-
-def _where(stall: Stall) -> str | None:
-    """Return the line of the rank that the others wait for, else of the first that has one."""
-    late = [one for one in stall.ranks if one.rank in stall.culprits]
-    return next((one.where for one in (*late, *stall.ranks) if one.where), None)
 
 
 STALL = Ailment(

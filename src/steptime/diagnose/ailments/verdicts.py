@@ -35,7 +35,6 @@ from steptime.diagnose.ailments.signals import (
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.observations import PythonLoop
 from steptime.measure.values.wall_time import USEFUL
 
 MAX_HALF_WIDTH = Threshold(
@@ -105,7 +104,9 @@ def find_unattributed(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: most of what could be gained is in code that no marker explains."""
     other, prepare = fraction_of(measurement, "other"), measurement.prepare_fraction
     # Preparing a batch, or a loop in it, has a name where it is a separate finding.
-    loops = math.fsum(one.share_of_phase for one in measurement.python_loops if _is_other(one))
+    loops = math.fsum(
+        one.share_of_phase for one in measurement.python_loops if one.phase == "other"
+    )
     parts = (prepare or 0.0, min(1.0, loops) * (other or 0.0))
     named = max((part for part in parts if part >= INFO_FRACTION.value), default=0.0)
     fraction = None if other is None else other - named
@@ -119,10 +120,6 @@ def find_unattributed(measurement: Measurement) -> Finding | None:
         site=site_of(measurement, "other"),
         missing=find_missing_signals(measurement),
     )
-
-
-def _is_other(loop: PythonLoop) -> bool:
-    return loop.phase == "other"
 
 
 def find_nothing(measurement: Measurement) -> Finding:

@@ -197,9 +197,9 @@ def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
     """Return what changed with a shift, the best explanation first and the phases last."""
     asked = (
         _throttle(sides),
-        _device_clock(sides),
+        _clock("device_clock", sides, [_of(side, _sm_clock) for side in sides.devices]),
         _neighbor(sides) or _core_wait(sides),
-        _cpu_clock(sides),
+        _clock("cpu_clock", sides, [_of(side, _host_clock) for side in sides.host]),
         _swap(sides),
         _page_cache(sides),
         _memory(sides),
@@ -219,14 +219,6 @@ def _throttle(sides: _Sides) -> ShiftCause | None:
     if after < MIN_EXPLAINED.value or before > MIN_EXPLAINED.value * after:
         return None
     return ShiftCause(name="throttle", before=before, after=after, unit="fraction", explains=1.0)
-
-
-def _device_clock(sides: _Sides) -> ShiftCause | None:
-    return _clock("device_clock", sides, [_of(side, _sm_clock) for side in sides.devices])
-
-
-def _cpu_clock(sides: _Sides) -> ShiftCause | None:
-    return _clock("cpu_clock", sides, [_of(side, _host_clock) for side in sides.host])
 
 
 def _clock(name: str, sides: _Sides, clocks: Sequence[Sequence[float]]) -> ShiftCause | None:

@@ -48,7 +48,8 @@ class StepClock:
 
 def choose_clock(measurement: Measurement, count: Count, *, wall_s: float) -> StepClock:
     """Return the clock for the waterfall of a run with a median step of `wall_s` seconds."""
-    is_full = _is_full(measurement)
+    found = find_contention(measurement)
+    is_full = found is not None and found.severity is not Severity.INFO
     cpu = None
     if is_full and count.clock != WALL and not is_on_device(measurement):
         cpu = _cpu_clock(measurement, wall_s)
@@ -69,11 +70,6 @@ def is_of_other_clock(measurement: Measurement, count: Count) -> bool:
     """Return whether operators were timed by CPU time although several threads computed."""
     threads = max((rank.num_threads or 1 for rank in measurement.ranks[:1]), default=1)
     return count.clock != WALL and threads > 1 and not is_on_device(measurement)
-
-
-def _is_full(measurement: Measurement) -> bool:
-    found = find_contention(measurement)
-    return found is not None and found.severity is not Severity.INFO
 
 
 def _cpu_clock(measurement: Measurement, wall_s: float) -> StepClock | None:

@@ -47,7 +47,7 @@ def end(lab: Lab) -> Found:
     """Nothing was proven: nothing helps, or an effect worth looking for could hide."""
     for known in lab.confirmations.values():
         is_faster(lab, known)  # says why not, as it is known in the end
-    proofs = _open_proofs(lab)
+    proofs = [one for one in lab.confirmations.values() if _is_open(lab, one)]
     some = [one for one in open_ones(lab) if not _is_settled(lab, one)]
     late = [one for one in untold(lab) if one.name != COMPILE]
     reason = _why(lab, proofs, some, late)
@@ -79,11 +79,6 @@ def _why(
     if late and same.is_over and not lab.known.begun:
         return same.ending.word
     return "no_time" if late else None
-
-
-def _open_proofs(lab: Lab) -> list[Confirmation]:
-    """Confirmations that leave the effect possible, or whose quality is not judged yet."""
-    return [one for one in lab.confirmations.values() if _is_open(lab, one)]
 
 
 def _is_open(lab: Lab, known: Confirmation) -> bool:

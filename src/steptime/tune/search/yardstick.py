@@ -106,7 +106,7 @@ class Yardstick:
 
     def judged_by(self, series: ComparisonSeries) -> Judged:
         """By what the comparison is judged."""
-        if self._is_all_quiet(series):
+        if self.is_quiet(series.others_cores):
             return Judged.WALL
         if self._allows_cpu(series):
             return Judged.CPU
@@ -194,10 +194,6 @@ class Yardstick:
     def is_quiet(self, others_cores: float | None) -> bool:
         """Whether others left the machine alone; not where that was not observed."""
         return others_cores is not None and others_cores <= self.quiet_cores
-
-    def _is_all_quiet(self, series: ComparisonSeries) -> bool:
-        """Whether others left the machine alone beside all of it."""
-        return self.is_quiet(series.others_cores)
 
     def _allows_cpu(self, series: ComparisonSeries) -> bool:
         """Whether all that differs declares that CPU time may judge it, and here it may.

@@ -18,7 +18,6 @@ from typing import Any
 from steptime.core.version import installed_version
 from steptime.launch.origin import read_git_revision, read_machine
 from steptime.levers import file_of
-from steptime.levers.base import Lever
 from steptime.record.regular_file import read_regular
 from steptime.tune.study_options import StudyOptions
 
@@ -55,7 +54,7 @@ def make_key(
         "stdin": None if stdin is None else hashlib.sha256(stdin).hexdigest(),
         "files": {str(path): _hash(path) for path in _find_files(options.command, cwd)},
         "revision": read_git_revision(cwd),
-        "levers": [_describe_lever(lever) for lever in options.levers],
+        "levers": [(lever.name, _hash(Path(file_of(lever)))) for lever in options.levers],
         "excluded": options.excluded,
         "run_steps": options.run_steps,
         "containment": (options.allow_unsafe, options.share_network),
@@ -69,10 +68,6 @@ def make_key(
     if options.other_python is not None:
         parts["other_python"] = asdict(options.other_python)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _describe_lever(lever: Lever) -> tuple[str, str | None]:
-    return lever.name, _hash(Path(file_of(lever)))
 
 
 def _hash(path: Path) -> str | None:

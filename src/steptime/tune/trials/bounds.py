@@ -87,19 +87,14 @@ def is_full(watch: TrialWatch, size: WindowSize) -> bool:
     if process is None:
         return False
     ticks = process.ticks
-    begin = _first_counted(process)
+    compiled = [i for i, tick in enumerate(process.ticks) if tick.compile_s > 0]
+    begin = 1 + max(compiled, default=0)  # the first update never counts
     num_steps, seen_s = len(ticks) - begin, ticks[-1].end_s - ticks[begin - 1].end_s
     if num_steps >= _WARMUP_STEPS + size.num_steps and seen_s >= size.least_s:
         return True
     all_s = ticks[-1].end_s - ticks[0].end_s
     has_least = num_steps >= _LEAST_STEPS and seen_s >= size.most_s
     return has_least or all_s >= 2 * size.most_s
-
-
-def _first_counted(process: Process) -> int:
-    """Index of the first update after the last that compiled; the first one never counts."""
-    compiled = [i for i, tick in enumerate(process.ticks) if tick.compile_s > 0]
-    return 1 + max(compiled, default=0)
 
 
 def longest_gap_s(process: Process) -> float:

@@ -198,6 +198,8 @@ def _make_facts(
     except DamagedRunError:
         facts = from_json(Facts, known)
     peak = _fullest_moment(measurement)
+    shares = [rank.gc.fraction for rank in measurement.ranks if rank.gc is not None]
+    found = measurement.compilation
     return replace(
         facts,
         num_cores=count_cores(),
@@ -205,23 +207,17 @@ def _make_facts(
         available_bytes=read_available_bytes(),
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
-        num_recompiles=_num_recompiles(measurement),
+        num_recompiles=None if found is None else sum(event.count for event in found.recompiles),
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         kernel_fraction=_kernel_fraction(measurement, use),
-        gc_fraction=_gc_fraction(measurement),
+        gc_fraction=max(shares, default=None),
         num_numa_nodes=count_nodes(),
         syncs_per_step=measurement.syncs_per_step,
         held_bytes=_held_bytes(measurement),
         peak_bytes=None if peak is None else peak.by_part,
         peak_phase=None if peak is None else peak.phase,
     )
-
-
-def _gc_fraction(measurement: Measurement) -> float | None:
-    """Share of a step in garbage collections, on the rank with most of it."""
-    shares = [rank.gc.fraction for rank in measurement.ranks if rank.gc is not None]
-    return max(shares, default=None)
 
 
 def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,12 +261,6 @@ def _kernel_use(
         minor_faults=None if use.minor_faults is None else use.minor_faults * updates_a_step,
         system_s=None if use.system_s is None else use.system_s * updates_a_step,
     )
-
-
-def _num_recompiles(measurement: Measurement) -> int | None:
-    """How often the script's functions were compiled again; None if nothing was seen compiling."""
-    found = measurement.compilation
-    return None if found is None else sum(event.count for event in found.recompiles)
 
 
 def _held_bytes(measurement: Measurement) -> dict[str, int] | None:

@@ -8,7 +8,7 @@ counts only where it was also written while the others' levers, or none, were on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from steptime.core.schema import SCHEMA
@@ -51,9 +51,4 @@ def scripts_own_writes(folders: Iterable[Path]) -> tuple[str, ...]:
             continue
         for path in tried_writes(folder):
             shared[path] = shared.get(path, levers) & levers
-    return _without_levers(shared)
-
-
-def _without_levers(shared: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
-    """Return the paths for which no lever was on each time: it was the script."""
     return tuple(sorted(path for path, levers in shared.items() if not levers))[:MAX_PATHS]
