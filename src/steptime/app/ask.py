@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from steptime.app.conversation import Conversation, Heard, Waiting
@@ -89,7 +89,8 @@ def ask_run(
         return _with_all_stacks(asked, training)
     processes = _find_processes(run, what, training)
     if timeout_s is None:
-        timeout_s = _patience_s(processes, num_steps)
+        usual_s = max((one.usual_s for one in processes if one.usual_s), default=0.0)
+        timeout_s = max(TIMEOUT_S, 2 * (num_steps + _STEPS_AROUND) * usual_s)
     question = asking.make_question(processes, what, num_steps=num_steps, timeout_s=timeout_s)
     asking.put_question(run.folder, question)
     try:
@@ -118,12 +119,6 @@ def _check(what: str, num_steps: int, timeout_s: float | None) -> None:
         )
     if timeout_s is not None and not timeout_s > 0:
         raise UsageError(f"the time to wait must be above zero, got {timeout_s:g} s.")
-
-
-def _patience_s(processes: Sequence[AskedProcess], num_steps: int) -> float:
-    """Return how long to wait: a minute, or so long that the steps may take twice their time."""
-    usual_s = max((one.usual_s for one in processes if one.usual_s), default=0.0)
-    return max(TIMEOUT_S, 2 * (num_steps + _STEPS_AROUND) * usual_s)
 
 
 _STEPS_AROUND = 5

@@ -114,7 +114,8 @@ def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBenc
     keeps: dict[str, Any] = {"pass": "consumer"}
     consumer = run_pass(start, {**wish, **keeps}, name="consumer")
     notes: tuple[str, ...] = ()
-    if not _has_steps(consumer):
+    loop = find_line(consumer.lines, kinds.BENCH_LOOP)
+    if loop is None or not loop["steps"]:
         tell("the loop with a kept batch on the host")
         keeps["moves"] = False
         consumer = run_pass(start, {**wish, **keeps}, name="consumer-on-host")
@@ -169,11 +170,6 @@ def write_loader_page(bench: LoaderBench, run: Run) -> Path | None:
         text = render_loader_page(bench, levers=NAMES, version=installed_version())
         pages.append(write_page_file(text, run.folder / PAGE, None))
     return pages[0] if pages else None
-
-
-def _has_steps(ended: PassEnded) -> bool:
-    loop = find_line(ended.lines, kinds.BENCH_LOOP)
-    return loop is not None and bool(loop["steps"])
 
 
 def _without_loader(bench: LoaderBench, full: PassEnded) -> LoaderBench:

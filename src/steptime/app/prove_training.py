@@ -116,7 +116,8 @@ def prove_study(
         allow_unsafe=study.tier == "unsafe",
     )
     verdict = prove_training(asked, proof.question, tell=tell)
-    write_text(folder / STUDY, _with_seeds(folder / STUDY, verdict))
+    document = json.loads(read_regular(folder / STUDY))
+    write_text(folder / STUDY, json.dumps({**document, "seeds": to_json(verdict)}) + "\n")
     mark_recipe(folder / RECIPE, verdict)
     return replace(study, seeds=verdict)
 
@@ -130,8 +131,3 @@ def mark_recipe(path: Path, verdict: TrainingVerdict) -> None:
     recipe = read_recipe(path)
     proof = replace(recipe.proof, seeds=verdict.outcome, seeds_n=verdict.num_runs)
     write_recipe(path, replace(recipe, proof=replace(proof, seeds_margin=verdict.margin)))
-
-
-def _with_seeds(path: Path, verdict: TrainingVerdict) -> str:
-    document = json.loads(read_regular(path))
-    return json.dumps({**document, "seeds": to_json(verdict)}) + "\n"

@@ -142,7 +142,9 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
             "`--` must stand between the runs of A and the runs of B.",
             hint=f"usage: {USAGE}",
         )
-    behind = _parse_behind(options.command)
+    parser = Parser(prog="steptime compare", usage=USAGE, allow_abbrev=False)
+    add_options(parser)
+    behind = parser.parse_args(options.command)
     for name, value in vars(behind).items():
         if name != "runs" and value is not None:
             setattr(options, name, value)
@@ -154,10 +156,3 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         if not runs:
             raise UsageError(f"no run of {side} was named.", hint=f"usage: {USAGE}")
     return list(options.runs), list(behind.runs)
-
-
-def _parse_behind(words: list[str]) -> argparse.Namespace:
-    """Parse what is behind `--`: the runs of B, and the same options as in front of it."""
-    parser = Parser(prog="steptime compare", usage=USAGE, allow_abbrev=False)
-    add_options(parser)
-    return parser.parse_args(words)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
 
 if TYPE_CHECKING:
-    from steptime.measure.values.run_summary import RunSummary
+    pass
 
 SUMMARY = "list the runs that were made in this folder"
 DESCRIPTION = "List the runs that were made in this folder, the newest first."
@@ -44,21 +43,13 @@ def execute(options: argparse.Namespace) -> int:
     store = open_store(store_folder(options))
     rows = list_current_runs(store, is_fresh=options.reindex)
     if options.json is None:
-        _print_table(rows, store)
+        from steptime.core.store import store_to_name
+        from steptime.report.text.tables import runs_table
+
+        runs_table(rows, console=console_for(sys.stdout), store=store_to_name(store))
     else:
-        _write_document(options.json, store, rows)
+        from steptime.report.document.envelope import enclose
+        from steptime.report.document.listings import RunsDocument
+
+        write_json(options.json, enclose("runs", RunsDocument(store=str(store), runs=rows)))
     return 0
-
-
-def _print_table(rows: tuple[RunSummary, ...], store: Path) -> None:
-    from steptime.core.store import store_to_name
-    from steptime.report.text.tables import runs_table
-
-    runs_table(rows, console=console_for(sys.stdout), store=store_to_name(store))
-
-
-def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:
-    from steptime.report.document.envelope import enclose
-    from steptime.report.document.listings import RunsDocument
-
-    write_json(target, enclose("runs", RunsDocument(store=str(store), runs=rows)))

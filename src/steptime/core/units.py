@@ -25,8 +25,8 @@ def format_seconds(value_s: float) -> str:
     """Return a time: `380 µs`, `12.3 ms`, `1.50 s`, `2 min 05 s`, `3 h 07 min`."""
     if value_s < 0:
         return "-" + format_seconds(-value_s)
-    # It rounds before it chooses the unit: 0.9996 s is 1.00 s, not 1000 ms.
-    rounded = _significant(value_s)
+    # It rounds (to three digits) before it chooses the unit: 0.9996 s is 1.00 s, not 1000 ms.
+    rounded = 0.0 if value_s == 0 else round(value_s, 2 - math.floor(math.log10(abs(value_s))))
     if rounded >= 60:
         return _long_time(round(value_s))
     if rounded == 0:
@@ -136,13 +136,6 @@ def scale_of_elapsed(longest_s: float) -> tuple[float, str]:
     if longest_s < 180:
         return 1.0, "s"
     return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
-
-
-def _significant(value: float) -> float:
-    """Return the value rounded to three significant digits."""
-    if value == 0:
-        return 0.0
-    return round(value, 2 - math.floor(math.log10(abs(value))))
 
 
 def _digits(value: float) -> str:

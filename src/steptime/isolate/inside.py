@@ -116,14 +116,10 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
 def _drop_capabilities() -> None:
     """Root keeps what it needs to read and to write files, and to hold memory and cores."""
     if os.geteuid() == 0:
-        for capability in range(_num_capabilities()):
+        for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
             if capability not in kernel.CAPS_KEPT:
                 with contextlib.suppress(PermissionError):  # a container took that right from root
                     kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
-
-
-def _num_capabilities() -> int:
-    return int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1
 
 
 def _filter_calls(walls: Sequence[Wall], answers: int) -> None:

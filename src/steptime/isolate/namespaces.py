@@ -38,7 +38,7 @@ def enter_namespaces(
     try:
         kernel.unshare(flags)
     finally:
-        os.write(go, b"." if _is_in_new_namespace(maps) else b"")
+        os.write(go, b"." if Path("/proc/self/uid_map").read_text() != maps["uid"] else b"")
         os.close(go)
         os.waitpid(helper, 0)
     if not Path("/proc/self/uid_map").read_text().strip():
@@ -47,10 +47,6 @@ def enter_namespaces(
             Path(f"/proc/self/{kind}_map").write_text(f"{number} {number} 1")
     if has_own_network:
         _raise_loopback()
-
-
-def _is_in_new_namespace(maps: dict[str, str]) -> bool:
-    return Path("/proc/self/uid_map").read_text() != maps["uid"]
 
 
 def _start_mapper(pid: int, maps: dict[str, str]) -> tuple[int, int]:

@@ -214,13 +214,8 @@ def _snapshot(there: Path) -> dict[str, tuple[object, ...]]:
 def _layer_bytes() -> int:
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
-        free = min(free, _group_limit_bytes())
+        text = Path("/proc/self/cgroup").read_text()
+        (place,) = (line[3:] for line in text.splitlines() if line.startswith("0::"))
+        folder = Path("/sys/fs/cgroup") / place.lstrip("/")
+        free = min(free, int((folder / "memory.max").read_text()))
     return max(_LEAST_LAYER_BYTES, int(free * _MEMORY_FRACTION))
-
-
-def _group_limit_bytes() -> int:
-    """Return what the control group may use (version 2); raise where there is no limit."""
-    text = Path("/proc/self/cgroup").read_text()
-    (place,) = (line[3:] for line in text.splitlines() if line.startswith("0::"))
-    folder = Path("/sys/fs/cgroup") / place.lstrip("/")
-    return int((folder / "memory.max").read_text())

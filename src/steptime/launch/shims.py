@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 31)))
@@ -72,7 +72,10 @@ def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, .
     for name in names:
         path = folder / name
         words = {"NAME": name, "SITE": site, "HERE": folder, "FIRST": found[name]}
-        path.write_bytes(os.fsencode(_fill(words)))
+        text = _TEMPLATE
+        for word, value in words.items():
+            text = text.replace(f"@{word}@", shlex.quote(str(value)))
+        path.write_bytes(os.fsencode(text))
         path.chmod(0o755)
     return names
 
@@ -86,10 +89,3 @@ def _first(places: tuple[str, ...], name: str) -> str | None:
 def _is_program(folder: str, name: str) -> bool:
     path = os.path.join(folder, name)
     return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _fill(words: Mapping[str, object]) -> str:
-    text = _TEMPLATE
-    for word, value in words.items():
-        text = text.replace(f"@{word}@", shlex.quote(str(value)))
-    return text

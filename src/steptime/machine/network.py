@@ -18,11 +18,9 @@ _LINK_BITS = re.compile(r"([\d.]+)\s*Gb/sec")
 def read_nics(kernel: KernelFiles) -> tuple[Nic, ...]:
     """Return the interfaces with a device behind them, without bridges, tunnels and pairs."""
     folder = kernel.sys / "class" / "net"
-    return tuple(_nic(folder / name) for name in names_in(folder) if _is_hardware(folder / name))
-
-
-def _is_hardware(folder: Path) -> bool:
-    return (folder / "device").exists()
+    return tuple(
+        _nic(folder / name) for name in names_in(folder) if (folder / name / "device").exists()
+    )
 
 
 def _nic(folder: Path) -> Nic:

@@ -39,8 +39,9 @@ def read_cpu(kernel: KernelFiles, *, num_usable: int) -> Cpu:
     info = _cpuinfo(kernel)
     cores = list(_topology(kernel, info))
     flags = set((info[0].get("flags") or info[0].get("Features") or "").split()) if info else set()
+    name = info[0].get("model name") or info[0].get("Model") if info else None
     return Cpu(
-        model=_model(info),
+        model=" ".join(name.split()) if name else None,
         architecture=platform.machine() or "unknown",
         num_threads=len(cores) or len(info) or os.cpu_count() or num_usable,
         num_usable=num_usable,
@@ -62,12 +63,6 @@ def _cpuinfo(kernel: KernelFiles) -> list[dict[str, str]]:
         if blocks and colon:
             blocks[-1][name] = value
     return blocks
-
-
-def _model(info: list[dict[str, str]]) -> str | None:
-    """Return the name; None on ARM, whose files have only numbers."""
-    name = info[0].get("model name") or info[0].get("Model") if info else None
-    return " ".join(name.split()) if name else None
 
 
 def _topology(

@@ -76,11 +76,12 @@ def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
         info = _read_words(proc / "meminfo")
         left = [_bytes(info, "MemAvailable:"), *(_available_in(files, path) for path in folders)]
         known = [value for value in left if value is not None]
+        cached = _bytes(info, "Cached:")  # with shared memory, which is on no disk
         return HostMemory(
             swap_in_bytes=None if pages is None else pages * os.sysconf("SC_PAGE_SIZE"),
             available_bytes=min(known, default=None),
             oom_kills=machine.get("oom_kill") if kills is None else kills,
-            cached_bytes=_cached(info),
+            cached_bytes=None if cached is None else max(0, cached - (_bytes(info, "Shmem:") or 0)),
         )
 
     return read
@@ -103,12 +104,6 @@ def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ..
 
 def _bytes(info: Mapping[str, int], word: str) -> int | None:
     return info[word] * 1024 if word in info else None
-
-
-def _cached(info: Mapping[str, int]) -> int | None:
-    """Return the files in memory: `Cached` also counts shared memory, which is on no disk."""
-    cached = _bytes(info, "Cached:")
-    return None if cached is None else max(0, cached - (_bytes(info, "Shmem:") or 0))
 
 
 def _available_in(files: _Files, folder: Path) -> int | None:

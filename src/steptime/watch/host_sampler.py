@@ -220,12 +220,13 @@ class HostSampler:
         disk = disk_growth(last.job, job, last.disk, now.disk)
         busy = {p for p, u in used.items() if u.own_s >= _BUSY_FRACTION * dt_s}
         cores = {c for pid in busy if (c := job[pid].processor) is not None}
+        value = readers.delayed(job, busy, dt_s)
         fields: dict[str, float | None] = {
             "job_resident_bytes": self._resident.total(job, job),
             "disk_read_bytes": None if disk is None else disk.read,
             "disk_write_bytes": None if disk is None else disk.written,
             "clock_hz": readers.clock_hz(cores),
-            "delayed_fraction": _rounded(readers.delayed(job, busy, dt_s)),
+            "delayed_fraction": None if value is None else round(value, 4),
         }
         workers = readers.workers(job)
         if workers.parents:
@@ -285,10 +286,6 @@ def _network_fields(last: NetworkBytes | None, now: NetworkBytes | None) -> dict
 
 def _difference(now: int | None, then: int | None) -> int | None:
     return None if now is None or then is None else max(0, now - then)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _rate(then: float | None, now: float | None, dt_s: float) -> float | None:

@@ -50,7 +50,9 @@ class WorkerFinder:
         with suppress(OSError):
             for entry in os.scandir(self._folder):
                 if entry.name.startswith("worker-"):
-                    reader = self._readers.setdefault(entry.path, _reader(entry.path))
+                    reader = self._readers.setdefault(
+                        entry.path, LineReader(entry.path, without=(kinds.WORKER,))
+                    )
                     with suppress(OSError):
                         self._take(reader, pids)
 
@@ -60,7 +62,3 @@ class WorkerFinder:
                 with suppress(ValueError, LookupError, TypeError):
                     self._workers |= {int(line["pid"])} & pids
                     self._parents.add(int(line["ppid"]))
-
-
-def _reader(path: str) -> LineReader:
-    return LineReader(path, without=(kinds.WORKER,))

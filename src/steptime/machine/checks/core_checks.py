@@ -235,19 +235,14 @@ def _more_processes(facts: CheckFacts, name: str, most: int) -> tuple[Command, .
     if name == "user":
         return (in_shell("ulimit -u $(ulimit -H -u)"),)
     if container == "docker":
-        line = f"sudo docker update --pids-limit {_roomy(most)} CONTAINER"
+        limit = _USUAL_LIMIT
+        while limit < 2 * most:
+            limit *= 2
+        line = f"sudo docker update --pids-limit {limit} CONTAINER"
         return (by_administrator(line, Disruption.MACHINE),)
     if container is None and facts.site.scheduler is None:
         return (look("systemctl show user-$(id -u).slice --property=TasksMax"),)
     return (look("cat /proc/self/cgroup"),)
-
-
-def _roomy(most: int) -> int:
-    """Return a limit with room for as much again, as people write it."""
-    limit = _USUAL_LIMIT
-    while limit < 2 * most:
-        limit *= 2
-    return limit
 
 
 CLOCK_CHECKS = (

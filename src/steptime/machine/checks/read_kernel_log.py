@@ -117,7 +117,10 @@ def _read_line(line: str, found: _LogReading) -> None:
         if error is not None:
             key = (bus_id_in(error.group(1)), int(error.group(2)))
             if key in place or len(place) < _MAX_KINDS:
-                place.setdefault(key, _XidTally()).add(at_s, _without_process(error.group(3)))
+                # whose process it was may be another user's affair
+                place.setdefault(key, _XidTally()).add(
+                    at_s, re.sub(r"(?:pid=\S+,\s*|name=[^,]*,\s*)", "", error.group(3)).strip()
+                )
             return
     named = _GPU.search(line)
     found.named_ago += 1
@@ -134,11 +137,6 @@ def bus_id_in(text: str) -> str:
     domain = parts[0][-4:] if len(parts) == 3 else "0000"
     bus, device = parts[-2:] if len(parts) > 1 else ("00", parts[-1])
     return f"{domain}:{bus}:{device if '.' in device else device + '.0'}"
-
-
-def _without_process(words: str) -> str:
-    """Leave out number and name of the process, which may be another user's."""
-    return re.sub(r"(?:pid=\S+,\s*|name=[^,]*,\s*)", "", words).strip()
 
 
 def _age(at_s: float | None, uptime_s: float | None) -> float | None:

@@ -106,7 +106,8 @@ class Search:
             try:
                 self._try(candidate)
             except self._errors as error:
-                self.failure = _first_line(error)
+                lines: Sequence[str] = str(error).splitlines()
+                self.failure = f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
 
     def best(self) -> Tried | None:
         """Return the fastest so far."""
@@ -186,8 +187,3 @@ def describe(kind: str, device: str, unit: str, search: Search, **more: Any) -> 
         "setting": winner.candidate.setting,
         "points": search.points(),
     }
-
-
-def _first_line(error: Exception) -> str:
-    lines: Sequence[str] = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
