@@ -75,7 +75,7 @@ def test_a_trial_tells_of_cells_in_a_loop_and_changes_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes"), [("new", ["NewGELU"]), ("erf", ["ErfGELU"]), ("scaled", [])]
+    ("kind", "classes"), [("new", ["NewGELU tanh"]), ("erf", ["ErfGELU none"]), ("scaled", [])]
 )
 def test_a_trial_tells_of_written_gelus_and_changes_nothing(
     tmp_path: Path, kind: str, classes: list[str]

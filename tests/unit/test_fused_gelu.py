@@ -452,7 +452,7 @@ def test_a_trial_tells_the_classes_and_changes_nothing():
     models = [nn.Sequential(NewGELU(), Swish(), nn.Linear(2, 2))]
     book = FactsBook(torch, Stack(), failures.append, is_probing=True)
 
-    assert book.describe(models, [])["written_gelus"] == ["NewGELU"]
+    assert book.describe(models, [])["written_gelus"] == ["NewGELU tanh"]
     assert failures == []
     book.is_probing = False
     assert "written_gelus" not in book.describe(models, [])
@@ -460,7 +460,7 @@ def test_a_trial_tells_the_classes_and_changes_nothing():
 
 REASONS = [
     ({}, None),
-    ({"written_gelus": ("NewGELU",)}, None),
+    ({"written_gelus": ("NewGELU tanh",)}, None),
     ({"written_gelus": ()}, "No module that writes GELU out in single operators was seen."),
     (
         {"uses_compile": True},

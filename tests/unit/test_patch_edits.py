@@ -404,7 +404,7 @@ print(y.sum().item(), x.grad.square().sum().item())
 @needs_git
 def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    found = patched(tmp_path, GELU, lever("fused_gelu"))
+    found = patched(tmp_path, GELU, lever("fused_gelu", classes="NewGELU tanh, Exact none"))
     before = printed(tmp_path)
     after = run_patched(tmp_path, found)
 
@@ -420,25 +420,50 @@ def test_gelu_that_is_written_out_becomes_one_call_with_the_same_numbers(tmp_pat
 @pytest.mark.parametrize(
     "text",
     [
-        "    return 1.7 * x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))",
-        "    return x * torch.sigmoid(1.702 * x)",
-        "    return self.scale * x * (1.0 + torch.erf(x / math.sqrt(2.0)))",
-        "    if x.is_cuda:\n        x = x + 1\n    return 0.5 * x * (1 + torch.erf(x / 2**0.5))",
-        "    print(x)\n    return 0.5 * x * (1 + torch.erf(x / 2**0.5))",
-        "    return 0.5 * x * (1 + torch.erf(x / y))",
-        "    return torch.nn.functional.gelu(x)",
-        "    return 0.5 * x * (1 + math.erf(x / 2**0.5))",
-        "    return None",
-        "    pass",
+        "        if x.is_cuda:\n            x = x + 1\n        return x",
+        "        print(x)\n        print(x)\n        return x",
+        "        return",
+        "        pass",
+        "        self.last = x",
     ],
 )
-def test_a_function_that_is_no_gelu_is_left_alone(tmp_path: Path, text: str) -> None:
-    source = f"import math\nimport torch\ndef f(x):\n{text}\n"
-    assert "GELU" in reason(patched(tmp_path, source, lever("fused_gelu")))
+def test_a_forward_with_more_than_assignments_and_a_result_is_left_alone(
+    tmp_path: Path, text: str
+) -> None:
+    source = f"import torch\nclass F(torch.nn.Module):\n    def forward(self, x):\n{text}\n"
+    assert "more than" in reason(patched(tmp_path, source, lever("fused_gelu", classes="F none")))
 
 
-def test_a_function_with_more_arguments_is_left_alone(tmp_path: Path) -> None:
-    line = "    return 0.5 * x * (1 + torch.erf(x / 2**0.5))"
+def test_a_forward_with_more_arguments_is_left_alone(tmp_path: Path) -> None:
+    line = "        return 0.5 * x * (1 + torch.erf(x / 2**0.5))"
     for arguments in ("x, *rest", "x, **rest", "x, *, y", "x, y", ""):
-        source = f"import torch\ndef f({arguments}):\n{line}\n"
-        assert reason(patched(tmp_path, source, lever("fused_gelu")))
+        head = f"import torch\nclass F:\n    def forward(self, {arguments}):\n"
+        assert "more than" in reason(
+            patched(tmp_path, head + line, lever("fused_gelu", classes="F none"))
+        )
+
+
+def test_a_class_that_the_settings_do_not_name_stays(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = patched(tmp_path, GELU, lever("fused_gelu", classes="Exact none"))
+
+    assert [line for line in changed_lines(found) if line.startswith("+")] == [
+        "+        return torch.nn.functional.gelu(x)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("classes", "why"),
+    [
+        ("", "Tune again"),
+        ("NewGELUActivation tanh", "installed library"),
+        ("Exact none, Exact tanh", "two forms"),
+    ],
+)
+def test_a_class_that_is_not_one_of_the_files_is_said(
+    tmp_path: Path, classes: str, why: str
+) -> None:
+    settings = {"classes": classes} if classes else {}
+    found = patched(tmp_path, GELU, lever("fused_gelu", **settings))
+    assert found.diff == b""
+    assert all(why in one.reason for one in found.by_hand)

@@ -203,7 +203,7 @@ class Facts:
     torch's recurrent cells that a module steps in a loop. `plain_attention` are the classes whose
     `forward` writes attention out in single operators, where it can be fused; `kept_attention` says
     in words why other attention cannot be. `written_gelus` are the classes of modules that write
-    GELU out in single operators.
+    GELU out in single operators, each with the form of torch's GELU: `NewGELU tanh`.
     `zero_fraction`: of the matrix that models are called with, where it is the same one each time;
     0 where there is none.
     `memory_fraction`: of the memory that the training may have, the part held at its peak.

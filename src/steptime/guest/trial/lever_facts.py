@@ -273,7 +273,9 @@ class FactsBook:
         if not (models and self.is_probing and self.is_open):
             return {}
         written = lever_tool("_written_gelu").find_written
-        return {"written_gelus": sorted(one.__name__ for one in written(self.torch, models))}
+        found = written(self.torch, models).items()
+        pairs = {f"{one.__name__} {form}" for one, forms in found for form in forms.values()}
+        return {"written_gelus": sorted(pairs)}
 
     def trained_loaders(self) -> list[tuple[Any, dict[str, Any]]]:
         """Return the loaders that fed training and still exist, with what is known of each."""
