@@ -52,7 +52,7 @@ def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
     from steptime.machine.ceiling_state import judge
 
     own = read_ceilings(run)
-    record = _record_of(run)
+    record = record_of(run)
     condition = None if record is None else record.condition
     if own is not None:
         own = judge(own, condition=condition)
@@ -99,7 +99,8 @@ def kept_path(run: Run, found: Ceilings) -> Path:
     return run.store / _FOLDER / f"{found.fingerprint}.json"
 
 
-def _record_of(run: Run) -> CommandRecord | None:
+def record_of(run: Run) -> CommandRecord | None:
+    """Return what was started; None where that cannot be read."""
     try:
         return read_value(run, "command.json", CommandRecord)
     except (OSError, DamagedRunError):

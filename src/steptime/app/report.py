@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+from steptime.app.kept_ceilings import record_of
 from steptime.app.observed_run import ObservedRun, numbered_name
 from steptime.app.page_file import write_page_file
-from steptime.core.store import Run, read_value, store_to_name
+from steptime.core.store import store_to_name
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.stalled import relevant_stalls
-from steptime.errors import DamagedRunError, MissingExtraError
-from steptime.launch.values import CommandRecord
+from steptime.errors import MissingExtraError
 from steptime.measure.series.run_series import read_series
 from steptime.report.html.html_page import PageFacts, render_page
 
@@ -60,17 +60,10 @@ def gather_facts(observed: ObservedRun) -> PageFacts:
     """Return what the page of a run shows."""
     return PageFacts(
         document=observed.document,
-        record=_read_record(observed.run),
+        record=record_of(observed.run),
         series=observed.series or read_series(observed.folder, observed.measurement),
         stalls=relevant_stalls(observed.measurement),
         shifts=observed.diagnosis.shifts,
         version=installed_version(),
         store=store_to_name(observed.run.store),
     )
-
-
-def _read_record(run: Run) -> CommandRecord | None:
-    try:
-        return read_value(run, "command.json", CommandRecord)
-    except (OSError, DamagedRunError):
-        return None

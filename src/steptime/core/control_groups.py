@@ -63,7 +63,7 @@ def read_cpu_quota(*, proc: Path = _PROC) -> float | None:
     files = ("cpu.max",) if group.is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     found = []
     for folder in group.folders:
-        words = " ".join(line for file in files for line in _lines(folder / file)).split()
+        words = " ".join(line for file in files for line in lines_of(folder / file)).split()
         with suppress(ValueError):  # `max`
             quota, period = (float(word) for word in words)
             if quota > 0 and period > 0:  # -1 stands for no limit
@@ -84,14 +84,14 @@ def read_memory_room(*, proc: Path = _PROC) -> int | None:
     found = []
     for folder in group.folders:
         with suppress(ValueError):  # `max`
-            limit, used = (int(line) for file in files for line in _lines(folder / file))
+            limit, used = (int(line) for file in files for line in lines_of(folder / file))
             found.append(max(0, limit - used))
     return min(found, default=None)
 
 
 def _groups(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the controllers and the path of each group; version 2, without names, is last."""
-    for line in sorted(_lines(path), key=lambda line: line.split(":")[1:2] == [""]):
+    for line in sorted(lines_of(path), key=lambda line: line.split(":")[1:2] == [""]):
         parts = line.split(":", 2)
         if len(parts) == 3:
             yield parts[1], parts[2]
@@ -99,7 +99,7 @@ def _groups(path: Path) -> Iterator[tuple[str, str]]:
 
 def _mounts(path: Path, controller: str | None) -> Iterator[tuple[str, Path]]:
     """Yield each mount's root and folder, as in proc(5); a controller of None is version 2."""
-    for line in _lines(path):
+    for line in lines_of(path):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:
@@ -113,7 +113,8 @@ def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a file; none where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.control_groups import find_group
+from steptime.core.control_groups import find_group, lines_of
 
 _PROC = Path("/proc")
 _NO_LIMIT_BYTES = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
@@ -123,7 +123,7 @@ def _limit(files: _Files, folder: Path) -> int | None:
 def _read_words(path: Path) -> dict[str, int]:
     """Return the lines `word number` of a kernel file; empty if it cannot be read."""
     found = {}
-    for line in _lines(path):
+    for line in lines_of(path):
         parts = line.split(None, 2)
         with suppress(ValueError, IndexError):
             found[parts[0]] = int(parts[1])
@@ -132,15 +132,8 @@ def _read_words(path: Path) -> dict[str, int]:
 
 def _number(path: Path) -> int | None:
     with suppress(ValueError):
-        return int("".join(_lines(path)))
+        return int("".join(lines_of(path)))
     return None  # `max`, or no such file
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def _read_psutil() -> HostMemory:

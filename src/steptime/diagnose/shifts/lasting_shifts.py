@@ -200,7 +200,7 @@ def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
         _clock("device_clock", sides, [_of(side, _sm_clock) for side in sides.devices]),
         _neighbor(sides) or _core_wait(sides),
         _clock("cpu_clock", sides, [_of(side, _host_clock) for side in sides.host]),
-        _swap(sides),
+        _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S.value),
         _page_cache(sides),
         _memory(sides),
     )
@@ -277,10 +277,6 @@ def _explained_by_delay(sides: _Sides) -> float | None:
         return None
     before, after = (max(_LEAST_ON_CORE, 1 - one) for one in pair)
     return max(0.0, min(1.0, math.log(before / after) / math.log(sides.ratio)))
-
-
-def _swap(sides: _Sides) -> ShiftCause | None:
-    return _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S.value)
 
 
 def _page_cache(sides: _Sides) -> ShiftCause | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .bracket import is_readable
+
 _SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 """States that cannot be below zero: their root would be NaN."""
 
@@ -24,7 +26,7 @@ def look_at_weights(torch: Any, optimizers: Iterable[Any]) -> dict[str, int] | N
     found = dict.fromkeys(("num", "num_bad", "num_broken", "num_states", "num_bad_states"), 0)
     with torch.no_grad():
         for name, tensor in _tensors_of(optimizers):
-            if _is_readable(torch, tensor):
+            if is_readable(torch, tensor):
                 _book(torch, found, name, tensor)
     return found if found["num"] else None
 
@@ -53,15 +55,5 @@ def _tensors_of(optimizers: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
                         yield str(name), state
 
 
-def _is_readable(torch: Any, tensor: Any) -> bool:
-    return bool(
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.is_cpu
-        and tensor.layout is torch.strided
-        and tensor.is_floating_point()
-        and tensor.numel()
-    )
-
-
-TAKE_TENSORS = (look_at_weights, _book, _tensors_of, _is_readable)
+TAKE_TENSORS = (look_at_weights, _book, _tensors_of, is_readable)
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from types import GeneratorType
 from typing import Any, NamedTuple
 
+from ..order.loader_nature import length_of
+
 LIST_ITERATOR: type = type(iter([]))
 MAX_DEPTH = 4
 
@@ -104,11 +106,3 @@ def list_behind(iterator: Any) -> list[Any] | None:
             break
         iterator = iterator.gi_yieldfrom
     return None
-
-
-def length_of(sampler: Any) -> int | None:
-    """Return how many indices a sampler draws, as it says."""
-    try:
-        return len(sampler)
-    except Exception:
-        return None

@@ -12,6 +12,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
+from ..order.loader_nature import length_of
 from ..padding.host_rows import named_tensors
 from ..timeline.recorder import Recorder
 from .drawn_ahead import Drawn, read_order
@@ -219,11 +220,3 @@ def rises(rows: list[list[int]], measures: list[int]) -> list[list[int]]:
     if found and found[-1] is not rows[last]:
         found.append(rows[last])
     return found
-
-
-def length_of(dataset: Any) -> int | None:
-    """Return the number of samples; None where the data set has no length."""
-    try:
-        return len(dataset)
-    except TypeError:
-        return None

@@ -71,10 +71,10 @@ def whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def length_of(dataset: Any) -> int | None:
-    """Return the number of samples; None where the data set does not know it."""
+def length_of(one: Any) -> int | None:
+    """Return the length of a data set or a sampler; None where it does not know it."""
     try:
-        return len(dataset)
+        return len(one)
     except Exception:
         return None
 

@@ -36,6 +36,16 @@ def section(title: str, *parts: Html | None) -> Html | None:
     return tag("section", tag("h2", title), *seen) if seen else None
 
 
+def tile(name: str, value: str, detail: str) -> Html:
+    """Return a figure under its name, with what it is of below it."""
+    return tag(
+        "div",
+        tag("span", name, class_="dim"),
+        tag("strong", value),
+        tag("span", detail, class_="dim"),
+    )
+
+
 def asset(name: str) -> str:
     """Return the text of a file that comes with the page."""
     return (resources.files("steptime.report") / "assets" / name).read_text(encoding="utf-8")

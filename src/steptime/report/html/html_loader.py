@@ -18,7 +18,7 @@ from steptime.measure.values.loader_bench import (
     LoaderPart,
 )
 from steptime.report.html.html_colors import LOADER_COLORS, loader_class_of
-from steptime.report.html.html_frame import frame, section
+from steptime.report.html.html_frame import frame, section, tile
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.words.loader_words import (
     MEANINGS,
@@ -98,16 +98,7 @@ def _tiles(bench: LoaderBench) -> Html:
         found.append(("first batch", format_seconds(bench.first_batch_s), "of the first epoch"))
     if bench.cpu_per_sample_s is not None:
         found.append(("CPU", format_seconds(bench.cpu_per_sample_s), "for a sample"))
-    return tag("div", *(_tile(*one) for one in found), class_="tiles")
-
-
-def _tile(name: str, value: str, detail: str) -> Html:
-    return tag(
-        "div",
-        tag("span", name, class_="dim"),
-        tag("strong", value),
-        tag("span", detail, class_="dim"),
-    )
+    return tag("div", *(tile(*one) for one in found), class_="tiles")
 
 
 # -- parts

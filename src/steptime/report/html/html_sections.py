@@ -34,6 +34,7 @@ from steptime.measure.values.measurement import (
 from steptime.measure.values.observations import MemoryUse
 from steptime.report.document.run_document import LeverTrial, RunDocument
 from steptime.report.html.html_colors import class_of
+from steptime.report.html.html_frame import tile
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.finding_trials import trial_of
 from steptime.report.text.memory_lines import fit_lines, memory_lines
@@ -100,7 +101,7 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = 
 
 
 def _finding(m: Measurement, finding: Finding) -> Html:
-    text = run_words.describe_finding(finding, _step_time_s(m))
+    text = run_words.describe_finding(finding, step_words.usual_step_s(m))
     text = text[:1].upper() + text[1:]  # elsewhere it follows a colon
     parts = [tag("h2", run_words.describe_heading(finding)), tag("p", text)]
     if finding.edit is not None:
@@ -108,42 +109,27 @@ def _finding(m: Measurement, finding: Finding) -> Html:
     return joined_html(parts)
 
 
-def _step_time_s(m: Measurement) -> float | None:
-    if m.steady is None or m.steady.step_time_s is None:
-        return None
-    return m.steady.step_time_s.estimate
-
-
 def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
     """Return the few numbers that people look for first; `energy_j` is the energy of a step."""
     found: list[Html] = []
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
-        found.append(_tile("step time", format_seconds(time.estimate), _interval(time)))
-    found.append(_tile("steps", format_count(m.num_steps), _counted(m)))
+        found.append(tile("step time", format_seconds(time.estimate), _interval(time)))
+    found.append(tile("steps", format_count(m.num_steps), _counted(m)))
     if m.num_ranks > 1:
-        found.append(_tile("ranks", format_count(m.num_ranks), "processes that step"))
+        found.append(tile("ranks", format_count(m.num_ranks), "processes that step"))
     waits = next((p for p in m.phases if p.name == "input_wait" and p.fraction is not None), None)
     if waits is not None:
-        found.append(_tile("input wait", format_percent(waits.fraction or 0.0), "of a step"))
+        found.append(tile("input wait", format_percent(waits.fraction or 0.0), "of a step"))
     if m.host is not None:
         detail = f"of {m.host.num_cores} cores; others {format_count(m.host.others_cores)}"
-        found.append(_tile("kept busy", format_count(m.host.job_cores), detail))
+        found.append(tile("kept busy", format_count(m.host.job_cores), detail))
     peak = max((r.host_memory.peak_bytes for r in m.ranks if r.host_memory), default=None)
     if peak is not None:
-        found.append(_tile("memory", format_bytes(peak), "peak of one rank, resident"))
+        found.append(tile("memory", format_bytes(peak), "peak of one rank, resident"))
     if energy_j is not None:
-        found.append(_tile("energy", f"{energy_j:.3g} J", "of the devices, a step"))
+        found.append(tile("energy", f"{energy_j:.3g} J", "of the devices, a step"))
     return tag("div", *found, class_="tiles")
-
-
-def _tile(name: str, value: str, detail: str) -> Html:
-    return tag(
-        "div",
-        tag("span", name, class_="dim"),
-        tag("strong", value),
-        tag("span", detail, class_="dim"),
-    )
 
 
 def _interval(interval: Interval) -> str:

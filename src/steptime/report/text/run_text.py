@@ -321,13 +321,7 @@ def _stalls(m: Measurement, page: Page) -> list[Text]:
 
 
 def _finding_text(finding: Finding, m: Measurement) -> str:
-    return printable(run_words.describe_finding(finding, _step_time_s(m)))
-
-
-def _step_time_s(m: Measurement) -> float | None:
-    if m.steady is None or m.steady.step_time_s is None:
-        return None
-    return m.steady.step_time_s.estimate
+    return printable(run_words.describe_finding(finding, step_words.usual_step_s(m)))
 
 
 def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list[Text]:

@@ -60,3 +60,9 @@ def describe_loop(loop: TrainingLoop) -> str:
         if share >= _WORTH_A_WORD
     ]
     return f"{text}: {', '.join(large)}" if large else text
+
+
+def usual_step_s(m: Measurement) -> float | None:
+    """Return the time of a usual step [s]; None where that was not told."""
+    time = None if m.steady is None else m.steady.step_time_s
+    return None if time is None else time.estimate

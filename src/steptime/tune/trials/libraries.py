@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from steptime.core.control_groups import lines_of
 from steptime.record.regular_file import open_regular
 
 FILES: Mapping[str, tuple[str, ...]] = {
@@ -78,22 +79,15 @@ def _folders(command: Sequence[str], environment: Mapping[str, str], root: Path)
 
 def _configured(path: Path, root: Path) -> Iterator[Path]:
     """Folders that the dynamic linker's configuration names, with those of included files."""
-    for line in _lines(path):
+    for line in lines_of(path):
         words = line.partition("#")[0].split()
         if len(words) == 2 and words[0] == "include":
             for file in sorted(root.glob(words[1].lstrip("/")))[:MAX_FILES]:
                 # What an included one includes is left out: nobody does it, and it may go round.
-                named = [name for name in _lines(file) if name.startswith("/")]
+                named = [name for name in lines_of(file) if name.startswith("/")]
                 yield from (root / name.partition("#")[0].strip().lstrip("/") for name in named)
         elif words:
             yield root / words[0].lstrip("/")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def _kind_of_machine(path: Path) -> bytes | None:
