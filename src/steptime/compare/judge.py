@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from steptime.compare import alike
 from steptime.compare.spread import (
@@ -96,7 +97,7 @@ def _compared(bare: Comparison, stored: Runs, *, wanted: float) -> Comparison:
     a, b = bare.a, bare.b
     noise = _Noise(a, b, stored)
     step = _ratio("step", a, b, _step_s, noise)
-    num_steps = round(_mean([run.num_steps for run in a]))
+    num_steps = round(fmean([run.num_steps for run in a]))
     outcome, reason = _outcome(step.change, noise)
     spread = noise.spread
     seen = {name for run in (*a, *b) for name in run.phases_s}
@@ -160,8 +161,8 @@ class _Noise:
         own = pool([] if self._tells_nothing else [_values(runs, measure) for runs in self.own])
         values = [_values(group, measure) for group in self.groups]
         if is_scaled:
-            step_s = _mean(_values(self.own[0], _step_s))
-            scales = [step_s / _mean(_values(group, _step_s)) for group in self.groups]
+            step_s = fmean(_values(self.own[0], _step_s))
+            scales = [step_s / fmean(_values(group, _step_s)) for group in self.groups]
             values = [[v * s for v in vs] for vs, s in zip(values, scales, strict=True)]
         return combine(own, self._stored([known for known in values if known]))
 
@@ -238,9 +239,9 @@ def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
     """Return a time that is never zero, compared by its logarithm."""
     log_of = _log_of(measure)
     logs = [_values(runs, log_of) for runs in (a, b)]
-    least = max(MIN_SPREAD, math.sqrt(_mean([run.error_fraction**2 for run in (*a, *b)])))
+    least = max(MIN_SPREAD, math.sqrt(fmean([run.error_fraction**2 for run in (*a, *b)])))
     found = difference(*logs, noise=noise.pool(log_of), least=least)
-    middle_a, middle_b = (math.exp(_mean(values)) for values in logs)
+    middle_a, middle_b = (math.exp(fmean(values)) for values in logs)
     change = _map(found, math.expm1)
     return Effect(
         name=name,
@@ -254,11 +255,11 @@ def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
 def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
     """Return a time that may be zero, compared in seconds."""
     values = [_values(runs, measure) for runs in (a, b)]
-    least = MIN_SPREAD * max(map(_mean, values))
+    least = MIN_SPREAD * max(map(fmean, values))
     return Effect(
         name=name,
-        a_s=_mean(values[0]),
-        b_s=_mean(values[1]),
+        a_s=fmean(values[0]),
+        b_s=fmean(values[1]),
         difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True), least=least),
     )
 
@@ -295,7 +296,3 @@ def _map(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
     ends = (None if end is None else function(end) for end in (estimate.low, estimate.high))
     low, high = ends
     return Estimate(value=function(estimate.value), low=low, high=high)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -14,6 +14,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from steptime.compare.values import Estimate
 
@@ -141,7 +142,7 @@ def pool(groups: Sequence[Values]) -> Pool:
     """Return the deviations of values within groups; the runs of each group are alike."""
     squares, degrees = 0.0, 0
     for values in groups:
-        mean = _mean(values)
+        mean = fmean(values)
         squares += math.fsum((value - mean) ** 2 for value in values)
         degrees += max(0, len(values) - 1)
     return Pool(squares=squares, degrees=degrees, gaps=Gaps(groups=tuple(map(tuple, groups))))
@@ -198,7 +199,7 @@ def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Esti
         noise: deviations of one value, from `combine`.
         least: the standard deviation is at least this.
     """
-    value = _mean(b) - _mean(a)
+    value = fmean(b) - fmean(a)
     reach = reach_of(len(a), len(b), noise=noise, least=least)
     if reach is None:
         return Estimate(value=value)
@@ -222,7 +223,3 @@ def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> floa
 def _t(degrees: int) -> float:
     """97.5 % point of Student's t; above 30 degrees within 0.1 % of the truth."""
     return _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.46 / degrees
-
-
-def _mean(values: Values) -> float:
-    return math.fsum(values) / len(values)

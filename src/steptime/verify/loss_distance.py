@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from statistics import fmean
 
 from steptime.verify.lockstep import LOCKSTEP_FACTOR, LOSS_FLOOR, REDRAWN_FACTOR, lanes_of
 from steptime.verify.recordings import Recording
@@ -90,15 +91,11 @@ def _curve(
 
     return LossOverlay(
         updates=tuple(updates[part[-1]] for part in parts),
-        baseline=over((baseline,), _mean),
-        candidate=over((candidate,), _mean),
+        baseline=over((baseline,), fmean),
+        candidate=over((candidate,), fmean),
         low=over(around, min),
         high=over(around, max),
     )
 
 
 Points = tuple[float | None, ...]
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
