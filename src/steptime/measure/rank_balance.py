@@ -42,16 +42,12 @@ def find_balance(ranks: Sequence[FoldedRank], work: LengthWork) -> RankBalance |
                 rank=rank.steps.head.rank,
                 elements_per_step=sum(elements for elements, _ in of_rank) / len(steps),
                 work_fraction=math.fsum(own) / total,
-                longest_fraction=sum(map(_is_most, own, most)) / len(steps),
+                longest_fraction=sum(a >= b for a, b in zip(own, most, strict=True)) / len(steps),
                 forward_s=_forward_s(rank),
             )
             for rank, of_rank, own in zip(ranks, sizes, each, strict=True)
         ),
     )
-
-
-def _is_most(own: float, most: float) -> bool:
-    return own >= most
 
 
 def _is_comparable(rank: FoldedRank) -> bool:

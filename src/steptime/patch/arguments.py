@@ -47,7 +47,8 @@ def set_arguments(
     if len(arguments) < len(call.args):
         arguments = _close(call, arguments)
     changed = call.with_changes(args=arguments)
-    return _unpack(changed, left) if _unpacks(changed) else _append(changed, left)
+    unpacks = any(arg.star == "**" for arg in changed.args)
+    return _unpack(changed, left) if unpacks else _append(changed, left)
 
 
 def rename_argument(call: cst.Call, name: str, *, to: str, value: str) -> cst.Call | None:
@@ -70,10 +71,6 @@ def find_argument(call: cst.Call, name: str, *, position: int | None = None) -> 
     if position is None or len(before) <= position or any(arg.star for arg in before):
         return None
     return before[position]
-
-
-def _unpacks(call: cst.Call) -> bool:
-    return any(arg.star == "**" for arg in call.args)
 
 
 def _unpack(call: cst.Call, values: Mapping[str, str]) -> cst.Call:

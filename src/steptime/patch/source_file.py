@@ -34,7 +34,8 @@ class SourceFile:
         try:
             module = cst.parse_module(data)
         except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError, SyntaxError) as error:
-            raise CannotPlaceError(f"{name} cannot be read as Python: {_first(error)}.") from error
+            first = str(error).strip().splitlines()[0].rstrip(".")
+            raise CannotPlaceError(f"{name} cannot be read as Python: {first}.") from error
         if module.bytes != data:
             raise CannotPlaceError(f"{name} cannot be written again byte for byte.")
         wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
@@ -223,7 +224,3 @@ def last_word(node: cst.CSTNode) -> str:
     if isinstance(node, cst.Name):
         return node.value
     return node.attr.value if isinstance(node, cst.Attribute) else ""
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")

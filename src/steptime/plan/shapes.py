@@ -108,7 +108,7 @@ def advise_shapes(seen: SeenProducts, device: DeviceSeen, rule: DeviceRule | Non
         if not proposals:
             kept.append(KeptWidth(role=width.role, size=width.size, reason=_why(width, seen, rule)))
     found += _head_proposals(seen, rule, whole)
-    found.sort(key=lambda one: -_benefit(one))
+    found.sort(key=lambda one: -one.share * (1 - 1 / one.predicted_gain))
     return ShapeAdvice(
         device=device,
         rule=rule.name,
@@ -116,11 +116,6 @@ def advise_shapes(seen: SeenProducts, device: DeviceSeen, rule: DeviceRule | Non
         proposals=tuple(found[:MAX_PROPOSALS]),
         kept=tuple(kept),
     )
-
-
-def _benefit(one: Proposal) -> float:
-    """Return the part of the products' time that the gain is worth."""
-    return one.share * (1 - 1 / one.predicted_gain)
 
 
 def _why(width: Width, seen: SeenProducts, rule: DeviceRule) -> str:

@@ -272,7 +272,10 @@ def tags(line: Line) -> list[TagRow]:
 
 def sites(line: Line) -> list[SiteRow]:
     """Return the places of a line of sites, or of spans."""
-    return [_site(values) for values in _rows(line, "sites")]
+    return [
+        SiteRow(*_typed(values, str, str, int, int, int, (int, _NONE)))
+        for values in _rows(line, "sites")
+    ]
 
 
 def compile_events(line: Line) -> tuple[int, list[EventRow], list[EventRow]]:
@@ -387,10 +390,6 @@ def _typed(values: Iterable[Any], *kinds: type | tuple[type, ...]) -> list[Any]:
 
 
 _NONE = type(None)
-
-
-def _site(values: Any) -> SiteRow:
-    return SiteRow(*_typed(values, str, str, int, int, int, (int, _NONE)))
 
 
 def _event(values: Any) -> EventRow:

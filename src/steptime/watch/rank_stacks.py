@@ -67,7 +67,9 @@ def probe_ranks(
     found_trainings = trainings_in(folder)
     ranks = [rank for rank in _read_ranks(folder) if belongs(rank.pid, folder)]
     if training is not None:
-        members = {pid for one in found_trainings for pid in _pids_in(one, training)}
+        members = {
+            pid for one in found_trainings if one.training.number == training for pid in one.pids
+        }
         ranks = [rank for rank in ranks if rank.pid in members]
         if not ranks:
             return ProbedRanks()
@@ -105,10 +107,6 @@ def _numbered(one: StalledRank, calls: Sequence[RankCalls]) -> StalledRank:
     if one.rank is not None:
         return one
     return replace(one, rank=next((c.rank for c in calls if c.pid == one.pid), None))
-
-
-def _pids_in(found: FoundTraining, number: int) -> frozenset[int]:
-    return found.pids if found.training.number == number else frozenset()
 
 
 def _place_in(trainings: Sequence[FoundTraining], one: StalledRank) -> StalledRank:

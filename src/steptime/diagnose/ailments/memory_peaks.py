@@ -65,7 +65,7 @@ def find_longest_to_come(measurement: Measurement) -> Finding | None:
         severity=severity,
         evidence=(
             *_batch_evidence(found.largest),
-            *_seen_evidence(found.seen),
+            *(() if found.seen is None else (count("largest_size_so_far", found.seen.size),)),
             *size("forecast", found.peak.estimate),
             *size("forecast_low", found.peak.low),
             *size("forecast_high", found.peak.high),
@@ -83,10 +83,6 @@ def _batch_evidence(largest: EpochBatch | None) -> tuple[Evidence, ...]:
         count("sample", largest.sample),
         count("sample_size", largest.size),
     )
-
-
-def _seen_evidence(seen: EpochBatch | None) -> tuple[Evidence, ...]:
-    return () if seen is None else (count("largest_size_so_far", seen.size),)
 
 
 def _room(measurement: Measurement, found: LongestBatch) -> int | None:

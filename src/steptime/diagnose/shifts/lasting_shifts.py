@@ -197,9 +197,9 @@ def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
     """Return what changed with a shift, the best explanation first and the phases last."""
     asked = (
         _throttle(sides),
-        _clock("device_clock", sides, [_of(side, _sm_clock) for side in sides.devices]),
+        _clock("device_clock", sides, [_of(it, lambda p: p.sm_clock_hz) for it in sides.devices]),
         _neighbor(sides) or _core_wait(sides),
-        _clock("cpu_clock", sides, [_of(side, _host_clock) for side in sides.host]),
+        _clock("cpu_clock", sides, [_of(it, lambda p: p.clock_hz) for it in sides.host]),
         _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S.value),
         _page_cache(sides),
         _memory(sides),
@@ -361,14 +361,6 @@ def _delayed(point: HostPoint) -> float | None:
 
 def _ours(point: HostPoint) -> float:
     return point.job_cores
-
-
-def _host_clock(point: HostPoint) -> float | None:
-    return point.clock_hz
-
-
-def _sm_clock(point: DevicePoint) -> float | None:
-    return point.sm_clock_hz
 
 
 def _per_s(value: float | None, dt_s: float) -> float | None:

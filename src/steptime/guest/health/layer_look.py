@@ -351,13 +351,9 @@ class LayerLook:
         return self.pop()
 
 
-def _functions_of(kind: type) -> list[Any]:
-    return [one for one in vars(kind).values() if isinstance(one, FunctionType)]
-
-
 _CLASSES = (LayerLook, FirstBad, TensorBounds, BatchBook, LayerNorms)
 TAKE_TENSORS = (
-    *(one for kind in _CLASSES for one in _functions_of(kind)),
+    *(one for kind in _CLASSES for one in vars(kind).values() if isinstance(one, FunctionType)),
     *DESCRIBE_TENSORS,
     *DEVICE_TENSORS,
     *NORMS_TENSORS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, LastRun
+from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.check_row import (
     OWN,
     CheckRow,
@@ -89,7 +89,7 @@ def _cudnn_benchmark(facts: CheckFacts) -> Judgement:
     if not shapes:
         return not_applicable("shapes_change")
     seen: dict[str, Value] = {"convolution_fraction": round(share, 3), "shape": shapes[0]}
-    if _is_named(run):
+    if any(word in run.script for word in ("cudnn.benchmark", "cudnn_benchmark")):
         return clean(seen)
     return fires(
         Severity.WARNING,
@@ -97,10 +97,6 @@ def _cudnn_benchmark(facts: CheckFacts) -> Judgement:
         seen=seen,
         advice=("Write `torch.backends.cudnn.benchmark = True` after `import torch`.",),
     )
-
-
-def _is_named(run: LastRun) -> bool:
-    return any(word in run.script for word in ("cudnn.benchmark", "cudnn_benchmark"))
 
 
 CHECKS = (

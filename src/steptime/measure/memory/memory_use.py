@@ -152,7 +152,8 @@ def _per_step(placed: Sequence[PlacedSample], read: Read) -> float | None:
 def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
     """Return the steps' garbage collections; None where the guest did not count them."""
     times_s, spans_s = window.times_s(), window.spans_s()
-    kept = [not _is_mostly_span(*pair) for pair in zip(spans_s, times_s, strict=True)]
+    pairs = zip(spans_s, times_s, strict=True)
+    kept = [span_s <= MAX_SPAN_FRACTION * (span_s + step_s) for span_s, step_s in pairs]
     total_s = math.fsum(compress(times_s, kept))
     if "gc_ns" not in rank.head.counts or total_s <= 0:
         return None
@@ -166,7 +167,3 @@ def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
         s_per_step=gc_s / num_steps,
         fraction=min(1.0, gc_s / total_s),
     )
-
-
-def _is_mostly_span(spans_s: float, step_s: float) -> bool:
-    return spans_s > MAX_SPAN_FRACTION * (spans_s + step_s)

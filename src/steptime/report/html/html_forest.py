@@ -77,7 +77,8 @@ def _cells(trial: Trial, study: Study, scale: Scale) -> list[Html | str]:
             f"{format_speedup(speedup.low)[:-1]} to {format_speedup(speedup.high)[:-1]}",
             format_count(speedup.n),
         ]
-    return [*told, tag("span", words.describe_mark(trial), title=_why(trial))]
+    why = None if trial.reason is None else words.describe_reason(trial)
+    return [*told, tag("span", words.describe_mark(trial), title=why)]
 
 
 def name_of(trial: Trial, study: Study) -> Html:
@@ -89,10 +90,6 @@ def name_of(trial: Trial, study: Study) -> Html:
     added = breakable(words.describe_state(trial.state, reference=trial.reference))
     over = breakable(f" over {words.describe_state(trial.reference)}")
     return tag("span", added, tag("span", over, class_="dim"))
-
-
-def _why(trial: Trial) -> str | None:
-    return None if trial.reason is None else words.describe_reason(trial)
 
 
 def forest(speedup: Interval | None, scale: Scale, *, floor: float | None) -> Html:

@@ -5,6 +5,7 @@ In: a `DataCheckReport`. Out: lines of labeled blocks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -30,7 +31,8 @@ def data_check_lines(report: DataCheckReport, *, page: Page) -> list[Text]:
         lines += page.block("failed", Text(printable(report.failure), style="bold red"))
     for limit in report.limits:
         lines += page.block("seen", Text(printable(limit), style="dim"))
-    counts = [f"{n} {_WORDS[o]}" for o in _ORDER if (n := _count(report, o))]
+    outcomes = Counter(check.outcome for check in report.checks)
+    counts = [f"{outcomes[o]} {_WORDS[o]}" for o in _ORDER if outcomes[o]]
     told = Text.assemble((report.outcome.value, _STYLES[report.outcome]), "  ", ", ".join(counts))
     return [*lines, Text(), *page.block("outcome", told)]
 
@@ -50,7 +52,3 @@ def _check_lines(check: DataCheck, page: Page) -> Iterator[Text]:
     if check.advice is not None:
         yield from page.block("  do", printable(check.advice))
     yield Text()
-
-
-def _count(report: DataCheckReport, outcome: Outcome) -> int:
-    return sum(check.outcome is outcome for check in report.checks)

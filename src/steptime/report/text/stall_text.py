@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_seconds
 from steptime.diagnose.ailments.desynced import describe_desync
-from steptime.measure.values.stall import StackFrame, Stall, StalledRank
+from steptime.measure.values.stall import Stall, StalledRank
 
 MAX_GROUPS = 4
 """Sentences of a stall; ranks wait at few places, because they run the same code."""
@@ -100,9 +100,7 @@ def stack_lines(one: StalledRank) -> tuple[str, ...]:
         lines.append(f"process {stack.pid}, thread {stack.thread or '?'}{state}")
         if stack.missing:
             lines.append(f"  no stack: {stack.missing}")
-        lines += [f"  {_describe_frame(frame)}" for frame in reversed(stack.frames)]
+        lines += [
+            f"  {frame.function}  {frame.file}:{frame.line}" for frame in reversed(stack.frames)
+        ]
     return tuple(lines)
-
-
-def _describe_frame(frame: StackFrame) -> str:
-    return f"{frame.function}  {frame.file}:{frame.line}"

@@ -44,11 +44,8 @@ def describe_batches(study: FitStudy) -> list[str]:
 
 def _why_none(study: FitStudy) -> str:
     text = (study.batch_facts or {}).get("text")
-    return str(text) if text is not None else _reason(study.batch_reason or "")
-
-
-def _reason(word: str) -> str:
-    return REASONS.get(word, word)
+    word = study.batch_reason or ""
+    return str(text) if text is not None else REASONS.get(word, word)
 
 
 def _finding(trials: tuple[BatchTrial, ...]) -> str:

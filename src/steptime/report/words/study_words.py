@@ -431,8 +431,5 @@ _FACT_WORDS = ("reason", "worth")
 def describe_study_facts(facts: Mapping[str, Fact]) -> dict[str, str]:
     """Return the facts of a trial or choice as people read them: with units, reasons in words."""
     told = describe_facts(facts)
-    return told | {name: _reason(told[name]) for name in _FACT_WORDS if name in told}
-
-
-def _reason(word: str) -> str:
-    return WORTH.get(word) or REASONS.get(word) or OUTCOME_REASONS.get(word) or word
+    texts = {**OUTCOME_REASONS, **REASONS, **WORTH}
+    return told | {n: texts.get(told[n], told[n]) for n in _FACT_WORDS if n in told}

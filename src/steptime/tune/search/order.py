@@ -78,7 +78,8 @@ def offer(
                 is_aimed=baseline.diagnosis.kind.value in lever.relieves,
             )
         )
-    return tuple(sorted(offers, key=_rank)), tuple(refused)
+    offers.sort(key=lambda it: (not it.is_aimed, -expected_headroom(it)))
+    return tuple(offers), tuple(refused)
 
 
 def _refusal(lever: Lever, facts: Facts) -> NotTried | None:
@@ -114,11 +115,6 @@ def _headroom_of(lever: Lever, baseline: Baseline) -> float | None:
 def expected_headroom(offer: Offer) -> float:
     """What to go by where something must be decided: an unknown headroom counts as half."""
     return 0.5 if offer.headroom is None else offer.headroom
-
-
-def _rank(offer: Offer) -> tuple[bool, float]:
-    """Aimed ones first, then by headroom."""
-    return not offer.is_aimed, -expected_headroom(offer)
 
 
 def headroom(names: Iterable[str], measurement: Measurement) -> float | None:

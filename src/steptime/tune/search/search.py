@@ -312,12 +312,9 @@ def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Off
     again beside them. Where there is one, those of which it is not known come with it.
     """
     rivals = [one for one in live if one.name not in SHARES_CORES]
-    most = max(map(_hoped_for, rivals), default=0.0 if live else math.inf)
+    hopes = (expected_headroom(one) * (1.0 if one.is_aimed else PART_OF_HEADROOM) for one in rivals)
+    most = max(hopes, default=0.0 if live else math.inf)
     aimed = [one for one in others if one.is_aimed and one.name not in NEVER_FIRST]
     if not any(one.headroom is not None and one.headroom > most for one in aimed):
         return []
     return [one for one in aimed if one.headroom is None or one.headroom > most]
-
-
-def _hoped_for(live: Offer) -> float:
-    return expected_headroom(live) * (1.0 if live.is_aimed else PART_OF_HEADROOM)
