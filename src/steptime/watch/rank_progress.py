@@ -16,7 +16,7 @@ from pathlib import Path
 from steptime.core.codec import from_json
 from steptime.core.stats import median
 from steptime.errors import DamagedRunError
-from steptime.measure.group_kin import Kin
+from steptime.measure.group_kin import Kin, KinHead
 from steptime.measure.values.measurement import SPANS
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
@@ -31,20 +31,12 @@ NUM_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RankHead:
-    rank: int
-    pid: int
+class _RankHead(KinHead):
     world_size: int
-    t_unix_s: float
     buckets: tuple[str, ...]
     counts: tuple[str, ...]
     rank_source: str | None = None
     argv: tuple[str, ...] = ()
-    ppid: int | None = None
-    group: str | None = None
-    group_source: str | None = None
-    job: str | None = None
-    restart: int | None = None
 
 
 class RankProgress:
@@ -80,18 +72,9 @@ class RankProgress:
     @property
     def kin(self) -> Kin:
         """What shows with which others the process trains, as far as it has come."""
-        head = self._head
-        return Kin(
-            pid=head.pid,
-            ppid=head.ppid,
-            rank=head.rank,
-            group=head.group,
-            group_source=head.group_source,
-            job=head.job,
-            restart=head.restart,
-            began_unix_s=head.t_unix_s,
-            ended_unix_s=self.last_unix_s,
-            num_updates=self.num_updates,
+        head, ended_unix_s = self._head, self.last_unix_s
+        return head.kin(
+            began_unix_s=head.t_unix_s, ended_unix_s=ended_unix_s, num_updates=self.num_updates
         )
 
     def read(self, now_s: float) -> bool:
