@@ -8,7 +8,7 @@ ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. A
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from steptime.core.codec import from_json
 from steptime.measure.health.layer_curves import LayerSamples
@@ -23,7 +23,6 @@ from steptime.measure.seen_lines import (
     CountSeen,
     MemorySample,
     OperatorCounts,
-    PeakSeen,
     SitesSeen,
     WindowSeen,
 )
@@ -112,14 +111,7 @@ class _Shapes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CountTold:
-    missing: str | None = None
     updates: int = 1
-    optimizer: int | None = None
-    sizes: tuple[int, ...] = ()
-    is_double: bool = False
-    has_guests: bool = False
-    is_whole: bool = False
-    peak: PeakSeen | None = None
 
 
 class SignalLines:
@@ -391,18 +383,10 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
 
 def read_count(line: Line) -> CountSeen:
     """Return the work of an update that a line holds."""
-    told = from_json(_CountTold, line)
+    told = from_json(CountSeen, line)
     if told.missing is not None:
         return CountSeen(missing=told.missing)
     if told.sizes and (len(told.sizes) != len(SIZES) or told.optimizer is None):
         raise ValueError(f"`sizes` must be {len(SIZES)} numbers, got {told.sizes}")
-    return CountSeen(
-        count=from_json(Count, line),
-        num_updates=told.updates,
-        optimizer=told.optimizer,
-        sizes=told.sizes,
-        is_double=told.is_double,
-        has_guests=told.has_guests,
-        is_whole=told.is_whole,
-        peak=told.peak,
-    )
+    num_updates = from_json(_CountTold, line).updates
+    return replace(told, count=from_json(Count, line), num_updates=num_updates)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import RECIPE, make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
-from steptime.tune.search.search_notes import Found
 from steptime.tune.study.earlier_studies import find_experience, make_family
 from steptime.tune.study.progress_teller import ProgressTeller
 from steptime.tune.study.recorded_answers import RecordedBench
@@ -45,7 +44,7 @@ from steptime.tune.trials.real_bench import RealBench, Subject
 from steptime.tune.trials.trial_process import ContainedProcess, Start
 from steptime.tune.trials.tried_writes import scripts_own_writes
 from steptime.tune.values.study_progress import StudyProgress
-from steptime.tune.values.study_values import Study, StudyOutcome
+from steptime.tune.values.study_values import Found, Study, StudyOutcome
 
 Tell = Callable[[StudyProgress], None]
 
@@ -233,7 +232,11 @@ class _Run:
         found, containment = self._found, self._containment
         baseline = self._bench.baseline if self._bench is not None else None
         first = baseline.measurement.ranks[:1] if baseline is not None else ()
+        known = {one.name: getattr(found, one.name) for one in fields(found)}
+        if is_interrupted:
+            known["outcome"] = None
         return Study(
+            **known,
             study_id=self._folder.study_id,
             command=self._options.command,
             started_unix_s=self._folder.started_unix_s,
@@ -241,28 +244,12 @@ class _Run:
             tier=None if containment is None else containment.tier.value,
             tier_reasons=() if containment is None else containment.reasons,
             tier_lacks=() if containment is None else containment.lacks,
-            outcome=None if is_interrupted else found.outcome,
-            recipe=found.recipe,
-            speedup=found.speedup,
-            loop_speedup=found.loop_speedup,
-            noise_floor=found.noise_floor,
-            quality=found.quality,
-            baseline_step_s=found.baseline_step_s,
-            tuned_step_s=found.tuned_step_s,
-            sample_unit=found.sample_unit,
-            trials=found.trials,
-            not_tried=found.not_tried,
-            choices=found.choices,
             tried_writes=scripts_own_writes(sorted((self._folder.folder / "trials").iterdir())),
             tried_connections=self._tried_connections(),
-            break_even_steps=found.break_even_steps,
             is_interrupted=is_interrupted,
             samples_per_step=None if baseline is None else baseline.samples_per_step,
             device=first[0].device if first else None,
             torch_version=first[0].torch_version if first else None,
-            reason=found.reason,
-            reason_facts=found.reason_facts,
-            unproven=found.unproven,
             budget_s=self._granted_s,
             training=None if baseline is None else baseline.training,
             sites=None if baseline is None else baseline.sites,

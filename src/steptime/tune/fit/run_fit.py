@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from steptime.core.codec import to_json
@@ -241,43 +241,28 @@ class _FitRunner:
         found, options = self._found, self._options
         baseline = None if self._real is None else self._real.baseline
         ranks = () if baseline is None else baseline.measurement.ranks
+        known = {one.name: getattr(found, one.name) for one in fields(found)}
+        del known["is_on_device"]
+        known["limit_bytes"] = found.limit_bytes or options.limit.bytes
+        known["runs"] = tuple(found.runs)
         return FitStudy(
+            **known,
             fit_id=self._folder.study_id,
             command=options.command,
             started_unix_s=self._folder.started_unix_s,
             ended_unix_s=time.time() if has_ended else None,
-            limit_bytes=found.limit_bytes or options.limit.bytes,
             limit_from=options.limit.origin,
             limit_counts="device"
             if options.limit.part is not None or found.is_on_device
             else "private",
             part=options.limit.part,
-            fits=found.fits,
-            peak=found.peak,
-            recipe=found.recipe,
-            proven=found.proven,
-            quality=found.quality,
-            batch_factor=found.batch_factor,
             by_batch=() if found.peak is None else peaks_by_batch(found.peak.by_category),
             by_length=self._by_length(),
-            ranks=found.ranks,
-            larger_batches=found.larger_batches,
-            batch_reason=found.batch_reason,
-            batch_facts=found.batch_facts,
             devices=self._devices(),
-            measures=found.measures,
-            not_tried=found.not_tried,
-            runs=tuple(found.runs),
-            short_bytes=found.short_bytes,
-            nearest=found.nearest,
-            nearest_bytes=found.nearest_bytes,
             baseline_step_s=step_s_of(baseline) if baseline is not None and ranks else None,
-            fitted_step_s=found.fitted_step_s,
             device=ranks[0].device if ranks else None,
             torch_version=ranks[0].torch_version if ranks else None,
             tier=None if self._containment is None else self._containment.tier.value,
-            reason=found.reason,
-            reason_facts=found.reason_facts,
             training=None if baseline is None else baseline.training,
             sites=None if baseline is None else baseline.sites,
             is_interrupted=is_interrupted,

@@ -34,11 +34,12 @@ from steptime.tune.search.live_process import LiveProcess
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
 from steptime.tune.search.quality import Quality
-from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, key_of, number
+from steptime.tune.search.search_notes import Key, Notes, SearchSummary, key_of, number
 from steptime.tune.search.yardstick import Yardstick
 from steptime.tune.values.study_values import (
     Ending,
     FewPairs,
+    Found,
     State,
     StudyOutcome,
     TrialEnd,

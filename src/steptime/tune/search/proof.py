@@ -30,10 +30,11 @@ from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE
 from steptime.tune.search.pairs import MIN_PAIRS
-from steptime.tune.search.search_notes import Found, key_of, label, names_of
+from steptime.tune.search.search_notes import key_of, label, names_of
 from steptime.tune.search.single_changes import is_in
 from steptime.tune.values.study_values import (
     Applied,
+    Found,
     State,
     StudyOutcome,
 )

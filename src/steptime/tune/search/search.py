@@ -29,10 +29,10 @@ from steptime.tune.search.order import (
 from steptime.tune.search.proof import Refused, keep_for_proof, prove
 from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.search_ending import end
-from steptime.tune.search.search_notes import Found, SearchSummary, names_of, number
+from steptime.tune.search.search_notes import SearchSummary, names_of, number
 from steptime.tune.search.single_changes import take_what_helps
 from steptime.tune.search.turns import go_further, has_time_for_turns, try_in_turns
-from steptime.tune.values.study_values import NEEDS_PROOF, Applied, State, StudyOutcome
+from steptime.tune.values.study_values import NEEDS_PROOF, Applied, Found, State, StudyOutcome
 
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 

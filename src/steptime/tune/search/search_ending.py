@@ -23,8 +23,8 @@ from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup
-from steptime.tune.search.search_notes import Found, number
-from steptime.tune.values.study_values import FewPairs, StudyOutcome, Unproven
+from steptime.tune.search.search_notes import number
+from steptime.tune.values.study_values import FewPairs, Found, StudyOutcome, Unproven
 
 MARGIN = 0.8
 """Of the distance from the noise floor to the middle: the half width that a proof should have."""

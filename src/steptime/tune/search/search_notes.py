@@ -19,12 +19,11 @@ from steptime.tune.values.study_values import (
     Choice,
     Ending,
     FewPairs,
+    Found,
     NotTried,
     State,
-    StudyOutcome,
     Trial,
     TrialEnd,
-    Unproven,
 )
 from steptime.verify.values import Verdict
 
@@ -65,34 +64,6 @@ def numbers_of(found: Interval) -> dict[str, Fact]:
         "high": number(found.high),
         "n": found.n,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What the search decides of a `Study`; the fields have the same meaning there.
-
-    The search knows nothing of folders, dates or containment: `run_study` adds those.
-
-    `reason` is a machine word where the outcome has one: docs/internals/study-folder.md. Its
-    `reason_facts` are the numbers for the sentence.
-    """
-
-    outcome: StudyOutcome | None
-    recipe: State
-    speedup: Interval | None
-    noise_floor: float | None
-    quality: Verdict | None
-    baseline_step_s: float | None
-    tuned_step_s: float | None
-    sample_unit: str | None
-    trials: tuple[Trial, ...]
-    not_tried: tuple[NotTried, ...]
-    choices: tuple[Choice, ...]
-    break_even_steps: int | None = None
-    reason: str | None = None
-    reason_facts: Mapping[str, Fact] | None = None
-    unproven: Unproven | None = None
-    loop_speedup: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

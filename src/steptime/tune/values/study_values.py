@@ -202,7 +202,35 @@ class TrainingScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Found:
+    """What the search decides of a `Study`; the fields have the same meaning there.
+
+    The search knows nothing of folders, dates or containment: `run_study` adds those.
+
+    `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md. Its
+    `reason_facts` are the numbers for the sentence.
+    """
+
+    outcome: StudyOutcome | None
+    recipe: State
+    speedup: Interval | None
+    noise_floor: float | None
+    quality: Verdict | None
+    baseline_step_s: float | None
+    tuned_step_s: float | None
+    sample_unit: str | None
+    trials: tuple[Trial, ...]
+    not_tried: tuple[NotTried, ...]
+    choices: tuple[Choice, ...]
+    break_even_steps: int | None = None
+    reason: str | None = None
+    reason_facts: Mapping[str, Fact] | None = None
+    unproven: Unproven | None = None
+    loop_speedup: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study(Found):
     """All trials of one `tune`, and what came of them.
 
     Attributes:
@@ -251,19 +279,7 @@ class Study:
     started_unix_s: float
     ended_unix_s: float | None
     tier: str | None
-    outcome: StudyOutcome | None
-    recipe: State
-    speedup: Interval | None
-    noise_floor: float | None
-    quality: Verdict | None
-    baseline_step_s: float | None
-    tuned_step_s: float | None
-    sample_unit: str | None
-    trials: tuple[Trial, ...]
-    not_tried: tuple[NotTried, ...]
-    choices: tuple[Choice, ...]
     tried_writes: tuple[str, ...] = ()
-    break_even_steps: int | None = None
     is_interrupted: bool = False
     tier_reasons: tuple[str, ...] = ()
     tier_lacks: tuple[str, ...] = ()
@@ -271,12 +287,8 @@ class Study:
     samples_per_step: float | None = None
     device: str | None = None
     torch_version: str | None = None
-    reason: str | None = None
-    reason_facts: Mapping[str, Fact] | None = None
-    unproven: Unproven | None = None
     budget_s: float | None = None
     training: TrainingScope | None = None
-    loop_speedup: Interval | None = None
     sites: EditSites | None = None
     seeds: TrainingVerdict | None = None
     schema: int = SCHEMA
