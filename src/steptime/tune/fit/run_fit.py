@@ -20,7 +20,6 @@ from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment
-from steptime.levers.base import Lever
 from steptime.plan.per_device import peaks_per_device
 from steptime.plan.values.shared_peaks import SharedPeak
 from steptime.tune.fit.batch_rates import MEASURES
@@ -31,6 +30,7 @@ from steptime.tune.fit.held_parts import peaks_by_batch, peaks_by_length
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import write_recipe
 from steptime.tune.study.study_folder import StudyFolder, hold_lock, left_shadows, read_input
+from steptime.tune.study_options import TrialOptions
 from steptime.tune.trials.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import RealBench, Subject, step_s_of
@@ -58,36 +58,18 @@ class FitLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitOptions:
-    """What is to fit into what, and with which levers.
+class FitOptions(TrialOptions):
+    """What is to fit into what, and with which levers; windows and limits follow from the budget.
 
     Attributes:
-        command: the user's, as given.
-        store: the folder that holds `.steptime`, or `.steptime` itself.
         limit: what it must fit into.
-        levers: those that may be used.
-        excluded: names of levers that the user left out.
-        budget_s: what the trials' windows and limits follow from [s].
-        allow_unsafe: trials may run where nothing keeps them from writing.
-        share_network: trials may use the machine's network.
-        training: number of the training that is meant, where the command has several.
         measures: a forecast runs each different operator once, alone.
         num_devices: devices that shall share the training; None where nobody asked.
-        reads_input: read the standard input, and hand what it held to each trial.
     """
 
-    command: tuple[str, ...]
-    store: Path
     limit: FitLimit
-    levers: tuple[Lever, ...]
-    excluded: tuple[str, ...] = ()
-    budget_s: float = 600.0
-    allow_unsafe: bool = False
-    share_network: bool = False
-    training: int | None = None
     measures: bool = False
     num_devices: int | None = None
-    reads_input: bool = True
 
 
 def run_fit(options: FitOptions, *, tell: Tell) -> FitStudy:
