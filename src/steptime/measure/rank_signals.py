@@ -8,7 +8,7 @@ ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. A
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from steptime.core.codec import from_json
 from steptime.measure.health.layer_curves import LayerSamples
@@ -308,41 +308,14 @@ class SignalLines:
         self.compilings += rows.compilings(line)
 
     def freeze(self) -> Signals:
-        """Return all signals as a value."""
-        return Signals(
-            memory=tuple(self.memory[t] for t in sorted(self.memory)),
-            sites=self.sites,
-            spans=self.spans,
-            operators=self.operators,
-            counts=tuple(self.counts),
-            compiled=self.compiled,
-            switches=tuple(sorted(self.switches)),
-            attention=self.attention,
-            levers=tuple(self.levers),
-            pauses=tuple(self.pauses),
-            compilings=tuple(self.compilings),
-            loaders=self.loaders,
-            awaited=self.awaited,
-            input_shapes=self.input_shapes,
-            has_tokens=self.has_tokens,
-            window=self.window,
-            losses=tuple(self.losses),
-            bad_places=tuple(self.bad_places),
-            brackets=tuple(self.brackets),
-            look_cost=self.look_cost,
-            layers=self.layers,
-            kept_graphs=self.kept_graphs,
-            weight_use=self.weight_use,
-            evaluations=tuple(self.evaluations),
-            batches=tuple(self.batches),
-            epochs=tuple(self.epochs.values()),
-            start_up=self.start_up,
-            checkpoints=tuple(self.checkpoints),
-            logging=self.logging,
-            asked=tuple(self.asked),
-            optimizers=self.optimizers,
-            late_sites=(*self.late_sites, *filter(None, [self.early_sites])),
-        )
+        """Return all signals as a value, lists as tuples."""
+        known = {one.name: getattr(self, one.name) for one in fields(Signals)}
+        known |= {name: tuple(one) for name, one in known.items() if isinstance(one, list)}
+        known["memory"] = tuple(self.memory[t] for t in sorted(self.memory))
+        known["switches"] = tuple(sorted(self.switches))
+        known["epochs"] = tuple(self.epochs.values())
+        known["late_sites"] = (*self.late_sites, *filter(None, [self.early_sites]))
+        return Signals(**known)
 
 
 TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
