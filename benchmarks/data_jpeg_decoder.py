@@ -29,7 +29,7 @@ import PIL
 import simplejpeg
 from PIL import Image
 
-from steptime.levers import _jpeg, jpeg_decoder
+from steptime.levers.pictures import jpeg, jpeg_decoder
 
 OUT = Path(__file__).resolve().parent / "results" / "data_jpeg_decoder.json"
 NUM_TIMED = 200
@@ -37,7 +37,7 @@ LINE = "{folder:<24} {num_files:>5} files  {num_differing} differ  {ratio:.3f} {
 
 
 def main() -> None:
-    _jpeg.NUM_FIRST, _jpeg.EVERY = 0, 1 << 62  # it compares no image itself: here we do
+    jpeg.NUM_FIRST, jpeg.EVERY = 0, 1 << 62  # it compares no image itself: here we do
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=9)

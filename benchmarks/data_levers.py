@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from steptime.levers import load
-from steptime.levers._datasets import content_of
+from steptime.levers.input.datasets import content_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "benchmarks" / "results" / "data_levers.json"

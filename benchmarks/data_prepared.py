@@ -31,7 +31,7 @@ import simplejpeg
 from PIL import Image
 
 from steptime.app.data_convert import ConversionRequest, convert_data
-from steptime.levers.prepared_data import LEVER
+from steptime.levers.pictures.prepared_data import LEVER
 
 OUT = Path(__file__).resolve().parent / "results" / "data_prepared.json"
 SIDE, QUALITY = 256, 90

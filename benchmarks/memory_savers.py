@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 from steptime.guest.trial.block_look import PASSES, BlockLook
 from steptime.levers import load
 from steptime.levers.base import BlockFacts, BlockOperator, Facts
-from steptime.levers.selective_checkpointing import settings_for
+from steptime.levers.memory.selective_checkpointing import settings_for
 from steptime.testing.lever_session_double import PlainSession
 
 OUT = HERE / "results" / "memory_savers.json"

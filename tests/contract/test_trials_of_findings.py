@@ -19,8 +19,8 @@ from steptime.diagnose.ailments.ailment import Ailment
 from steptime.diagnose.ailments.all_ailments import AILMENTS
 from steptime.diagnose.ailments.script_faults import SWITCHES
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
-from steptime.levers._zero_rows import MIN_ZEROS
 from steptime.levers.base import Preserves
+from steptime.levers.kernels.zero_rows import MIN_ZEROS
 from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import (

@@ -13,15 +13,13 @@ from typing import Any
 
 from end_to_end.forked import ForkedJob
 from end_to_end.harness import LIMIT_S, SPECIMENS, environment
-from steptime import levers
 from steptime.guest.trial.trial_plan import load_file
 from steptime.launch.user_command import observed_environment
+from steptime.levers import file_of, load
 from steptime.verify.judge_quality import judge
 from steptime.verify.protocol import VARIABLES, RunRequest, gather, plan_runs
 from steptime.verify.recordings import Recording, read_recording
 from steptime.verify.values import Verdict
-
-LEVERS = Path(levers.__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +38,10 @@ def shipped(name: str, *, roundoff: float = 2.0**-24, **settings: Any) -> Put:
     """One of Steptime's own levers."""
     return Put(
         name=name,
-        file=LEVERS / f"{name}.py",
+        file=Path(file_of(load(name))),
         settings=settings,
         roundoff=roundoff,
-        reorders=levers.load(name).reorders,
+        reorders=load(name).reorders,
     )
 
 

@@ -12,7 +12,7 @@ from end_to_end.test_fused_levers import tried
 from steptime.core.codec import from_json
 from steptime.levers import file_of, load
 from steptime.levers.base import BlockFacts
-from steptime.levers.selective_checkpointing import settings_for
+from steptime.levers.memory.selective_checkpointing import settings_for
 
 pytestmark = [needs_torch, needs_linux]
 

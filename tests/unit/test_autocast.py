@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from steptime.levers import load  # noqa: E402
-from steptime.levers._loss_scaling import FIRST_SCALE  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
+from steptime.levers.precision.loss_scaling import FIRST_SCALE  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 LEVER = load("autocast")

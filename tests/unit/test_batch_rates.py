@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 from steptime.core.codec import from_json, to_json  # noqa: E402
 from steptime.core.interval import Interval  # noqa: E402
 from steptime.levers import load_all  # noqa: E402
-from steptime.levers._joined_batches import LEVER as JOINING  # noqa: E402
-from steptime.levers._joined_batches import join  # noqa: E402
-from steptime.levers._repeated_rows import LEVER as REPEATING  # noqa: E402
 from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts  # noqa: E402
+from steptime.levers.lengths.joined_batches import LEVER as JOINING  # noqa: E402
+from steptime.levers.lengths.joined_batches import join  # noqa: E402
+from steptime.levers.memory.repeated_rows import LEVER as REPEATING  # noqa: E402
 from steptime.report.html.html_fit import render_fit_page  # noqa: E402
 from steptime.report.words.batch_words import describe_batches  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402

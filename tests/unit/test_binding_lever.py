@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from steptime.levers import process_binding
-from steptime.levers._cores import nodes_of, one_of_each, parse_cores
 from steptime.levers.base import Facts, Preserves
+from steptime.levers.host import process_binding
+from steptime.levers.host.cores import nodes_of, one_of_each, parse_cores
 from steptime.tune.trials import resources
 
 LEVER = process_binding.LEVER

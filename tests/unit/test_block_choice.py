@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from steptime.levers._block_choice import (
+from steptime.levers.base import BlockFacts, BlockOperator
+from steptime.levers.memory.block_choice import (
     KEPT,
     PARTLY,
     WHOLE,
@@ -18,7 +19,6 @@ from steptime.levers._block_choice import (
     price,
     unfold,
 )
-from steptime.levers.base import BlockFacts, BlockOperator
 
 
 def make_block(name, kept=100, inputs=10, forward_s=1.0, operators=()):

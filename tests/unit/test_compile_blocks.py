@@ -14,8 +14,8 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from steptime.levers import load  # noqa: E402
-from steptime.levers._blocks import find_blocks  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
+from steptime.levers.tools.blocks import find_blocks  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from unit.counted_graphs import CountedGraphs  # noqa: E402
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import _decoded_images, _pixel_store, decoded_cache, jpeg_decoder
-from steptime.levers._pixel_store import PixelDisk, PixelStore
 from steptime.levers.base import Facts, LoaderFacts
+from steptime.levers.pictures import decoded_cache, decoded_images, jpeg_decoder, pixel_store
+from steptime.levers.pictures.pixel_store import PixelDisk, PixelStore
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
@@ -182,7 +182,7 @@ def test_a_damaged_file_ends_in_pillows_error_each_time(folder, put_on):
 
 
 def test_a_store_whose_pixels_differ_is_left(folder, put_on, decodes, monkeypatch):
-    monkeypatch.setattr(_decoded_images, "EVERY", 2)
+    monkeypatch.setattr(decoded_images, "EVERY", 2)
     put_on()
     expected = Image.open(folder / "0.jpg").tobytes()
     monkeypatch.setattr(PixelStore, "get", lambda store, key: bytes(len(expected)))
@@ -320,7 +320,7 @@ def test_a_png_whose_pixels_differ_is_decoded_from_then_on(
     tmp_path, put_on, png_decodes, monkeypatch
 ):
     write_png(tmp_path / "a.png")
-    monkeypatch.setattr(_decoded_images, "EVERY", 2)
+    monkeypatch.setattr(decoded_images, "EVERY", 2)
     put_on()
     expected = Image.open(tmp_path / "a.png").tobytes()
     monkeypatch.setattr(PixelStore, "get", lambda store, key: bytes(len(expected)))
@@ -353,7 +353,7 @@ def test_on_a_full_disk_it_goes_on_without(monkeypatch):
     def refuse(*words):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_pixel_store.os, "pwrite", refuse)
+    monkeypatch.setattr(pixel_store.os, "pwrite", refuse)
     store.put(b"b" * 16, b"lost")
 
     assert store.is_closed

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from steptime.levers import load  # noqa: E402
 from steptime.levers.examples import CPU, DEVICES, GPU, LOADER  # noqa: E402
-from steptime.levers.pinned_copies import goes_to_device  # noqa: E402
-from steptime.levers.prefetch_to_device import Ahead, Copier  # noqa: E402
+from steptime.levers.input.pinned_copies import goes_to_device  # noqa: E402
+from steptime.levers.input.prefetch_to_device import Ahead, Copier  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 PINNED, PREFETCH = load("pinned_copies"), load("prefetch_to_device")

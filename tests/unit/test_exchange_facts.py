@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from steptime.levers import ddp_bf16, ddp_no_sync, ddp_options, ddp_powersgd, nccl_settings
 from steptime.levers.base import ExchangeFacts, Facts, Preserves
 from steptime.levers.examples import DEVICES, RANKS
+from steptime.levers.ranks import ddp_bf16, ddp_no_sync, ddp_options, ddp_powersgd, nccl_settings
 
 VIEW = {"gradient_as_bucket_view": True}
 LEVERS = (ddp_options.LEVER, ddp_no_sync.LEVER, ddp_bf16.LEVER, ddp_powersgd.LEVER)

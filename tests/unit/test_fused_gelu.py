@@ -12,8 +12,8 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from steptime.guest.trial.lever_facts import FactsBook  # noqa: E402
 from steptime.levers import load  # noqa: E402
-from steptime.levers._written_gelu import find_written  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
+from steptime.levers.kernels.gelu_classes import find_written  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from unit.lever_switch import switching  # noqa: E402
 

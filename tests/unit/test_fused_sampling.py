@@ -17,8 +17,8 @@ from torch_geometric.loader import LinkNeighborLoader, NeighborLoader  # noqa: E
 from torch_geometric.sampler import NeighborSampler  # noqa: E402
 
 from steptime.levers import load  # noqa: E402
-from steptime.levers._neighbor_sampling import sampling_of  # noqa: E402
 from steptime.levers.examples import CPU  # noqa: E402
+from steptime.levers.input.neighbor_sampling import sampling_of  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without")

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import _jpeg, jpeg_decoder
 from steptime.levers.base import Facts, LoaderFacts
+from steptime.levers.pictures import jpeg, jpeg_decoder
 from unit.lever_switch import switching
 
 np = pytest.importorskip("numpy")
@@ -43,7 +43,7 @@ def with_thumbnail():
 @pytest.fixture
 def calls(monkeypatch):
     """What simplejpeg decoded; no image is compared by the lever itself."""
-    monkeypatch.setattr(_jpeg, "NUM_FIRST", 0)
+    monkeypatch.setattr(jpeg, "NUM_FIRST", 0)
     seen, original = [], simplejpeg.decode_jpeg
     monkeypatch.setattr(
         simplejpeg, "decode_jpeg", lambda *words: seen.append(words) or original(*words)

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.levers._grouping import RandomKeys, regroup
 from steptime.levers.base import Facts, LoaderFacts, PaddingFacts
-from steptime.levers.length_grouping import LEVER
+from steptime.levers.lengths.grouping import RandomKeys, regroup
+from steptime.levers.lengths.length_grouping import LEVER
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
 
-from steptime.levers._grouping import is_shuffled, reorder_rows  # noqa: E402
-from steptime.levers._lengths import known_lengths, length_of, read_lengths  # noqa: E402
+from steptime.levers.lengths.grouping import is_shuffled, reorder_rows  # noqa: E402
+from steptime.levers.lengths.lengths import known_lengths, length_of, read_lengths  # noqa: E402
 
 NUM, BATCH = 200, 8
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import _jpeg, jpeg_decoder
+from steptime.levers.pictures import jpeg, jpeg_decoder
 from unit.lever_switch import switching
 from unit.test_jpeg_decoder import OTHERS, PLAIN
 
@@ -63,7 +63,7 @@ def seen_of(data, use, mode=None):
 @pytest.fixture
 def decoded(monkeypatch):
     """How often simplejpeg decoded; no image is compared by the lever itself."""
-    monkeypatch.setattr(_jpeg, "NUM_FIRST", 0)
+    monkeypatch.setattr(jpeg, "NUM_FIRST", 0)
     seen, original = [], simplejpeg.decode_jpeg
     monkeypatch.setattr(
         simplejpeg, "decode_jpeg", lambda *words: seen.append(words) or original(*words)

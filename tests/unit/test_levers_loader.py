@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.levers import dataloader, dataset_cache, preloaded_samples, whole_batch_fetch
 from steptime.levers.base import Facts, LoaderFacts, Preserves
+from steptime.levers.input import dataloader, dataset_cache, preloaded_samples, whole_batch_fetch
 
 GIB = 2**30
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import allocator, num_threads, wait_policy
 from steptime.levers.base import Facts
+from steptime.levers.host import allocator, num_threads, wait_policy
 
 LIBRARIES = {"jemalloc": "/x/libjemalloc.so.2", "tcmalloc": "/x/libtcmalloc.so", "glibc": "2.36"}
 FAULTS = {"minor_faults_per_step": 20_000.0, "kernel_fraction": 0.11}

@@ -10,7 +10,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from steptime.graph.maxk import maxk  # noqa: E402
 from steptime.levers import load  # noqa: E402
-from steptime.levers._graph_convolutions import widths_in  # noqa: E402
+from steptime.levers.kernels.graph_convolutions import widths_in  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 LEVER = load("maxk")

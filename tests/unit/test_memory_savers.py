@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import OptimizerFacts, Preserves  # noqa: E402
 from steptime.levers.examples import SHORT  # noqa: E402
-from steptime.levers.low_memory_states import make_factored  # noqa: E402
-from steptime.levers.offload_activations import MIN_BYTES, Offloader  # noqa: E402
+from steptime.levers.memory.offload_activations import MIN_BYTES, Offloader  # noqa: E402
+from steptime.levers.optimizers.low_memory_states import make_factored  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from unit.allocated import allocated  # noqa: E402
 
@@ -191,7 +191,7 @@ def test_both_classes_are_replaced_where_scripts_find_them(session, monkeypatch)
 @pytest.mark.slow("torchao compiles its update, half a minute on one core")
 def test_torchaos_states_are_as_small_as_is_said():
     optim = pytest.importorskip("torchao.optim")
-    from steptime.levers.low_memory_states import make_quantized
+    from steptime.levers.optimizers.low_memory_states import make_quantized
 
     weight = nn.Parameter(torch.randn(256, 256))
     optimizer = make_quantized("AdamW", "8bit")([weight], lr=1e-3)

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from steptime.levers import load  # noqa: E402
-from steptime.levers._early_steps import BY_WEIGHT  # noqa: E402
 from steptime.levers.base import OptimizerFacts  # noqa: E402
 from steptime.levers.examples import SHORT  # noqa: E402
+from steptime.levers.memory.early_steps import BY_WEIGHT  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from unit.allocated import allocated  # noqa: E402
 

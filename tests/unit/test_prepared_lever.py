@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import _jpeg, _prepared, prepared_data
 from steptime.levers.base import Facts, LoaderFacts
+from steptime.levers.pictures import jpeg, prepared, prepared_data
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
@@ -53,14 +53,14 @@ def quick(monkeypatch):
 @pytest.fixture
 def taken(monkeypatch):
     """The samples that came from the copy; no image is compared by the lever itself."""
-    monkeypatch.setattr(_jpeg, "NUM_FIRST", 0)
-    rows, pixels = [], _prepared.PreparedCopy.pixels
+    monkeypatch.setattr(jpeg, "NUM_FIRST", 0)
+    rows, pixels = [], prepared.PreparedCopy.pixels
 
     def noted(self, row):
         rows.append(row)
         return pixels(self, row)
 
-    monkeypatch.setattr(_prepared.PreparedCopy, "pixels", noted)
+    monkeypatch.setattr(prepared.PreparedCopy, "pixels", noted)
     return rows
 
 
@@ -181,11 +181,11 @@ def test_a_copy_of_another_size_is_not_used(tmp_path):
 
 def test_it_is_found_beside_the_folder(tmp_path):
     folder = write_folder(tmp_path / "pics", SIZES["one"])
-    assert _prepared.find_copy(folder) == ""
+    assert prepared.find_copy(folder) == ""
     copy = prepare(folder)
-    assert _prepared.find_copy(f"{folder}/") == copy
-    assert _prepared.find_copy(None) == ""
-    assert json.loads((Path(copy) / "index.json").read_text())["treatment"] == _prepared.TREATMENT
+    assert prepared.find_copy(f"{folder}/") == copy
+    assert prepared.find_copy(None) == ""
+    assert json.loads((Path(copy) / "index.json").read_text())["treatment"] == prepared.TREATMENT
 
 
 def test_it_is_offered_where_a_copy_was_found():

@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 from steptime.guest.count import operator_probe  # noqa: E402
 from steptime.guest.trial.block_look import BlockLook  # noqa: E402
 from steptime.levers import load  # noqa: E402
-from steptime.levers._block_choice import choose, freed_bytes  # noqa: E402
 from steptime.levers.base import BlockFacts, BlockOperator, Facts  # noqa: E402
 from steptime.levers.examples import TEXT  # noqa: E402
-from steptime.levers.selective_checkpointing import settings_for, settings_of  # noqa: E402
+from steptime.levers.memory.block_choice import choose, freed_bytes  # noqa: E402
+from steptime.levers.memory.selective_checkpointing import settings_for, settings_of  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from unit.allocated import allocated  # noqa: E402
 

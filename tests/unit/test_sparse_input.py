@@ -12,9 +12,9 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from steptime.guest.trial.input_look import InputLook  # noqa: E402
 from steptime.levers import load  # noqa: E402
-from steptime.levers._zero_rows import MAX_KNOWN, KnownMatrices, zero_rows_of  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
-from steptime.levers.sparse_input import known_of  # noqa: E402
+from steptime.levers.kernels.sparse_input import known_of  # noqa: E402
+from steptime.levers.kernels.zero_rows import MAX_KNOWN, KnownMatrices, zero_rows_of  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 LEVER = load("sparse_input")

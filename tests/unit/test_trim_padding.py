@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.levers.base import Facts, LoaderFacts, PaddingFacts, Preserves
-from steptime.levers.trim_padding import LEVER
+from steptime.levers.lengths.trim_padding import LEVER
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
 
-from steptime.levers._padding import fields_of, find_useful, row_lengths, trim  # noqa: E402
+from steptime.levers.lengths.mask_padding import fields_of, find_useful, row_lengths, trim  # noqa: E402
 
 LENGTHS = (3, 5, 1)
 WIDTH = 8

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from steptime.levers import load
-from steptime.levers._line_edits import LineChange, edited, is_for, read_edits
 from steptime.levers.base import Facts
 from steptime.levers.examples import WINDOWS
+from steptime.levers.tools.line_edits import LineChange, edited, is_for, read_edits
 from steptime.measure.source.loop_marks import LoopMark
 from steptime.testing.lever_session_double import PlainSession
 from steptime.tune.trials.loop_diffs import live_diffs

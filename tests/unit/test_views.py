@@ -12,9 +12,9 @@ np = pytest.importorskip("numpy")
 
 from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402
 
-from steptime.levers import whole_batch_fetch  # noqa: E402
-from steptime.levers._datasets import content_of, random_states  # noqa: E402
-from steptime.levers._views import WholeViews  # noqa: E402
+from steptime.levers.input import whole_batch_fetch  # noqa: E402
+from steptime.levers.input.datasets import content_of, random_states  # noqa: E402
+from steptime.levers.input.views import WholeViews  # noqa: E402
 
 LENGTH, WIDTH, WINDOW, AHEAD = 120, 3, 8, 4
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.levers import whole_batch_fetch
-from steptime.levers._datasets import content_of
+from steptime.levers.input import whole_batch_fetch
+from steptime.levers.input.datasets import content_of
 from unit.lever_switch import switching
 
 torch = pytest.importorskip("torch")

@@ -19,8 +19,8 @@ from steptime.guest.trial.worker_search import (
     search,
     setting_of,
 )
-from steptime.levers import dataloader
 from steptime.levers.base import Facts, LoaderFacts, WorkerRate
+from steptime.levers.input import dataloader
 from steptime.tune.trials.worker_rates import read_rates
 
 Rate = Callable[[QueueSetting], float]

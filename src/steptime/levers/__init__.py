@@ -1,4 +1,4 @@
-"""The levers that Steptime ships, one file each and this list, and those of other packages.
+"""The levers that Steptime ships, one file each in a room and this list, and those of others.
 
 In: a name. Out: a `Lever`. Another package offers levers through entry points of the group
 `steptime.levers`; each names a module that holds a `LEVER`, or that value itself. Start with
@@ -15,60 +15,63 @@ from importlib.metadata import EntryPoint, entry_points
 
 from steptime.levers.base import Lever
 
-NAMES: tuple[str, ...] = (
-    "autocast",
-    "matmul_precision",
-    "fused_optimizer",
-    "channels_last",
-    "fused_attention",
-    "fused_gelu",
-    "fused_rnn",
-    "sparse_input",
-    "compile",
-    "no_compile",
-    "dynamic_shapes",
-    "cudnn_benchmark",
-    "num_threads",
-    "wait_policy",
-    "allocator",
-    "dataloader",
-    "whole_batch_fetch",
-    "preloaded_samples",
-    "dataset_cache",
-    "decoded_cache",
-    "jpeg_decoder",
-    "prepared_data",
-    "fused_sampling",
-    "vectorized_loops",
-    "trim_padding",
-    "length_grouping",
-    "module_precision",
-    "activation_checkpointing",
-    "selective_checkpointing",
-    "optimizer_in_backward",
-    "offload_activations",
-    "no_foreach",
-    "low_memory_states",
-    "larger_batch",
-    "gradient_transform",
-    "other_optimizer",
-    "quantized_training",
-    "maxk",
-    "micro_batches",
-    "return_freed_memory",
-    "ddp_options",
-    "ddp_no_sync",
-    "ddp_bf16",
-    "ddp_powersgd",
-    "nccl_settings",
-    "pinned_copies",
-    "prefetch_to_device",
-    "gc_control",
-    "process_binding",
-    "no_checkpointing",
-    "interpreter",
+_PLACES = (
+    "precision.autocast",
+    "precision.matmul_precision",
+    "optimizers.fused_optimizer",
+    "kernels.channels_last",
+    "kernels.fused_attention",
+    "kernels.fused_gelu",
+    "kernels.fused_rnn",
+    "kernels.sparse_input",
+    "compiling.compile",
+    "compiling.no_compile",
+    "compiling.dynamic_shapes",
+    "kernels.cudnn_benchmark",
+    "host.num_threads",
+    "host.wait_policy",
+    "host.allocator",
+    "input.dataloader",
+    "input.whole_batch_fetch",
+    "input.preloaded_samples",
+    "input.dataset_cache",
+    "pictures.decoded_cache",
+    "pictures.jpeg_decoder",
+    "pictures.prepared_data",
+    "input.fused_sampling",
+    "host.vectorized_loops",
+    "lengths.trim_padding",
+    "lengths.length_grouping",
+    "precision.module_precision",
+    "memory.activation_checkpointing",
+    "memory.selective_checkpointing",
+    "memory.optimizer_in_backward",
+    "memory.offload_activations",
+    "optimizers.no_foreach",
+    "optimizers.low_memory_states",
+    "optimizers.larger_batch",
+    "optimizers.gradient_transform",
+    "optimizers.other_optimizer",
+    "precision.quantized_training",
+    "kernels.maxk",
+    "memory.micro_batches",
+    "memory.return_freed_memory",
+    "ranks.ddp_options",
+    "ranks.ddp_no_sync",
+    "ranks.ddp_bf16",
+    "ranks.ddp_powersgd",
+    "ranks.nccl_settings",
+    "input.pinned_copies",
+    "input.prefetch_to_device",
+    "host.gc_control",
+    "host.process_binding",
+    "memory.no_checkpointing",
+    "host.interpreter",
 )
-"""Module names, in the order in which they are listed."""
+"""Modules with their rooms, in the order in which they are listed."""
+
+NAMES: tuple[str, ...] = tuple(place.rpartition(".")[2] for place in _PLACES)
+"""The levers' names, in that order."""
 
 GROUP = "steptime.levers"
 
@@ -88,7 +91,8 @@ def load(name: str) -> Lever:
         ValueError: there is none of that name.
     """
     if name in NAMES:
-        lever: Lever = import_module(f"steptime.levers.{name}").LEVER
+        place = _PLACES[NAMES.index(name)]
+        lever: Lever = import_module(f"steptime.levers.{place}").LEVER
         return lever
     found = {lever.name: lever for lever in load_all()}
     if name not in found:

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from steptime.levers._example_loaders import (
-    DIGITS,
-    FILES,
-    LOADER,
-    NEIGHBORS,
-    PLAIN,
-    ROWS,
-    TEXTS,
-)
-from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import BlockFacts, BlockOperator, Facts, LoaderFacts, OptimizerFacts
+from steptime.levers.example_loaders import DIGITS, FILES, LOADER, NEIGHBORS, PLAIN, ROWS, TEXTS
+from steptime.levers.rank_examples import DEVICES, RANKS
 
 WINDOWS = """\
 --- a/train.py

@@ -12,7 +12,7 @@ Under a GradScaler, call `scaler.unscale_(optimizer)` before the function; the h
 on unscaled gradients in any case. The transforms are those of the lever `gradient_transform`.
 """
 
-from steptime.levers.gradient_transforms import (
+from steptime.levers.optimizers.gradient_transforms import (
     Centralize,
     ClipAdaptive,
     ClipNorm,

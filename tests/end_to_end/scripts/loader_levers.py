@@ -1,6 +1,5 @@
 """Trains with and without a lever of the loader, and tells of both: a JSON list of tries."""
 
-import importlib
 import json
 import multiprocessing
 import random
@@ -10,6 +9,8 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
+
+from steptime.levers import load
 
 
 class Rows(Dataset):
@@ -171,7 +172,7 @@ def cases():
 def try_lever(name, case, settings):
     make, arguments = cases()[case]
     found = {"bare": train(make(), **arguments)}
-    lever = importlib.import_module(f"steptime.levers.{name}").LEVER
+    lever = load(name)
     undo = lever.apply(settings, SimpleNamespace(torch=torch))
     loader = make()
     found["changed"] = train(loader, **arguments)

@@ -18,8 +18,8 @@ class ApartFromPadding:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.padding = lever_tool("_padding")
-        self.tensors = lever_tool("_tensors")
+        self.padding = lever_tool("lengths/mask_padding")
+        self.tensors = lever_tool("tools/tensors")
         self.widths: tuple[int, int] | None = None  # of the last batch: as it came, and cut
 
     def cut(self, batch: Any) -> Any:

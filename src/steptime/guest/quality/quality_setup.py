@@ -40,7 +40,7 @@ def install(
         if "numpy" not in sys.modules:
             targets["numpy"] = lambda numpy: seed_numpy(numpy, seed)
     if settings.reorder is not None:
-        own = lever_tool("_grouping")
+        own = lever_tool("lengths/grouping")
         own.reorder_rows(torch, REORDERED_BATCHES, seed=settings.reorder)
     if settings.is_deterministic:
         set_determinism(torch)

@@ -54,5 +54,5 @@ class AttentionLook:
 
     def _make(self) -> Any:
         self.num_calls += 1
-        module = lever_tool("_attention")
+        module = lever_tool("kernels/attention_finder")
         return module.make_finder(self.torch, module.Fuser(self.torch))

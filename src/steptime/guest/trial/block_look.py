@@ -85,7 +85,7 @@ class BlockLook:
             return call()
         blocks, kind = found
         self.num_looks += 1
-        inner = lever_tool("_inner_calls")
+        inner = lever_tool("tools/inner_calls")
         blocks.begin()
         with inner.called_instead(blocks.calls(kind, inner.call_module)):
             result = call()
@@ -116,7 +116,7 @@ class ModelBlocks:
     def __init__(self, torch: Any, model: Any, fail: Callable[[str], None]) -> None:
         self.torch = torch
         self.fail = fail
-        find = lever_tool("_blocks").find_blocks
+        find = lever_tool("tools/blocks").find_blocks
         names = {id(one): f"{type(model).__name__}.{name}" for name, one in model.named_modules()}
         found = [one for group in find(torch, model) for one in group]
         self.blocks = {id(one): (weakref.ref(one), SeenBlock(names[id(one)])) for one in found}

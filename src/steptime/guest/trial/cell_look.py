@@ -49,5 +49,5 @@ class CellLook:
 
     def _make(self) -> Any:
         self.num_calls += 1
-        finder = lever_tool("_cell_finder")
+        finder = lever_tool("kernels/cell_finder")
         return finder.LoopLook(finder.CellFuser(self.torch))

@@ -227,11 +227,11 @@ def describe_blocks(torch: Any, model: Any) -> list[str]:
     module has the name of such a class, or `hooked_blocks`, which a compiled call would not call
     as they are.
     """
-    groups = lever_tool("_blocks").find_blocks(torch, model)
+    groups = lever_tool("tools/blocks").find_blocks(torch, model)
     blocks = [one for group in groups for one in group]
     if not blocks:
         return ["no_blocks"]
-    hooks_in = lever_tool("_compiled").hooks_in
+    hooks_in = lever_tool("compiling/compiled").hooks_in
     if any(any(hooks_in(one)) for one in blocks):
         return ["hooked_blocks"]
     names = sorted({type(one).__name__ for one in blocks})

@@ -29,7 +29,7 @@ class InputLook:
     def see(self, args: Any, kwargs: Any) -> None:
         """Take the arguments of a call."""
         self.num_calls += 1
-        rows = lever_tool("_zero_rows")
+        rows = lever_tool("kernels/zero_rows")
         for matrix in matrices_in((*args, *kwargs.values())):
             if not rows.is_candidate(self.torch, matrix):
                 continue

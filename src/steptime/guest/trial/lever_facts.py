@@ -272,7 +272,7 @@ class FactsBook:
         """Return the classes that write GELU out: modules are called with numbers of ours."""
         if not (models and self.is_probing and self.is_open):
             return {}
-        written = lever_tool("_written_gelu").find_written
+        written = lever_tool("kernels/gelu_classes").find_written
         found = written(self.torch, models).items()
         pairs = {f"{one.__name__} {form}" for one, forms in found for form in forms.values()}
         return {"written_gelus": sorted(pairs)}
@@ -395,7 +395,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
         "has_token_embedding": any(isinstance(m, torch.nn.Embedding) for m in modules),
-        "graph_widths": lever_tool("_graph_convolutions").widths_in(models),
+        "graph_widths": lever_tool("kernels/graph_convolutions").widths_in(models),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
     }
@@ -403,7 +403,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
 
 def count_blocks(torch: Any, models: list[Any]) -> int:
     """Return how many blocks the models repeat, as the lever that compiles them counts."""
-    find_blocks = lever_tool("_blocks").find_blocks
+    find_blocks = lever_tool("tools/blocks").find_blocks
     return sum(len(blocks) for model in models for blocks in find_blocks(torch, model))
 
 

@@ -36,7 +36,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     data = torch.utils.data
     dataset = loader.dataset
     facts = {
-        "dataset": type(lever_tool("_datasets").innermost(dataset)).__name__,
+        "dataset": type(lever_tool("input/datasets").innermost(dataset)).__name__,
         "num_workers": loader.num_workers,
         "batch_size": batch_size_of(loader),
         "persistent_workers": bool(loader.persistent_workers),
@@ -45,7 +45,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "is_iterable": isinstance(dataset, data.IterableDataset),
         "has_own_sampler": not is_known_sampler(data, loader),
         "has_own_collate": loader.collate_fn is not data.default_collate,
-        "neighbor_sampling": lever_tool("_neighbor_sampling").sampling_of(loader),
+        "neighbor_sampling": lever_tool("input/neighbor_sampling").sampling_of(loader),
     }
     if facts["is_iterable"]:
         return facts
@@ -53,7 +53,7 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     rows = find_rows(torch, loader)
     if rows is not None:
         facts |= describe_rows(rows)
-    shuffled = lever_tool("_grouping").is_shuffled(torch, loader)
+    shuffled = lever_tool("lengths/grouping").is_shuffled(torch, loader)
     return facts | {
         "num_samples": len(dataset),
         "is_shuffled": shuffled,
@@ -66,14 +66,16 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
 def is_plain(loader: Any) -> bool:
     """Return whether reading a loader's data set ahead leaves it as it was."""
     has_workers = loader.num_workers > 0
-    return bool(lever_tool("_preloaded").is_plain_data(loader.dataset, has_workers=has_workers))
+    return bool(
+        lever_tool("input/preloaded").is_plain_data(loader.dataset, has_workers=has_workers)
+    )
 
 
 def prepared_copy(dataset: Any) -> str:
     """Return the prepared copy beside the folder of a data set; empty where there is none."""
-    chain = lever_tool("_datasets").chain_of(dataset)
+    chain = lever_tool("input/datasets").chain_of(dataset)
     roots = (vars(one).get("root") for one in chain if hasattr(one, "__dict__"))
-    return next(filter(None, map(lever_tool("_prepared").find_copy, roots)), "")
+    return next(filter(None, map(lever_tool("pictures/prepared").find_copy, roots)), "")
 
 
 def describe_rows(rows: Any) -> dict[str, Any]:
@@ -87,10 +89,10 @@ def describe_rows(rows: Any) -> dict[str, Any]:
 
 def lists_images(dataset: Any, endings: str) -> bool:
     """Return whether a data set, or one that it wraps, lists files with such endings."""
-    own = lever_tool("_jpeg")
+    own = lever_tool("pictures/jpeg")
     lists = [
         own.listed_names(one, getattr(own, endings))
-        for one in lever_tool("_datasets").chain_of(dataset)
+        for one in lever_tool("input/datasets").chain_of(dataset)
     ]
     return any(next(names, None) is not None for names in lists)
 
@@ -144,7 +146,7 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
 
 def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
     """Read some samples twice, and make a batch of them twice."""
-    own = lever_tool("_datasets")
+    own = lever_tool("input/datasets")
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
     dataset, num = loader.dataset, len(loader.dataset)
     indices = spread_indices(num)
@@ -187,7 +189,7 @@ def probe_lengths(
     torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter
 ) -> dict[str, Any]:
     """Return where the lengths of all rows can be had cheaply; empty where nowhere."""
-    dataset, own = loader.dataset, lever_tool("_lengths")
+    dataset, own = loader.dataset, lever_tool("lengths/lengths")
     if isinstance(dataset, torch.utils.data.IterableDataset) or not len(dataset):
         return {}
     found = own.known_lengths(torch, dataset)
@@ -195,7 +197,7 @@ def probe_lengths(
         return {"lengths_from": found[0]}
     if loader.num_workers:
         return {}
-    put_back, states = keep_random_states(torch), lever_tool("_datasets").random_states
+    put_back, states = keep_random_states(torch), lever_tool("input/datasets").random_states
     before, times, lengths = states(torch), [clock()], []
     try:
         for index in spread_indices(len(dataset)):
@@ -239,7 +241,7 @@ def find_rows(torch: Any, loader: Any) -> Any:
     """Return the data set as plain rows of tensors, if torch's own collate joins them."""
     if loader.collate_fn is not torch.utils.data.default_collate:
         return None
-    lever = lever_tool("whole_batch_fetch")
+    lever = lever_tool("input/whole_batch_fetch")
     if loader.batch_sampler is None:
         return None
     return lever.find_whole(torch, loader.dataset, is_forked_later=loader.num_workers > 0)

@@ -1,7 +1,7 @@
 """How much of a loader's batches is padding, for the levers that remove it; in a trial only.
 
 What is padding, an attention mask in the batch says. It is read as the levers read it
-(`levers/_padding.py`), so that facts and levers agree.
+(`levers/lengths/mask_padding.py`), so that facts and levers agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BatchRows(NamedTuple):
 
 def rows_in(torch: Any, batch: Any) -> BatchRows | None:
     """Return the rows of a batch; None where it holds no attention mask."""
-    own = lever_tool("_padding")
+    own = lever_tool("lengths/mask_padding")
     found = own.find_useful(torch, list(own.fields_of(torch, batch)))
     if found is None:
         return None
@@ -105,7 +105,7 @@ class TokenCounter:
         """Return the number of tokens; None where no mask says it, or one on a device."""
         if self.mask is None and self.num_tries >= MAX_TRIES:
             return None
-        own, torch = lever_tool("_padding"), self.torch
+        own, torch = lever_tool("lengths/mask_padding"), self.torch
         fields = [one for one in own.fields_of(torch, batch) if one[1].device.type == "cpu"]
         if self.mask is None:
             self.num_tries += 1

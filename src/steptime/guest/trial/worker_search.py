@@ -180,7 +180,7 @@ class WorkerSearch:
         """Hand out the feed in place of the first loader's iterator."""
         loader_class = self.torch.utils.data.DataLoader
         iterate = loader_class.__iter__
-        can_change = lever_tool("dataloader").can_change
+        can_change = lever_tool("input/dataloader").can_change
 
         def __iter__(loader: Any) -> Any:
             if self.feed is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steptime.levers.compile import WAYS, arguments
+from steptime.levers.compiling.compile import WAYS, arguments
 from steptime.patch.bindings import find_binding
 from steptime.patch.changes import After
 from steptime.patch.edits.placing import NotPlaced, Placed, Settings, at_each, take

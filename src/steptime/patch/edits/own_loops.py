@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from steptime.levers._line_edits import FileEdit, LineChange, read_edits
+from steptime.levers.tools.line_edits import FileEdit, LineChange, read_edits
 from steptime.patch.changes import Change, Remove, Replace
 from steptime.patch.edits.placing import NotPlaced, Placed, Settings, take
 from steptime.patch.ground import Ground

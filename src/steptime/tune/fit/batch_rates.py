@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
-from steptime.levers._joined_batches import LEVER as JOINING
-from steptime.levers._repeated_rows import LEVER as REPEATING
 from steptime.levers.base import Facts, Lever
+from steptime.levers.lengths.joined_batches import LEVER as JOINING
+from steptime.levers.memory.repeated_rows import LEVER as REPEATING
 from steptime.plan.learning_rate import advise_learning_rate
 from steptime.plan.values.batch_values import LearningRateAdvice
 from steptime.tune.fit.held_parts import Parts, peaks_by_batch

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from steptime.levers._block_choice import choose
 from steptime.levers.base import Facts, Lever, Preserves, Settings
-from steptime.levers.selective_checkpointing import settings_of
+from steptime.levers.memory.block_choice import choose
+from steptime.levers.memory.selective_checkpointing import settings_of
 from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.measurement import Measurement
 from steptime.tune.fit.choose import Lessons, Option, estimate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from steptime.levers._line_edits import read_edits
+from steptime.levers.tools.line_edits import read_edits
 from steptime.measure.source.loop_marks import LoopMark
 
 

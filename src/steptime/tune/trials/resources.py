@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from steptime.core.control_groups import read_cpu_quota
-from steptime.levers._cores import nodes_of
+from steptime.levers.host.cores import nodes_of
 from steptime.watch.host_memory import memory_reader
 
 ROOT = Path("/")

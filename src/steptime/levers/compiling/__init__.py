@@ -1,0 +1,1 @@
+"""Levers on torch.compile: on, off, and for sizes that vary."""

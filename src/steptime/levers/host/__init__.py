@@ -1,0 +1,1 @@
+"""Levers on the process: its allocator, threads, cores, garbage, interpreter and loops."""

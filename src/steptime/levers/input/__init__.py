@@ -1,0 +1,1 @@
+"""Levers on how batches are read and copied to a device."""

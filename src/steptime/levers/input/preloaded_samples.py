@@ -1,0 +1,115 @@
+"""Makes all samples of a small data set before the first step, and takes each batch out of them.
+
+Where samples are the same in each epoch and all of them fit into memory, Python need not make them
+again and again: a batch is one `index_select`. That takes no workers, so a loader's are not
+started. Making the samples takes as long as an epoch of reading in one process, before the first
+step: it pays off in the second epoch, and where workers and training share the cores in the first.
+
+Source: the idea of `cache` in https://www.tensorflow.org/guide/data_performance;
+https://docs.pytorch.org/docs/stable/data.html.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
+from ..tools.memory_room import bytes_to_keep
+from .preloaded import LIMIT_S, Stores
+from .transforms import as_it_is
+
+
+def usable(facts: Facts) -> list[LoaderFacts]:
+    """Return the loaders whose samples can be made once, as far as is known."""
+    return [
+        loader
+        for loader in facts.loaders or ()
+        if loader.is_deterministic
+        and loader.is_plain
+        and loader.has_own_collate is False
+        and not (loader.is_iterable or loader.is_tensor_dataset or loader.is_in_memory)
+    ]
+
+
+def applies(facts: Facts) -> str | None:
+    """It applies where a data set with constant samples is small, and quickly read."""
+    if facts.loaders is not None and not facts.loaders:
+        return "No DataLoader fed the training."
+    if facts.loaders is None:
+        return "It was not observed whether the data set gives the same samples twice."
+    if not usable(facts):
+        return (
+            "No data set was seen that holds plain values alone and gives the same samples twice "
+            "without moving a random state, to torch's own collate."
+        )
+    needs = [(one.num_samples, one.sample_bytes, one.sample_s) for one in usable(facts)]
+    if facts.available_bytes is None or any(None in need[:2] for need in needs):
+        return "The size of the data set or the free memory is not known."
+    total = sum((num or 0) * (size or 0) for num, size, _ in needs)
+    if total > bytes_to_keep(facts):
+        return f"The data set takes {total / 2**30:.1f} GiB, more than a quarter of free memory."
+    slowest_s = max((num or 0) * (each_s or 0.0) for num, _, each_s in needs)
+    if slowest_s > LIMIT_S:
+        return f"Making all samples would take some {math.ceil(slowest_s)} s before the first step."
+    return None
+
+
+def space(facts: Facts) -> tuple[Settings, ...]:
+    """Return a switch, with the limit for each rank beside it."""
+    return ({"limit_bytes": bytes_to_keep(facts)},)
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Let loaders whose samples were made take batches out of them, in this process."""
+    torch = session.torch
+    loader_class = torch.utils.data.DataLoader
+    original = loader_class._get_iterator
+    stores = Stores(torch, int(settings["limit_bytes"]))
+
+    def _get_iterator(self: Any) -> Any:
+        store = stores.find(self)
+        if store is None:
+            return original(self)
+        own = {name: getattr(self, name) for name in ("num_workers", "timeout")}
+        vars(self).update(num_workers=0, timeout=0)
+        try:
+            iterator = original(self)
+        finally:
+            vars(self).update(own)
+        fetcher = iterator._dataset_fetcher
+        fetcher.dataset, fetcher.collate_fn = store, as_it_is
+        return iterator
+
+    loader_class._get_iterator = _get_iterator
+    return lambda: setattr(loader_class, "_get_iterator", original)
+
+
+LEVER = Lever(
+    name="preloaded_samples",
+    title="Make all samples of a small data set before the first step, and take batches out.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait", "epoch_start"),
+    preserves=Preserves.EXACT,
+    when=(
+        "A map-style data set that holds plain values alone (numbers, words, tensors; no file and "
+        "no generator) gives the same samples each time to torch's default collate, fits into a "
+        "quarter of the free memory, and is read within 20 s. It pays off from the second epoch on."
+    ),
+    applies=applies,
+    space=space,
+    moment=Moment.STARTUP,
+    judged_by_cpu_time=True,
+    judged_beside_others=True,
+    apply=apply,
+    edit=lambda settings: (
+        "samples = [data[index] for index in range(len(data))]\n"
+        "parts = torch.utils.data.default_collate(samples)  # all samples as tensors\n"
+        "loader = DataLoader(TensorDataset(*parts), ...)  # with no workers"
+    ),
+    costs=(
+        "Memory for the whole data set in each rank, and the time to make all samples once, before "
+        "the first step: that is about what an epoch spends on them."
+    ),
+    source="https://www.tensorflow.org/guide/data_performance",
+)

@@ -1,0 +1,111 @@
+"""Takes a whole batch out of a data set in memory at once instead of sample by sample.
+
+Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
+data is in tensors, one `index_select` for each tensor gives the same bits. torchvision's MNIST and
+CIFAR make an image of each row besides, and a tensor of it again (`_vision_rows.py`). Of any other
+class, rows and windows of arrays that it holds are known by their addresses (`_views.py`).
+
+Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
+and Non-Batched Data") and our own reading of the default collate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
+from .tensor_rows import WholeTensors, find_tensors
+from .transforms import as_it_is
+from .views import WholeViews, find_views
+from .vision_rows import WholeImages, find_images
+
+
+def find_whole(
+    torch: Any, dataset: Any, *, is_forked_later: bool = False
+) -> WholeTensors | WholeImages | WholeViews | None:
+    """Return the data set as whole batches; None if its samples are not plain rows or windows.
+
+    Args:
+        torch: the module.
+        dataset: of a loader with torch's own collate.
+        is_forked_later: a loader's workers will start from this process and read it.
+    """
+    data = torch.utils.data
+    subsets, inner = [], dataset
+    while type(inner) is data.Subset:
+        subsets.append(inner)
+        inner = inner.dataset
+    if getattr(type(inner), "__getitem__", None) is not data.TensorDataset.__getitem__:
+        return find_images(torch, dataset, subsets, inner) or find_views(
+            torch, dataset, subsets, inner, is_forked_later=is_forked_later
+        )
+    return find_tensors(torch, dataset, subsets, inner)
+
+
+def applies(facts: Facts) -> str | None:
+    """It applies where a loader of a data set in memory feeds training."""
+    if facts.loaders is None:
+        return None  # `find_whole` asks the data set itself
+    if not facts.loaders:
+        return "No DataLoader fed the training."
+    if not any(loader.is_tensor_dataset or loader.is_in_memory for loader in facts.loaders):
+        names = ", ".join(sorted({loader.dataset for loader in facts.loaders}))
+        return f"The data set ({names}) is not one in memory with torch's own collate and no draws."
+    return None
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Let the fetchers of such loaders read whole batches; the loaders stay as they are."""
+    torch = session.torch
+    loader_module = torch.utils.data.dataloader
+    kind_class = loader_module._DatasetKind
+    before = kind_class.__dict__["create_fetcher"]
+    make = kind_class.create_fetcher
+
+    def create_fetcher(
+        kind: Any, dataset: Any, auto_collation: Any, collate_fn: Any, *rest: Any
+    ) -> Any:
+        is_default = collate_fn is loader_module._utils.collate.default_collate
+        if auto_collation and is_default and kind == kind_class.Map:
+            whole = find_whole(torch, dataset)
+            if whole is not None:
+                return make(kind, whole, auto_collation, as_it_is, *rest)
+        return make(kind, dataset, auto_collation, collate_fn, *rest)
+
+    kind_class.create_fetcher = staticmethod(create_fetcher)
+
+    def undo() -> None:
+        kind_class.create_fetcher = before
+
+    return undo
+
+
+LEVER = Lever(
+    name="whole_batch_fetch",
+    title="Take each batch out of a data set in memory at once instead of sample by sample.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait",),
+    preserves=Preserves.EXACT,
+    when=(
+        "A TensorDataset feeds the training, or torchvision's MNIST, a relative of it or CIFAR "
+        "with transforms that draw nothing, or any data set whose samples are rows or windows of "
+        "arrays that it holds (views at equal distances), or a Subset of one, with torch's "
+        "default collate."
+    ),
+    applies=applies,
+    space=lambda facts: ({},),
+    moment=Moment.STARTUP,
+    judged_by_cpu_time=True,
+    judged_beside_others=True,
+    apply=apply,
+    edit=lambda settings: (
+        "class Batches(TensorDataset):\n"
+        "    def __getitems__(self, indices):\n"
+        "        index = torch.tensor(indices)\n"
+        "        return [tensor.index_select(0, index) for tensor in self.tensors]\n"
+        "\n\n"
+        "loader = DataLoader(Batches(x, y), ..., collate_fn=lambda batch: batch)"
+    ),
+    costs="None were seen. A batch from workers is copied once more on its way.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)

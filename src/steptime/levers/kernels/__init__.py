@@ -1,0 +1,1 @@
+"""Levers that compute the same operators by a faster kernel."""

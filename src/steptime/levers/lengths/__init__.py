@@ -1,0 +1,1 @@
+"""Levers on rows of different lengths."""

@@ -1,0 +1,1 @@
+"""Levers that free memory for time, or take time for memory back."""

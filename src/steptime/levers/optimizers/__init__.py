@@ -1,0 +1,1 @@
+"""Levers on the update: its kernel, its rule, its gradients and its batch."""

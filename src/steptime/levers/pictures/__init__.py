@@ -1,0 +1,1 @@
+"""Levers on how pictures are decoded and kept."""

@@ -1,0 +1,1 @@
+"""Levers on several ranks: what they exchange, and how."""

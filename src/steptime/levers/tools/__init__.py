@@ -1,0 +1,1 @@
+"""What levers of several rooms share: owners of functions, tensors in results, edits of lines."""
