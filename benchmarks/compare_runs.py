@@ -42,8 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from overhead import cpu_name
 
 from compare_cases import make_compared, run_id_of, store_run
-from steptime.app.compare import read_run
-from steptime.app.run_listing import list_runs
+from steptime.app.stored.compare import read_run
+from steptime.app.stored.run_listing import list_runs
 from steptime.cli.main import main as steptime
 from steptime.compare.judge import compare
 from steptime.compare.values import ComparedRun, CompareOutcome, GateOutcome

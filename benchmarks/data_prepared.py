@@ -30,7 +30,7 @@ import PIL
 import simplejpeg
 from PIL import Image
 
-from steptime.app.data_convert import ConversionRequest, convert_data
+from steptime.app.data.data_convert import ConversionRequest, convert_data
 from steptime.levers.pictures.prepared_data import LEVER
 
 OUT = Path(__file__).resolve().parent / "results" / "data_prepared.json"

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from steptime.app.shape_advice import ShapeOptions, fit_shapes, measured, rule_of
+from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, measured, rule_of
 from steptime.launch.user_command import user_environment
 from steptime.machine.inventory import HERE as KERNEL
 from steptime.machine.operator_turns import OperatorPair, time_operators

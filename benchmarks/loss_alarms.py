@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests")]
 
 from healthy_curves import SHAPES, draw  # noqa: E402
-from steptime.diagnose.ailments.numerical_health import find_spike  # noqa: E402
+from steptime.diagnose.ailments.health.numerical_health import find_spike  # noqa: E402
 from unit.test_loss_curves import measured, num_alarms  # noqa: E402
 
 HEIGHTS = (0.5, 1.0, 2.0, 5.0, 10.0)

@@ -278,7 +278,7 @@ def run_children(models: list[str], act: Callable[[str, str], dict[str, Any]]) -
 
 def watch(models: list[str]) -> tuple[dict[str, Any], Any]:
     """Closed forms by training, and what `steptime run` read of all processes."""
-    from steptime.measure.run_records import RecordReader
+    from steptime.measure.fold.run_records import RecordReader
 
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "steptime", "run", "--store", f"{folder}/store", "--"]

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from end_to_end.harness import STEPTIME, environment, run_folder
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.levers import file_of, load
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
-from steptime.measure.trial_lines import read_trial
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
+from steptime.measure.tried.trial_lines import read_trial
 from steptime.measure.values.measurement import Measurement
 
 ROOT = Path(__file__).resolve().parent.parent

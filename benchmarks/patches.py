@@ -33,7 +33,7 @@ from typing import Any
 import tomllib
 from overhead import HERE, conditions
 
-from steptime.app.patch import check, patch
+from steptime.app.study.patch import check, patch
 from steptime.core.interval import Interval
 from steptime.errors import SteptimeError
 from steptime.isolate.child import start_contained

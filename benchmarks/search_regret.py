@@ -41,9 +41,9 @@ import optuna
 from _search_trainings import START_S, Values, factors, network, step_s
 from overhead import cpu_name
 
-from steptime.app.search import SearchAsked, seek
-from steptime.app.seek_sampler import CandidateSampler
-from steptime.app.sought_trial import SoughtTrial
+from steptime.app.search.search import SearchAsked, seek
+from steptime.app.search.seek_sampler import CandidateSampler
+from steptime.app.search.sought_trial import SoughtTrial
 from steptime.seek.pace import reached_at, why_stop
 from steptime.seek.seek_answer import answer_of
 from steptime.seek.sought_parameters import parse_parameters

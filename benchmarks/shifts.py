@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from steptime.diagnose.shifts.change_points import find_changes
-from steptime.measure.rank_fold import select_ranks
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.rank_fold import select_ranks
+from steptime.measure.fold.run_records import read_records
 from steptime.measure.steps.steady_window import series_of
 
 OUT = Path(__file__).resolve().parent / "results" / "shifts.json"

@@ -26,8 +26,8 @@ from overhead import ENVIRONMENT, HERE, conditions
 
 from steptime.diagnose.values.reach_values import Waterfall
 from steptime.diagnose.waterfall.step_waterfall import make_picture
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
 
 TESTS = HERE.parent / "tests"
 sys.path.insert(0, str(TESTS))

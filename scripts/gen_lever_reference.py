@@ -28,7 +28,7 @@ module with a `LEVER` (a `steptime.levers.base.Lever`). Its file imports the sta
 
 def lever_reference() -> str:
     """The whole page as Markdown."""
-    from steptime.app.lever_cards import card_of
+    from steptime.app.study.lever_cards import card_of
     from steptime.levers import NAMES, load
     from steptime.report.text.lever_text import lever_markdown
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.note import Note

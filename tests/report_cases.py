@@ -10,16 +10,6 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
-from steptime.measure.values.anatomy import (
-    PARTS,
-    Anatomy,
-    Death,
-    Instant,
-    Kept,
-    LoaderMemory,
-    MemoryPart,
-    MemoryTimeline,
-)
 from steptime.measure.values.desync import CollectiveCall, Desync
 from steptime.measure.values.measurement import (
     INNER_PHASES,
@@ -34,8 +24,17 @@ from steptime.measure.values.measurement import (
     SteadyWindow,
     WorkerSummary,
 )
-from steptime.measure.values.observations import ScriptError
-from steptime.measure.values.profiled import (
+from steptime.measure.values.model.anatomy import (
+    PARTS,
+    Anatomy,
+    Death,
+    Instant,
+    Kept,
+    LoaderMemory,
+    MemoryPart,
+    MemoryTimeline,
+)
+from steptime.measure.values.model.profiled import (
     ClassTime,
     DeviceProfile,
     Gap,
@@ -46,9 +45,10 @@ from steptime.measure.values.profiled import (
     RankProfile,
     ThreadTime,
 )
+from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
+from steptime.measure.values.observations import ScriptError
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
 from steptime.measure.values.wall_time import WallPart, WallTime
-from steptime.measure.values.work import ClassCount, Count, ModuleCount
 
 RUN_ID = "20261120-101500-3fa2"
 

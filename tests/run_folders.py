@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from end_to_end.ailments import AILMENTS
-from steptime.app.load import load_run
-from steptime.app.run_listing import run_at
+from steptime.app.stored.load import load_run
+from steptime.app.stored.run_listing import run_at
 
 FOLDER = Path(__file__).parent / "ailing_runs"
 KEPT = ("command.json", "host.jsonl", "processes.jsonl", "rank-", "worker-", "source.json")

@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 if typing.TYPE_CHECKING:
-    from steptime.app.ask import ask
-    from steptime.app.compare import RunComparison, compare
-    from steptime.app.load import load
-    from steptime.app.observe import observe
-    from steptime.app.observed_run import ObservedRun
-    from steptime.app.run_answer import RunAnswer
-    from steptime.app.tune import TunedCommand, tune
+    from steptime.app.run.ask import ask
+    from steptime.app.run.observe import observe
+    from steptime.app.run.observed_run import ObservedRun
+    from steptime.app.run.run_answer import RunAnswer
+    from steptime.app.stored.compare import RunComparison, compare
+    from steptime.app.stored.load import load
+    from steptime.app.study.tune import TunedCommand, tune
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
 
@@ -42,18 +42,18 @@ __all__ = [
 
 # Each is imported when somebody asks for it: `import steptime` stays light.
 _PLACES = {
-    "ObservedRun": "app.observed_run",
-    "RunAnswer": "app.run_answer",
-    "RunComparison": "app.compare",
+    "ObservedRun": "app.run.observed_run",
+    "RunAnswer": "app.run.run_answer",
+    "RunComparison": "app.stored.compare",
     "SteptimeError": "errors",
-    "TunedCommand": "app.tune",
-    "ask": "app.ask",
-    "compare": "app.compare",
+    "TunedCommand": "app.study.tune",
+    "ask": "app.run.ask",
+    "compare": "app.stored.compare",
     "count": "counting.count_model",
-    "load": "app.load",
+    "load": "app.stored.load",
     "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
-    "observe": "app.observe",
-    "tune": "app.tune",
+    "observe": "app.run.observe",
+    "tune": "app.study.tune",
     "unload_ipython_extension": "notebook.magics",
 }
 

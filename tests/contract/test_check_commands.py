@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import CHECKS, judge
+from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import (
     CheckStatus,
     Command,

@@ -12,17 +12,19 @@ from rich.console import Console
 
 from report_cases import healthy
 from steptime import levers
-from steptime.app.describe_run import describe_run
-from steptime.app.lever_trials import find_trials
+from steptime.app.run.describe_run import describe_run
+from steptime.app.stored.lever_trials import find_trials
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.ailment import Ailment
 from steptime.diagnose.ailments.all_ailments import AILMENTS
-from steptime.diagnose.ailments.script_faults import SWITCHES
+from steptime.diagnose.ailments.script.script_faults import SWITCHES
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.levers.base import Preserves
 from steptime.levers.kernels.zero_rows import MIN_ZEROS
-from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.attention_call import AttentionCall
+from steptime.measure.values.model.operator_time import TimedOperator
+from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
 from steptime.measure.values.observations import (
     LeverUse,
     LoaderUse,
@@ -33,8 +35,6 @@ from steptime.measure.values.observations import (
     Switch,
     ZeroInput,
 )
-from steptime.measure.values.operator_time import TimedOperator
-from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.run_text import render
 from steptime.report.words.advice import MAX_LEVERS

@@ -15,9 +15,9 @@ import pytest
 from end_to_end.harness import SPECIMENS, run_folder, run_forked, run_truly
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.measure.rank_fold import select_ranks
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.rank_fold import select_ranks
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
 from steptime.measure.values.measurement import Step
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

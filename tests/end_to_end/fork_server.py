@@ -53,9 +53,18 @@ SETTLED += ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 """Variables that a library or an interpreter reads once, when it is loaded."""
 
 IMPORTED = (
-    *("steptime.cli.main", "steptime.cli.run", "steptime.app.observe", "steptime.app.load"),
-    *("steptime.app.describe_run", "steptime.app.report", "steptime.report.text.run_text"),
-    *("steptime.measure.run_fold", "steptime.measure.series.run_series", "rich.console"),
+    *(
+        "steptime.cli.main",
+        "steptime.cli.run",
+        "steptime.app.run.observe",
+        "steptime.app.stored.load",
+    ),
+    *(
+        "steptime.app.run.describe_run",
+        "steptime.app.stored.report",
+        "steptime.report.text.run_text",
+    ),
+    *("steptime.measure.fold.run_fold", "steptime.measure.series.run_series", "rich.console"),
 )
 """What `steptime run` imports along its way, with all that these import."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from steptime.cli.main import main
-from steptime.watch import device_sampler
+from steptime.watch.host import device_sampler
 
 
 class NVMLError(Exception):

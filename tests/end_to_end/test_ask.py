@@ -26,7 +26,7 @@ from end_to_end.harness import (
     updates,
     wait_until,
 )
-from steptime.app.run_answer import RunAnswer
+from steptime.app.run.run_answer import RunAnswer
 from steptime.measure.values.answer import RankAnswer
 
 pytestmark = [needs_torch, needs_linux]

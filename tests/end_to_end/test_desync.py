@@ -21,7 +21,7 @@ from end_to_end.harness import (
     run_forked,
 )
 from steptime.record import call_ring
-from steptime.watch.process_stacks import find_py_spy
+from steptime.watch.stalls.process_stacks import find_py_spy
 
 SPECIMEN = SPECIMENS / "desync.py"
 pytestmark = [needs_torch, needs_linux]

@@ -11,7 +11,7 @@ import pytest
 
 from end_to_end.contained import require
 from end_to_end.harness import needs_linux, needs_torch
-from steptime.app.forecast_memory import forecast_command
+from steptime.app.run.forecast_memory import forecast_command
 from steptime.errors import NotStartedError
 from steptime.isolate.tiers import Tier
 from steptime.plan.values import MemoryForecast

@@ -22,7 +22,7 @@ from end_to_end.harness import (
     start_observed,
     wait_until,
 )
-from steptime.watch.process_stacks import find_py_spy
+from steptime.watch.stalls.process_stacks import find_py_spy
 
 SPECIMEN = SPECIMENS / "waits_for_ever.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

@@ -89,9 +89,9 @@ class Held:
 
 
 WINDOWS = {
-    "look for what is left": ("steptime.app.run_end", "look_for_survivors"),
-    "measure": ("steptime.app.load", "fold"),
-    "save": ("steptime.app.load", "save"),
+    "look for what is left": ("steptime.app.run.run_end", "look_for_survivors"),
+    "measure": ("steptime.app.stored.load", "fold"),
+    "save": ("steptime.app.stored.load", "save"),
     "report": ("steptime.report.text.run_text", "render"),
 }
 

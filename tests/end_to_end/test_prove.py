@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from end_to_end.harness import needs_linux
-from steptime.app.prove_training import ProofOptions, prove_study
-from steptime.app.tune import _with_recipe, tune_command
+from steptime.app.study.tune import _with_recipe, tune_command
+from steptime.app.verify.prove_training import ProofOptions, prove_study
 from steptime.cli.main import main
 from steptime.cli.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
@@ -90,7 +90,7 @@ def test_where_a_training_fails_under_the_proof_what_was_found_is_kept(tmp_path,
     command = (sys.executable, "train.py")
     found = replace(faster(), command=command, recipe=(on("return_freed_memory"),))
     folder = keep(found, tmp_path)
-    monkeypatch.setattr("steptime.app.tune.run_study", lambda *_, **__: found)
+    monkeypatch.setattr("steptime.app.study.tune.run_study", lambda *_, **__: found)
     question = TrainingQuestion(margin=Margin(amount=0.05))
     asked = StudyOptions(command=command, store=tmp_path, levers=(), output=Path("mine.toml"))
 

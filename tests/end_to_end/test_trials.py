@@ -26,7 +26,7 @@ from end_to_end.harness import (
     run_folder,
     updates,
 )
-from steptime.measure.trial_lines import join_ranks, read_trial
+from steptime.measure.tried.trial_lines import join_ranks, read_trial
 
 pytestmark = [needs_torch, needs_linux]
 

@@ -17,8 +17,8 @@ from steptime.core.codec import to_json
 from steptime.diagnose.values.reach_values import MAX_UNEXPLAINED, Waterfall
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
 
 pytestmark = [needs_torch, needs_linux]
 

@@ -11,8 +11,8 @@ from typing import Any
 from steptime.core.interval import Interval
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import RunRecords, read_records
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import RunRecords, read_records
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,

@@ -8,7 +8,8 @@ from typing import Any
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity, Shift
-from steptime.machine.checks.check_facts import (
+from steptime.machine.read.read_site import scheduler_of_job
+from steptime.machine.values.check_facts import (
     CheckFacts,
     GpuState,
     Interface,
@@ -20,7 +21,6 @@ from steptime.machine.checks.check_facts import (
     Sshd,
     System,
 )
-from steptime.machine.checks.read_site import scheduler_of_job
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import (
     Cpu,
@@ -37,8 +37,8 @@ from steptime.machine.values.inventory_values import (
     RdmaDevice,
 )
 from steptime.measure.values.measurement import Phase, WorkerSummary
+from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import MemoryUse
-from steptime.measure.values.work import ClassCount, Count
 from unit.builders import make_measurement, make_rank
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
+from steptime.machine.values.check_facts import CheckFacts, Interface, Port, Sshd
 from steptime.machine.values.check_values import MachineSite
 from steptime.machine.values.inventory_values import Mount, Ram
 from unit.check_cases import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from steptime.machine.checks.check_facts import CheckFacts, GpuState
-from steptime.machine.checks.node_facts import (
+from steptime.machine.values.check_facts import CheckFacts, GpuState
+from steptime.machine.values.inventory_values import Cpu, Link, Mount
+from steptime.machine.values.node_facts import (
     CacheFolder,
     ClockSync,
     CpuClock,
@@ -22,7 +23,6 @@ from steptime.machine.checks.node_facts import (
     Steal,
     XidCount,
 )
-from steptime.machine.values.inventory_values import Cpu, Link, Mount
 from unit import check_cases
 from unit.check_cases import (
     ACTIVE,

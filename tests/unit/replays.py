@@ -16,13 +16,14 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.machine.checks import gather as gathering
-from steptime.machine.checks import gather_node, read_node, read_site, read_system
-from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
+from steptime.machine.checks import gather_node
 from steptime.machine.checks.gather import Request, gather
-from steptime.machine.checks.node_facts import ClockSync
-from steptime.machine.checks.run_tool import Said
 from steptime.machine.inventory import read_inventory
+from steptime.machine.read import read_node, read_site, read_system
+from steptime.machine.read.run_tool import Said
+from steptime.machine.values.check_facts import CheckFacts, LastRun, Software
 from steptime.machine.values.inventory_values import Cpu, ProcessLimits
+from steptime.machine.values.node_facts import ClockSync
 from unit.builders import make_rank
 from unit.check_cases import WORKERS, make_run, make_software
 from unit.machines import NodeNvml, Tree

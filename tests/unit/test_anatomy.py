@@ -12,7 +12,7 @@ from steptime.measure.memory.memory_anatomy import (
     StepSeen,
     find_anatomy,
 )
-from steptime.measure.values.anatomy import Allocator, Instant
+from steptime.measure.values.model.anatomy import Allocator, Instant
 
 
 def seen(size: int, **changes: Any) -> PartSeen:

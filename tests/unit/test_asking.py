@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from steptime.app import ask as app_ask
-from steptime.app.ask import ask_run
-from steptime.app.conversation import Conversation, Waiting
-from steptime.app.stacks import RankStacks
+from steptime.app.run import ask as app_ask
+from steptime.app.run.ask import ask_run
+from steptime.app.run.conversation import Conversation, Waiting
+from steptime.app.run.stacks import RankStacks
 from steptime.cli import main
 from steptime.core.store import Run
 from steptime.errors import NotAnsweredError, NotFoundError, StoreError, UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steptime.diagnose.ailments.attention import (
+from steptime.diagnose.ailments.compute.attention import (
     MIN_LENGTH,
     find_slow_backend,
     find_unused_kernel,
@@ -16,7 +16,7 @@ from steptime.diagnose.ailments.attention import (
 from steptime.diagnose.values.finding import Finding
 from steptime.guest.count.attention_calls import AttentionCalls
 from steptime.guest.count.counting_mode import make_mode
-from steptime.measure.values.attention_call import AttentionCall
+from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_update, measure_lines
 

@@ -16,14 +16,14 @@ from steptime.desync.recorded_calls import RankCalls, RankGroup, decode_calls
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.watchers import call_record
 from steptime.guest.watchers.call_record import Arguments, CallRecord, find_arguments
-from steptime.measure.run_records import ErrorSeen, ProcessExit
+from steptime.measure.fold.run_records import ErrorSeen, ProcessExit
 from steptime.measure.values.desync import Desync
+from steptime.measure.wall.stall_file import StallFile, read_ended_desync
 from steptime.record import call_ring
 from steptime.record.call_ring import CALLS_AT, NUM_CALLS, OPERATIONS, SIZE, calls_file
-from steptime.watch import call_files, ended_calls
-from steptime.watch.call_files import read_calls
-from steptime.watch.ended_calls import conclude_calls, explain_end
-from steptime.watch.stall_file import StallFile, read_ended_desync
+from steptime.watch.stalls import call_files, ended_calls
+from steptime.watch.stalls.call_files import read_calls
+from steptime.watch.stalls.ended_calls import conclude_calls, explain_end
 from unit.test_desync import FIRST, ODD, call, make_rank, usual, world
 
 HERE = str(Path(__file__).parent)

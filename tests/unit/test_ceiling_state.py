@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from steptime.app import machine as machine_app
-from steptime.app import retake_ceilings
-from steptime.app.kept_ceilings import find_ceilings, note_exceeded
-from steptime.app.machine import MachineOptions, examine
-from steptime.app.observed_run import ObservedRun
+from steptime.app.machine import machine as machine_app
+from steptime.app.machine import retake_ceilings
+from steptime.app.machine.machine import MachineOptions, examine
+from steptime.app.run.observed_run import ObservedRun
+from steptime.app.stored.kept_ceilings import find_ceilings, note_exceeded
 from steptime.core.interval import Interval
 from steptime.core.machine_condition import MachineCondition, find_changes
 from steptime.core.store import Run
@@ -26,7 +26,7 @@ from steptime.machine.ceiling_state import judge
 from steptime.machine.retake import find_provisional, is_due, merge, stages_of
 from steptime.machine.values.ceiling_values import Ceiling, Ceilings, Point, Setting
 from steptime.measure.values.measurement import Measurement
-from steptime.watch.condition_reader import read_condition
+from steptime.watch.host.condition_reader import read_condition
 from unit.test_machine_ceilings import PYTHON, make_bench, make_ceiling, make_ceilings
 from unit.test_roofs_command import ceilings_of_here, keep_ceilings, keep_run
 from unit.test_waterfall import elementwise, make_count, make_group, make_run

@@ -12,7 +12,7 @@ import pytest
 
 from steptime.guest.sites.cells import MAX_TEXT, CellTeller, read_numbers
 from steptime.guest.sites.file_owners import USERS, FileOwners
-from steptime.measure.code_places import CodePlaces
+from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.source.scan import read_source, write_source
 from steptime.measure.values.observations import Site, place_text
 from unit.builders import Line, make_head, write_run

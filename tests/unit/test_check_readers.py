@@ -12,18 +12,14 @@ from typing import Any
 
 import pytest
 
-from steptime.machine.checks.check_facts import Port, Software, Sshd
 from steptime.machine.checks.gather import Request, gather, read_nccl_log
-from steptime.machine.checks.nccl_log import parse_nccl_log
-from steptime.machine.checks.read_gpus import read_gpu_states
-from steptime.machine.checks.read_interfaces import read_interfaces
-from steptime.machine.checks.read_software import ask_software, parse_software
-from steptime.machine.checks.read_sshd import read_sshd
-from steptime.machine.checks.read_system import (
-    read_ports,
-    read_spaces,
-    read_system,
-)
+from steptime.machine.read.nccl_log import parse_nccl_log
+from steptime.machine.read.read_gpus import read_gpu_states
+from steptime.machine.read.read_interfaces import read_interfaces
+from steptime.machine.read.read_software import ask_software, parse_software
+from steptime.machine.read.read_sshd import read_sshd
+from steptime.machine.read.read_system import read_ports, read_spaces, read_system
+from steptime.machine.values.check_facts import Port, Software, Sshd
 from unit.check_cases import make_inventory
 from unit.machines import FakeNvml, Tree
 
@@ -373,7 +369,7 @@ def test_the_newest_log_that_nccl_was_told_to_write_is_taken(tmp_path: Path) -> 
 def test_what_cannot_be_read_is_named_and_the_rest_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.machine.checks.read_system.SAMPLE_S", 0.0)
+    monkeypatch.setattr("steptime.machine.read.read_system.SAMPLE_S", 0.0)
     monkeypatch.setattr("time.sleep", lambda _: None)
     tree = Tree(tmp_path)
     request = Request(python=None, environment={"A": "b"}, folders={}, nccl_log=None, run="no_run")

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.machine.checks.check_facts import (
-    CheckFacts,
-    GpuState,
-    Pin,
-    Port,
-    Sshd,
-)
 from steptime.machine.checks.run_checks import judge
+from steptime.machine.values.check_facts import CheckFacts, GpuState, Pin, Port, Sshd
 from steptime.machine.values.check_values import (
     CheckStatus,
     Disruption,

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from documents import check_document, check_fits
-from steptime.app import check_machine
+from steptime.app.machine import check_machine
 from steptime.cli.main import main
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
+from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import MachineSite
 from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema

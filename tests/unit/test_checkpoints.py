@@ -16,7 +16,7 @@ from steptime.guest.watchers.checkpoints import (
     WRITE,
     CheckpointWatcher,
 )
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.record.rows import MisshapenError, checkpoints
 from unit.builders import BUCKETS, MS, make_end, make_head, make_row, read
 

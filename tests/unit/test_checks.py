@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
 from steptime.machine.checks.run_checks import CHECKS, judge
+from steptime.machine.values.check_facts import CheckFacts, Interface, Port, Sshd
 from steptime.machine.values.check_values import (
     CheckStatus,
     MachineCheck,

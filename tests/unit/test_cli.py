@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 import steptime
-from steptime.app import prepare
-from steptime.app.attempt import attempt
-from steptime.app.load import load_run, save
-from steptime.app.observe import EndedRun
-from steptime.app.prepare import RunOptions, RunPlan
+from steptime.app.run import prepare
+from steptime.app.run.attempt import attempt
+from steptime.app.run.observe import EndedRun
+from steptime.app.run.prepare import RunOptions, RunPlan
+from steptime.app.stored.load import load_run, save
 from steptime.cli import main, output, run, runs
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState

@@ -21,8 +21,8 @@ from steptime.core.codec import from_json, to_json  # noqa: E402
 from steptime.guest.count.completeness import CompletenessProof  # noqa: E402
 from steptime.guest.count.counting_mode import make_mode  # noqa: E402
 from steptime.guest.count.tally import Tally  # noqa: E402
-from steptime.measure.mean_count import mean_count, with_ranks  # noqa: E402
-from steptime.measure.values.work import Count  # noqa: E402
+from steptime.measure.values.model.work import Count  # noqa: E402
+from steptime.measure.work.mean_count import mean_count, with_ranks  # noqa: E402
 
 # Layers that torch calls experimental warn once.
 pytestmark = pytest.mark.filterwarnings(

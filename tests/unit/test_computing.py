@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from steptime.app.describe_run import describe_run
-from steptime.diagnose.ailments.arithmetic import without_same_phases
-from steptime.diagnose.ailments.computing import find_compute
+from steptime.app.run.describe_run import describe_run
+from steptime.diagnose.ailments.compute.arithmetic import without_same_phases
+from steptime.diagnose.ailments.compute.computing import find_compute
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy
 from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.model.operator_time import OperatorPlace, TimedModule, TimedOperator
+from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators
-from steptime.measure.values.operator_time import OperatorPlace, TimedModule, TimedOperator
-from steptime.measure.values.work import ClassCount, Count
 from steptime.report.text.page import unwrapped_page
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words.advice import choose_headline, next_act

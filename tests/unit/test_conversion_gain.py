@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from steptime.app.data_convert import ConversionRequest, convert_data
+from steptime.app.data.data_convert import ConversionRequest, convert_data
 from steptime.cli.main import main
 from steptime.core.interval import Interval
 from steptime.data.convert import prediction
@@ -122,7 +122,7 @@ def test_pixels_pay_and_kept_jpegs_do_not(tmp_path, quick):
 def test_a_copy_that_no_memory_holds_on_a_slow_disk_loses(tmp_path, quick, monkeypatch):
     folder = str(write_pictures(tmp_path / "pics"))
     monkeypatch.setattr(prediction, "disk_rate", lambda folder: 1e5)
-    monkeypatch.setattr("steptime.app.data_convert.read_available_bytes", lambda: 50_000)
+    monkeypatch.setattr("steptime.app.data.data_convert.read_available_bytes", lambda: 50_000)
 
     answer = convert_data(
         ConversionRequest(source=folder, target=str(tmp_path / "out"), decode=True)

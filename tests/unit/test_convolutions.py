@@ -8,13 +8,13 @@ import pytest
 
 from report_cases import make_classes, make_operator, profiled
 from steptime.diagnose.ailments.all_ailments import ailment_of
-from steptime.diagnose.ailments.convolutions import find_convolution_algorithm
+from steptime.diagnose.ailments.compute.convolutions import find_convolution_algorithm
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Severity
 from steptime.measure.profile.convolution_algorithms import convolution_algorithm
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import OperatorTime
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.values.model.profiled import OperatorTime
+from steptime.measure.values.model.work import ClassCount, Count
 from steptime.report.words.advice import trial_levers
 from steptime.report.words.run_words import fill_in
 

@@ -10,7 +10,7 @@ import pytest
 from report_cases import healthy, make_operator, profiled
 from steptime.cli import main
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import function_of
+from steptime.measure.values.model.profiled import function_of
 from steptime.report.text.counter_text import kernel_counters, processor_counters
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 import steptime  # noqa: E402
 from counted_models import PLANTED, Gpt, words  # noqa: E402
 from steptime.core.codec import from_json, to_json  # noqa: E402
-from steptime.measure.values.work import CLASSES, Count  # noqa: E402
+from steptime.measure.values.model.work import CLASSES, Count  # noqa: E402
 
 # `torch.compile` imports modules of torch's that torch itself has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")

@@ -9,7 +9,7 @@ import pytest
 
 from steptime.desync.find_desync import RankPlace, find_desync, find_differing_calls
 from steptime.desync.recorded_calls import RankCalls, RankGroup, RecordedCall
-from steptime.diagnose.ailments.desynced import describe_desync
+from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.desync import Desync
 
 FIRST, SECOND, THIRD, ODD = "train.py:10", "train.py:11", "train.py:12", "train.py:20"

@@ -13,8 +13,8 @@ import pytest
 
 from steptime.measure.series.host_points import read_points
 from steptime.measure.values.over_time import DevicePoint
-from steptime.watch import device_sampler
-from steptime.watch.device_sampler import DeviceReader, DeviceWatch, load_nvml, watch_devices
+from steptime.watch.host import device_sampler
+from steptime.watch.host.device_sampler import DeviceReader, DeviceWatch, load_nvml, watch_devices
 
 
 class NVMLError(Exception):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from report_cases import dissected, make_anatomy, out_of_memory
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.guest.memory.device_state import largest_free_block, read_device
 from steptime.guest.memory.dissect import read_failure
-from steptime.measure.values.anatomy import Allocator, Death, Growth
+from steptime.measure.values.model.anatomy import Allocator, Death, Growth
 from steptime.plan.memory_fit import wanted_bytes
 from steptime.report.text.memory_lines import memory_lines
 from steptime.report.text.page import unwrapped_page

@@ -12,7 +12,7 @@ from jsonschema.exceptions import ValidationError
 
 from documents import check_document, check_fits
 from report_cases import CASES, healthy, no_steps
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity

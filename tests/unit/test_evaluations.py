@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from steptime.diagnose.ailments.overfitting import find_overfitting
+from steptime.diagnose.ailments.health.overfitting import find_overfitting
 from steptime.guest.health.evaluation_losses import EvaluationLosses
 from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.health.evaluation_curve import MIN_EVALUATIONS, make_evaluations
-from steptime.measure.values.health import Health
-from steptime.measure.values.training_health import EvaluationCurve
+from steptime.measure.values.model.health import Health
+from steptime.measure.values.model.training_health import EvaluationCurve
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.rows import LossRow
 from unit.builders import make_measurement

@@ -8,7 +8,7 @@ import pytest
 
 from report_cases import make_anatomy, make_part, out_of_memory
 from steptime.core.codec import from_json, to_json
-from steptime.measure.values.anatomy import (
+from steptime.measure.values.model.anatomy import (
     PARTS,
     Allocator,
     Anatomy,

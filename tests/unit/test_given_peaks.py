@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import steptime
-from steptime.app.prepare import RunOptions, prepare
+from steptime.app.run.prepare import RunOptions, prepare
 from steptime.cli.main import main
 from steptime.core.given_peaks import check_peaks, parse_peaks
 from steptime.core.store import read_value

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.numerical_health import find_divergence, find_flat_loss
+from steptime.diagnose.ailments.health.numerical_health import find_divergence, find_flat_loss
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Diagnosis, Severity
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.health.find_health import MAX_SKIPPED, mark_bad, split_episodes
 from steptime.measure.health.loss_series import merge_rows
-from steptime.measure.run_fold import measure
-from steptime.measure.values.health import Health, NonFinite
+from steptime.measure.values.model.health import Health, NonFinite
 from steptime.record.rows import LossRow, MisshapenError, losses
 from steptime.report.words.advice import choose_headline
 from steptime.report.words.run_words import describe_finding

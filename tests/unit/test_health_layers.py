@@ -9,8 +9,8 @@ import pytest
 
 from steptime.core.codec import decode, encode
 from steptime.measure.health.layer_curves import MAX_POINTS
-from steptime.measure.values.health import Health
-from steptime.measure.values.layer_health import Bracket, LayerHealth
+from steptime.measure.values.model.health import Health
+from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.report.html.html_layers import layers_part
 from steptime.report.words.health_words import (
     describe_bracket,

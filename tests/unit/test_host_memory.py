@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.watch.host_memory import HostMemory, memory_reader, read_group_limit
+from steptime.watch.host.host_memory import HostMemory, memory_reader, read_group_limit
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20

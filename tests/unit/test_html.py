@@ -10,14 +10,14 @@ import pytest
 
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, make_shift, make_stall, two_ranks
 from report_cases import CASES, crowded, healthy
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.shifted import BY_CHANGE
+from steptime.diagnose.ailments.script.shifted import BY_CHANGE
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
+from steptime.measure.values.model.work import Completeness
 from steptime.measure.values.observations import PythonLoop, ScriptError, SourceEdit
 from steptime.measure.values.over_time import RunSeries, StepPoint
-from steptime.measure.values.work import Completeness
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from report_cases import dissected, make_anatomy, out_of_memory
-from steptime.measure.values.anatomy import Instant, MemoryTimeline
+from steptime.measure.values.model.anatomy import Instant, MemoryTimeline
 from steptime.plan.memory_fit import fit_memory
 from steptime.report.html.html_memory import anatomy_part
 

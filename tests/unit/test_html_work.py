@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steptime.measure.values.work import Count, SizeGroup, WorkBasis
+from steptime.measure.values.model.work import Count, SizeGroup, WorkBasis
 from steptime.report.html.html_work import sizes_part
 
 COUNT = Count(forward=10, backward=20, recomputed=0, macs=15, by_dtype={"fp32": 30})

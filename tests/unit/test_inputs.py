@@ -12,7 +12,7 @@ import pytest
 
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.watchers.inputs import LoaderBook, Shapes, find_versions
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.observations import LoaderUse
 from unit.builders import make_head, make_update, read
 

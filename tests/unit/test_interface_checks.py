@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from steptime.machine.checks.check_facts import CheckFacts, Interface, Route
-from steptime.machine.checks.peers import nodes_of, peers_of
-from steptime.machine.checks.read_interfaces import is_hardware, read_hosts, read_routes
 from steptime.machine.checks.run_checks import judge
+from steptime.machine.read.peers import nodes_of, peers_of
+from steptime.machine.read.read_interfaces import is_hardware, read_hosts, read_routes
+from steptime.machine.values.check_facts import CheckFacts, Interface, Route
 from steptime.machine.values.check_values import CheckStatus, MachineCheck
 from unit.check_cases import FAST, SLOW, make_facts, make_run, make_system, with_variable
 from unit.machines import Tree

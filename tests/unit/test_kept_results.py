@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
-from steptime.diagnose.ailments.idle_weights import find_growing_graph
+from steptime.diagnose.ailments.health.idle_weights import find_growing_graph
 from steptime.measure.source.kept_results import find_kept
-from steptime.measure.values.health import Health
+from steptime.measure.values.model.health import Health
+from steptime.measure.values.model.training_health import KeptGraphs
 from steptime.measure.values.observations import Suspicion
-from steptime.measure.values.training_health import KeptGraphs
 from unit.builders import make_measurement
 
 

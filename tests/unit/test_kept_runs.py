@@ -13,9 +13,9 @@ import pytest
 
 from end_to_end.ailments import AILMENTS, judge
 from run_folders import AGAIN, ARCHIVE_OF_STUDY, KEPT_AILMENTS, diagnosis_of, path_of, unpack_run
-from steptime.app.load import load_run
-from steptime.app.report import write_page
-from steptime.app.run_listing import run_at
+from steptime.app.stored.load import load_run
+from steptime.app.stored.report import write_page
+from steptime.app.stored.run_listing import run_at
 from steptime.core.schema import SCHEMA
 
 

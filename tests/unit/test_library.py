@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import steptime
-from steptime.app import tune as tune_app
-from steptime.app.command_words import as_argv
+from steptime.app.run.command_words import as_argv
+from steptime.app.study import tune as tune_app
 from steptime.errors import RecipeError, UsageError
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.study_progress import StudyProgress

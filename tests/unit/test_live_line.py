@@ -12,8 +12,8 @@ import pytest
 
 from report_cases import desynced
 from steptime.cli import live
+from steptime.measure.wall.stall_file import StallFile
 from steptime.report.text.live_text import Pace, live_line
-from steptime.watch.stall_file import StallFile
 
 
 def test_before_the_first_update_the_line_says_so() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from steptime.core.note import Note
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
 from steptime.measure.values.measurement import HostLoad
 from steptime.report.words.run_words import describe_note
 from unit.builders import Line, make_head, make_update, write_run

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from steptime.core.codec import from_json, to_json
-from steptime.measure.bench_lines import PassLines, make_loader_bench
-from steptime.measure.bench_steps import mean_interval
+from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
+from steptime.measure.tried.bench_steps import mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.document.loader_document import LoaderDocument, loader_envelope
 from steptime.report.html.html_loader import render_loader_page

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from steptime.diagnose.ailments.loader_workers import (
+from steptime.diagnose.ailments.input.loader_workers import (
     find_late_first_batch,
     find_too_many_workers,
     find_worker_copies,
 )
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.run_records import WorkerHead, WorkerSums
+from steptime.measure.fold.run_records import WorkerHead, WorkerSums
+from steptime.measure.fold.worker_summary import memory_of_workers
 from steptime.measure.values.measurement import HostLoad, Measurement, WorkerSummary
 from steptime.measure.values.observations import HeldObjects, LoaderUse
 from steptime.measure.values.wall_time import WallPart, WallTime
-from steptime.measure.worker_summary import memory_of_workers
 from unit.builders import make_measurement, make_rank
 
 MIB = 1 << 20

@@ -11,8 +11,8 @@ from report_cases import make_anatomy
 from steptime.measure.memory.epoch_lines import ColumnSeen, EpochSeen, Row, read_epoch
 from steptime.measure.memory.longest_batch import last_lines, longest_of
 from steptime.measure.memory.longest_peak import between, by_parts, enlarge, share_of_squares
-from steptime.measure.values.longest import EpochBatch, LongestBatch
-from steptime.measure.work_fit import Update
+from steptime.measure.values.model.longest import EpochBatch, LongestBatch
+from steptime.measure.work.work_fit import Update
 
 NUM_ROWS, WIDTH = 4, 3
 

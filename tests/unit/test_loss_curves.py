@@ -8,7 +8,7 @@ import random
 import pytest
 
 from healthy_curves import SHAPES, Shape, draw
-from steptime.diagnose.ailments.numerical_health import (
+from steptime.diagnose.ailments.health.numerical_health import (
     find_divergence,
     find_flat_loss,
     find_spike,
@@ -20,8 +20,8 @@ from steptime.measure.health.loss_curves import (
     find_repeats,
     make_curves,
 )
-from steptime.measure.values.health import Health
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.health import Health
 from steptime.record.rows import LossRow
 from unit.builders import make_measurement
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from steptime.watch.machine_counters import (
+from steptime.watch.host.machine_counters import (
     NetworkBytes,
     clock_reader,
     network_reader,
     read_cpu_times,
 )
-from steptime.watch.processes import read_disk_bytes, read_shared_part
-from steptime.watch.worker_processes import WorkerFinder, Workers
+from steptime.watch.host.processes import read_disk_bytes, read_shared_part
+from steptime.watch.host.worker_processes import WorkerFinder, Workers
 
 NET_HEAD = "Inter-| Receive | Transmit\n face |bytes packets | bytes packets\n"
 

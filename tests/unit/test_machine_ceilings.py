@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from documents import check_document
-from steptime.app import machine as machine_app
+from steptime.app.machine import machine as machine_app
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval

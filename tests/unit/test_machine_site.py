@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from steptime.machine.checks.check_facts import Sshd
-from steptime.machine.checks.read_site import read_site
-from steptime.machine.checks.read_sshd import read_sshd
-from steptime.machine.checks.read_system import read_system
+from steptime.machine.read.read_site import read_site
+from steptime.machine.read.read_sshd import read_sshd
+from steptime.machine.read.read_system import read_system
+from steptime.machine.values.check_facts import Sshd
 from unit.machines import Tree
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import steptime
 from report_cases import input_bound
-from steptime.app.load import load_run
+from steptime.app.stored.load import load_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.errors import UsageError

@@ -19,8 +19,8 @@ from steptime.errors import UsageError
 from steptime.guest.trial.device_limit import limit_devices
 from steptime.levers import load_all
 from steptime.levers.base import Facts, Preserves
-from steptime.measure.values.anatomy import Allocator, RunPeak
-from steptime.measure.values.longest import LongestBatch, PeakForecast
+from steptime.measure.values.model.anatomy import Allocator, RunPeak
+from steptime.measure.values.model.longest import LongestBatch, PeakForecast
 from steptime.plan.values import MemoryForecast, PeakRange
 from steptime.report.document.fit_document import fit_errors
 from steptime.report.words.fit_words import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from report_cases import dissected, make_anatomy, out_of_memory
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.memory_peaks import (
+from steptime.diagnose.ailments.memory.memory_peaks import (
     find_fragmentation,
     find_large_temporaries,
     find_longest_to_come,
@@ -22,9 +22,9 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.guest.memory.device_snapshot import leave_snapshot
 from steptime.guest.memory.dissect import private_limit
-from steptime.measure.values.anatomy import Allocator, Anatomy, Death, LastStep, RunPeak
-from steptime.measure.values.longest import EpochBatch, LongestBatch, PeakForecast
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.anatomy import Allocator, Anatomy, Death, LastStep, RunPeak
+from steptime.measure.values.model.longest import EpochBatch, LongestBatch, PeakForecast
 from steptime.measure.values.observations import MemoryUse
 from steptime.report.text.memory_lines import memory_lines
 from steptime.report.text.page import unwrapped_page

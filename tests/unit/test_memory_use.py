@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import GcPauses, MemoryUse
 from unit.builders import (

@@ -10,10 +10,10 @@ import pytest
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
 from steptime.diagnose.utilization import model_utilization
-from steptime.measure.tokens import tokens_per_step
-from steptime.measure.values.anatomy import Anatomy, MemoryPart
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import Completeness, Count, WorkBasis
+from steptime.measure.values.model.anatomy import Anatomy, MemoryPart
+from steptime.measure.values.model.work import Completeness, Count, WorkBasis
+from steptime.measure.work.tokens import tokens_per_step
 from steptime.plan.model_work import relate_work
 from steptime.plan.values import ModelWork
 from steptime.record.buckets import SIZES

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts
-from steptime.machine.checks.node_facts import (
+from steptime.machine.checks.run_checks import judge
+from steptime.machine.values.check_facts import CheckFacts
+from steptime.machine.values.check_values import CheckStatus, MachineCheck, MachineSite
+from steptime.machine.values.node_facts import (
     ClockSync,
     CpuClock,
     Fabric,
@@ -18,8 +20,6 @@ from steptime.machine.checks.node_facts import (
     PeerMemory,
     ProcessRoom,
 )
-from steptime.machine.checks.run_checks import judge
-from steptime.machine.values.check_values import CheckStatus, MachineCheck, MachineSite
 from unit.check_cases import GPU_STATE, HERE, make_facts, make_gpu, make_log, on_gpu, with_variable
 from unit.node_cases import (
     LOCAL_TMP,

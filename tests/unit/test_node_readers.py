@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from steptime.machine.checks import read_node
 from steptime.machine.checks.gather_node import with_owners
-from steptime.machine.checks.node_facts import GpuProcess, Steal
-from steptime.machine.checks.read_cpu_clock import read_cpu_clock, read_ticks, steal_between
-from steptime.machine.checks.read_gpus import read_gpu_states
-from steptime.machine.checks.read_kernel_log import bus_id_in, parse_kernel_log, read_kernel_log
-from steptime.machine.checks.read_node import (
+from steptime.machine.inventory import read_inventory
+from steptime.machine.read import read_node
+from steptime.machine.read.read_cpu_clock import read_cpu_clock, read_ticks, steal_between
+from steptime.machine.read.read_gpus import read_gpu_states
+from steptime.machine.read.read_kernel_log import bus_id_in, parse_kernel_log, read_kernel_log
+from steptime.machine.read.read_node import (
     parse_tracking,
     read_caches,
     read_clock_sync,
@@ -23,11 +23,11 @@ from steptime.machine.checks.read_node import (
     read_peer_memory,
     read_room,
 )
-from steptime.machine.checks.read_pci import read_pci_path
-from steptime.machine.checks.read_ports import read_queues, read_rdma_ports
-from steptime.machine.checks.run_tool import Said, run_tool
-from steptime.machine.inventory import read_inventory
+from steptime.machine.read.read_pci import read_pci_path
+from steptime.machine.read.read_ports import read_queues, read_rdma_ports
+from steptime.machine.read.run_tool import Said, run_tool
 from steptime.machine.values.inventory_values import Mount, Nic
+from steptime.machine.values.node_facts import GpuProcess, Steal
 from unit.check_cases import GPU_STATE, make_gpu, make_inventory
 from unit.machines import NodeNvml, Tree
 from unit.replays import BUSES, dgx, ethernet, process
@@ -425,7 +425,7 @@ def test_the_manager_of_switches_is_found_by_its_cut_name(tmp_path: Path) -> Non
 
 
 def test_chronyd_without_the_kernels_flag_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.machine.checks.read_node._kernel_clock", lambda: None)
+    monkeypatch.setattr("steptime.machine.read.read_node._kernel_clock", lambda: None)
 
     found = read_clock_sync(lambda _: Said(text=chronyc_tracking()))
 

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from steptime.core.interval import Interval
-from steptime.measure.operator_share import within_phases
 from steptime.measure.values.measurement import Phase, SteadyWindow
-from steptime.measure.values.operator_time import TimedModule, TimedOperator
-from steptime.measure.values.work import ClassCount, Count, GroupCount
+from steptime.measure.values.model.operator_time import TimedModule, TimedOperator
+from steptime.measure.values.model.work import ClassCount, Count, GroupCount
+from steptime.measure.work.operator_share import within_phases
 
 STEADY = SteadyWindow(
     first_step=1,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from steptime.app.recipe_loading import find_interpreter
-from steptime.app.tune import choose_levers
+from steptime.app.run.recipe_loading import find_interpreter
+from steptime.app.study.tune import choose_levers
 from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import UsageError
 from steptime.levers import load

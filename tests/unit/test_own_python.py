@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from steptime.app.describe_run import describe_run
-from steptime.diagnose.ailments.own_python import AILMENTS, find_python_loop
+from steptime.app.run.describe_run import describe_run
+from steptime.diagnose.ailments.host.own_python import AILMENTS, find_python_loop
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
-from steptime.measure.code_places import CodePlaces
+from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import Source
-from steptime.measure.timed_loops import find_python_loops
 from steptime.measure.values.measurement import Measurement, WorkerSummary
 from steptime.measure.values.observations import (
     LeverUse,
@@ -25,6 +24,7 @@ from steptime.measure.values.observations import (
     Site,
     SourceEdit,
 )
+from steptime.measure.wall.timed_loops import find_python_loops
 from steptime.report.text.run_text import render
 from steptime.report.words.advice import next_act, trial_levers
 from steptime.report.words.run_words import describe_finding

@@ -10,18 +10,18 @@ from dataclasses import replace
 import pytest
 
 from report_cases import GPT_PHASES, make_measurement, make_phases
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.codec import from_json, to_json
-from steptime.diagnose.ailments import wasted_work
+from steptime.diagnose.ailments.waste import wasted_work
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
-from steptime.measure.length_work import LengthWork, find_length_work
-from steptime.measure.padding import find_padding, useful_fraction
-from steptime.measure.seen_lines import CountSeen
+from steptime.measure.fold.seen_lines import CountSeen
 from steptime.measure.source.pad_calls import TO_LENGTH, TO_LONGEST, find_padding_lines
+from steptime.measure.values.model.useful_work import Padding, RankBalance, RankShare
+from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Site
-from steptime.measure.values.useful_work import Padding, RankBalance, RankShare
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.work.length_work import LengthWork, find_length_work
+from steptime.measure.work.padding import find_padding, useful_fraction
 from steptime.record.batch_rows import SEEN_BY, BatchRow, batches
 from steptime.record.rows import MisshapenError
 from steptime.report.html.html_padding import lengths_part

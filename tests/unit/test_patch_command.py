@@ -25,7 +25,7 @@ from patch_cases import (
     recipe_of,
     sites_of,
 )
-from steptime.app import patch as app
+from steptime.app.study import patch as app
 from steptime.cli import main
 from steptime.cli.patch import exit_code_of
 from steptime.core.interval import Interval

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.source.scan import Source
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import (

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 simplejpeg = pytest.importorskip("simplejpeg")
 Image = pytest.importorskip("PIL.Image")
 
-from steptime.app.data_convert import ConversionRequest, convert_data  # noqa: E402
+from steptime.app.data.data_convert import ConversionRequest, convert_data  # noqa: E402
 from steptime.data.convert import prediction  # noqa: E402
 
 LEVER = prepared_data.LEVER

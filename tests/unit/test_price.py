@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from report_cases import healthy
-from steptime.app.describe_run import describe_run
-from steptime.app.plain_text import plain_text
+from steptime.app.run.describe_run import describe_run
+from steptime.app.stored.plain_text import plain_text
 from steptime.core.given_price import parse_price
 from steptime.errors import UsageError
-from steptime.measure.device_energy import EnergyMeter
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.wall.device_energy import EnergyMeter
 from steptime.report.text.page import page_of
 from steptime.report.text.wall_lines import wall_lines
 from unit.builders import make_end, make_head, make_update, read

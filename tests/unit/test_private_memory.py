@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.watch.private_memory import read_private
+from steptime.watch.host.private_memory import read_private
 
 STATUS = """\
 Name:\tpython

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from report_cases import healthy, make_operator, profiled
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import Profile, ProfileWish, RankProfile
+from steptime.measure.values.model.profiled import Profile, ProfileWish, RankProfile
 from steptime.report.html.html_profile import profile_part
 from steptime.report.text.page import page_of
 from steptime.report.text.profile_text import REASONS, profile_lines

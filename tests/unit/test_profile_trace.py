@@ -17,7 +17,7 @@ from steptime.measure.profile.profile_host import fold_host
 from steptime.measure.profile.profile_trace import TooLargeError, collect
 from steptime.measure.profile.time_layers import layered, merged, outside, without
 from steptime.measure.profile.trace_file import DamagedTraceError, compress, read_events
-from steptime.measure.values.profiled import CLASSES, DeviceProfile, HostProfile
+from steptime.measure.values.model.profiled import CLASSES, DeviceProfile, HostProfile
 
 US = 1e-6
 

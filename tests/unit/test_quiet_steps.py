@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.measure.host_lines import HostSample
-from steptime.measure.quiet_steps import find_stretches
-from steptime.measure.rank_fold import fold_ranks
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.host_lines import HostSample
+from steptime.measure.fold.rank_fold import fold_ranks
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.series.run_series import make_series
+from steptime.measure.wall.quiet_steps import find_stretches
 from unit.builders import BUCKETS, Line, make_block, make_head, make_update, read, write_run
 
 STEP_S = 0.1
@@ -213,7 +213,7 @@ def test_a_change_that_a_neighbor_makes_stays_in_the_series(tmp_path: Any) -> No
             "host.jsonl": load([0.0] * 10 + [1.0] * 10),
         },
     )
-    from steptime.measure.run_records import read_records
+    from steptime.measure.fold.run_records import read_records
 
     folded = fold_ranks(read_records(folder))
     series = make_series(folder, folded, measurement=None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steptime.app.load import load_run
-from steptime.app.recipe_gain import find_gain
+from steptime.app.stored.load import load_run
+from steptime.app.stored.recipe_gain import find_gain
 from steptime.core.codec import to_json
 from steptime.core.interval import Interval
 from steptime.core.store import Run, write_value

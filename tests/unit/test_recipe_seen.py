@@ -11,10 +11,10 @@ from rich.console import Console
 
 from documents import check_document
 from report_cases import healthy
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
 from steptime.report.document.run_document import run_envelope

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.run_records import read_records
 from steptime.record.places import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
 from unit.builders import (
     BUCKETS,

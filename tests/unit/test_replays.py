@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import judge
+from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import CheckStatus, MachineCheck
 from steptime.report.text.check_text import check_lines
 from steptime.report.text.page import page_of

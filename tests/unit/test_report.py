@@ -22,16 +22,18 @@ from report_cases import (
     make_steady,
     no_steps,
 )
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
-from steptime.measure.record_notes import NOTES
-from steptime.measure.values.attention_call import AttentionCall
+from steptime.measure.fold.record_notes import NOTES
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement, Overhead
+from steptime.measure.values.model.attention_call import AttentionCall
+from steptime.measure.values.model.operator_time import TimedOperator
+from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
 from steptime.measure.values.observations import (
     Compilation,
     LeverUse,
@@ -39,10 +41,8 @@ from steptime.measure.values.observations import (
     ScriptError,
     Site,
 )
-from steptime.measure.values.operator_time import TimedOperator
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.training_loop import TrainingLoop
-from steptime.measure.values.work import ClassCount, Count, ModuleCount
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words

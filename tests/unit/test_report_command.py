@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import steptime.report
-from steptime.app import report as page_report
-from steptime.app.load import load_run
+from steptime.app.stored import report as page_report
+from steptime.app.stored.load import load_run
 from steptime.cli import main, report
 from steptime.cli import run as run_command
 from steptime.core.store import Run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.app.kept_ceilings import find_ceilings
+from steptime.app.stored.kept_ceilings import find_ceilings
 from steptime.core.codec import to_json
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
@@ -20,7 +20,7 @@ from steptime.machine.ceilings import Python, fingerprint_of
 from steptime.machine.inventory import read_inventory
 from steptime.machine.values.ceiling_values import Ceilings
 from steptime.measure.values.measurement import Measurement
-from steptime.watch.device_sampler import load_nvml
+from steptime.watch.host.device_sampler import load_nvml
 from unit.test_waterfall import make_ceilings, make_count, make_group, make_run
 
 MEASURED = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.1})

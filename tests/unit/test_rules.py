@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.diagnose.ailments.computing import find_compute
+from steptime.diagnose.ailments.compute.computing import find_compute
 from steptime.diagnose.ailments.contention import find_contention
-from steptime.diagnose.ailments.ranks import find_communication, find_straggler
+from steptime.diagnose.ailments.input.waiting import find_input_wait, find_worker_startup
+from steptime.diagnose.ailments.ranks.ranks import find_communication, find_straggler
 from steptime.diagnose.ailments.scale import headroom
 from steptime.diagnose.ailments.signals import find_missing_signals, phase_evidence
 from steptime.diagnose.ailments.verdicts import (
@@ -21,7 +22,6 @@ from steptime.diagnose.ailments.verdicts import (
     find_nothing,
     find_unattributed,
 )
-from steptime.diagnose.ailments.waiting import find_input_wait, find_worker_startup
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, Span, WorkerSummary

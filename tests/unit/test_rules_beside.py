@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.beside_steps import find_start_up
-from steptime.diagnose.ailments.unused_graphs import find_unused_graphs
-from steptime.diagnose.ailments.waiting import find_checkpoint
+from steptime.diagnose.ailments.compute.unused_graphs import find_unused_graphs
+from steptime.diagnose.ailments.host.beside_steps import find_start_up
+from steptime.diagnose.ailments.input.waiting import find_checkpoint
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Severity
 from steptime.measure.values.measurement import Span

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.experience import find_process_wait, find_rollout
-from steptime.diagnose.ailments.host import (
+from steptime.diagnose.ailments.host.host import (
     find_gc,
     find_launches,
     find_page_faults,
@@ -17,24 +16,25 @@ from steptime.diagnose.ailments.host import (
     find_sync,
     find_tiny_operators,
 )
-from steptime.diagnose.ailments.memory_limits import (
-    find_device_leak,
-    find_leak,
-    find_out_of_memory,
-    find_swapping,
-)
-from steptime.diagnose.ailments.script_faults import (
-    SWITCHES,
-    find_graph_breaks,
-    find_suspicion,
-    find_switch,
-)
-from steptime.diagnose.ailments.waiting import (
+from steptime.diagnose.ailments.input.experience import find_process_wait, find_rollout
+from steptime.diagnose.ailments.input.waiting import (
     find_checkpoint,
     find_copies,
     find_evaluation,
     find_input_wait,
     find_preprocessing,
+)
+from steptime.diagnose.ailments.memory.memory_limits import (
+    find_device_leak,
+    find_leak,
+    find_out_of_memory,
+    find_swapping,
+)
+from steptime.diagnose.ailments.script.script_faults import (
+    SWITCHES,
+    find_graph_breaks,
+    find_suspicion,
+    find_switch,
 )
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity

@@ -9,8 +9,8 @@ import pytest
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.desynced import find_desync
-from steptime.diagnose.ailments.stalled import find_stall, worst_stall
+from steptime.diagnose.ailments.ranks.desynced import find_desync
+from steptime.diagnose.ailments.ranks.stalled import find_stall, worst_stall
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
 from steptime.measure.values.desync import Desync

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from steptime.app import run_end
-from steptime.app.current_runs import list_current_runs
-from steptime.app.load import load_measurement, load_run
-from steptime.app.run_end import look_at_end
+from steptime.app.run import run_end
+from steptime.app.run.run_end import look_at_end
+from steptime.app.stored.current_runs import list_current_runs
+from steptime.app.stored.load import load_measurement, load_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run
 from steptime.launch.values import Survivor
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
 from steptime.record.process_identity import describe_own_process
 from steptime.report.words.outliving_words import describe_outliving
-from steptime.watch import training_processes
-from steptime.watch.training_processes import Sighting, TrainingProcess, find_marked, sight
+from steptime.watch.host import training_processes
+from steptime.watch.host.training_processes import Sighting, TrainingProcess, find_marked, sight
 from unit.builders import Line, make_head, make_update, write_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and /proc as on Linux")

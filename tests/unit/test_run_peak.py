@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.memory.run_peak import Peaks, fit_largest, holds_more
-from steptime.measure.run_fold import measure
-from steptime.measure.values.anatomy import Anatomy, HighWater, RunPeak
-from steptime.measure.work_fit import Update
+from steptime.measure.values.model.anatomy import Anatomy, HighWater, RunPeak
+from steptime.measure.work.work_fit import Update
 from steptime.record.buckets import SIZES
 from steptime.report.text.memory_lines import memory_lines
 from steptime.report.text.page import page_of

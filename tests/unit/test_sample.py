@@ -11,14 +11,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steptime.watch import processes, run_delay
-from steptime.watch.host_memory import HostMemory
-from steptime.watch.host_sampler import HostSampler, Readers
-from steptime.watch.machine_counters import CpuTimes, NetworkBytes, read_cpu_times
-from steptime.watch.processes import DiskBytes, ProcessTimes, disk_growth, job_cpu_s, select_job
-from steptime.watch.run_delay import RunDelay
-from steptime.watch.unwatched import Unwatched
-from steptime.watch.worker_processes import Workers
+from steptime.watch.host import processes, run_delay
+from steptime.watch.host.host_memory import HostMemory
+from steptime.watch.host.host_sampler import HostSampler, Readers
+from steptime.watch.host.machine_counters import CpuTimes, NetworkBytes, read_cpu_times
+from steptime.watch.host.processes import (
+    DiskBytes,
+    ProcessTimes,
+    disk_growth,
+    job_cpu_s,
+    select_job,
+)
+from steptime.watch.host.run_delay import RunDelay
+from steptime.watch.host.unwatched import Unwatched
+from steptime.watch.host.worker_processes import Workers
 
 ROOT = 100
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from steptime.app.data_source_check import check_sources
+from steptime.app.data.data_source_check import check_sources
 from steptime.data.check.image_hashes import dhash, is_telling, similar_pairs
 from steptime.verify.values import Outcome
 

@@ -111,7 +111,7 @@ optuna = pytest.importorskip("optuna")
 
 
 def a_sampler(**others):
-    from steptime.app.seek_sampler import CandidateSampler
+    from steptime.app.search.seek_sampler import CandidateSampler
 
     return CandidateSampler(PARAMETERS, **others)
 
@@ -128,7 +128,7 @@ def test_the_default_comes_first_then_an_even_spread():
 
 
 def test_candidates_of_a_finite_number_come_once_each_and_then_none():
-    from steptime.app.seek_sampler import CandidateSampler
+    from steptime.app.search.seek_sampler import CandidateSampler
 
     sampler = CandidateSampler(parse_parameters(["bs=16,32,64", "kind=a,b"]))
     seen = []
@@ -140,7 +140,7 @@ def test_candidates_of_a_finite_number_come_once_each_and_then_none():
 
 
 def test_a_repeat_that_was_open_when_a_search_was_killed_is_not_a_candidate(tmp_path: Path):
-    from steptime.app.seek_sampler import CandidateSampler
+    from steptime.app.search.seek_sampler import CandidateSampler
 
     parameters = parse_parameters(["bs=16,32"])
     killed = CandidateSampler(parameters, journal=tmp_path / "journal")

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from steptime.app.sought_trial import newly_said
+from steptime.app.search.sought_trial import newly_said
 from steptime.errors import UsageError
 from steptime.seek.new_seeds import judge_new_seeds
 from steptime.seek.next_run import NEW_SEED, NextRun, Stop, next_run

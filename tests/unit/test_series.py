@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from steptime.errors import DamagedRunError, NotFoundError
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
 from steptime.measure.series.host_points import merge_host, read_points
 from steptime.measure.series.run_series import read_series, read_slices
 from steptime.measure.series.thin_steps import find_outliers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.diagnose.ailments.shifted import BY_CHANGE, find_shift
+from steptime.diagnose.ailments.script.shifted import BY_CHANGE, find_shift
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.shifts import lasting_shifts
 from steptime.diagnose.shifts.lasting_shifts import find_shifts

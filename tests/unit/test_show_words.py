@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from report_cases import healthy
-from steptime.app.load import load_run
-from steptime.app.report import write_page
+from steptime.app.stored.load import load_run
+from steptime.app.stored.report import write_page
 from steptime.cli import main
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, read_value, store_to_name, write_value

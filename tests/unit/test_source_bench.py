@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image
 
-from steptime.app.source_bench import SourceOptions, bench_source
+from steptime.app.data.source_bench import SourceOptions, bench_source
 from steptime.cli.main import main
 from steptime.data.timed_reads import decode, files_of, time_reads
 from steptime.errors import DataError

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from steptime.measure.values.stall import StackFrame, StalledRank, ThreadStack
-from steptime.watch.process_stacks import KernelState, ProcessProbe
-from steptime.watch.stack_summary import find_culprits, span_of, summarize_stack, waits_in, where_of
+from steptime.watch.stalls.process_stacks import KernelState, ProcessProbe
+from steptime.watch.stalls.stack_summary import (
+    find_culprits,
+    span_of,
+    summarize_stack,
+    waits_in,
+    where_of,
+)
 
 ENV = "/env/lib/python3.11"
 TORCH = f"{ENV}/site-packages/torch"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from steptime.launch.user_command import GUEST
-from steptime.watch import process_stacks
-from steptime.watch.process_stacks import (
+from steptime.watch.stalls import process_stacks
+from steptime.watch.stalls.process_stacks import (
     KernelState,
     describe_kernel,
     explain_refusal,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from steptime.app import beside
+from steptime.app.run import beside
 from steptime.cli import main
 from steptime.core.store import create_run
 from steptime.errors import StoreError
 from steptime.measure.values.stall import Stall
-from steptime.watch import rank_stacks
-from steptime.watch.process_stacks import ProcessProbe
-from steptime.watch.rank_stacks import ProbedRanks, belongs_to, probe_ranks
-from steptime.watch.stall_file import StallFile
+from steptime.measure.wall.stall_file import StallFile
+from steptime.watch.stalls import rank_stacks
+from steptime.watch.stalls.process_stacks import ProcessProbe
+from steptime.watch.stalls.rank_stacks import ProbedRanks, belongs_to, probe_ranks
 from unit.builders import COMMAND, make_head, make_update
 from unit.test_rules_stall import make_rank, make_stall
 from unit.test_watch import HERE, REDUCE, make_probe

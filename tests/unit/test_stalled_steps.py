@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steptime.measure.rank_fold import select_ranks
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.rank_fold import select_ranks
+from steptime.measure.fold.run_fold import measure
 from unit.builders import MS, by_bucket, by_count, make_block, make_head, make_row, read
 from unit.test_rules_stall import make_rank, make_stall
 

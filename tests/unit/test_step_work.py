@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from steptime.app.count_apart import wants_count
-from steptime.app.describe_run import describe_run
+from steptime.app.run.count_apart import wants_count
+from steptime.app.run.describe_run import describe_run
 from steptime.diagnose.utilization import model_utilization
-from steptime.measure.run_fold import measure
-from steptime.measure.size_groups import MAX_GROUPS, group_sizes
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import WorkBasis
+from steptime.measure.values.model.work import WorkBasis
+from steptime.measure.work.size_groups import MAX_GROUPS, group_sizes
 from steptime.record.buckets import SIZES
 from steptime.report.text.page import page_of
 from steptime.report.text.work_lines import REASONS, work_lines

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from steptime.core.codec import from_json, to_json
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.measure.rank_fold import select_ranks
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.rank_fold import select_ranks
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.steps.steady_window import StepTimes, choose_first_step, steady_window
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, Measurement, Phase

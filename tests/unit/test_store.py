@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from steptime.app import run_index, run_listing
-from steptime.app.run_end import read_end
-from steptime.app.run_listing import find_run, list_runs, reindex
+from steptime.app.run.run_end import read_end
+from steptime.app.stored import run_index, run_listing
+from steptime.app.stored.run_listing import find_run, list_runs, reindex
 from steptime.core import store
 from steptime.core.fallback_store import fallback_folder, find_fallback, make_fallback
 from steptime.core.machine_identity import MachineIdentity

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from steptime.app import study_page, tune
-from steptime.app.study_page import folder_of, gather, write_study_page
+from steptime.app.study import study_page, tune
+from steptime.app.study.study_page import folder_of, gather, write_study_page
 from steptime.cli import main
 from steptime.core.codec import to_json
 from steptime.errors import StoreError

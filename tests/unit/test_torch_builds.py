@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.machine.checks.check_facts import CheckFacts, Software
-from steptime.machine.checks.torch_builds import change_build, install, newer_torch
+from steptime.machine.checks.software.torch_builds import change_build, install, newer_torch
+from steptime.machine.values.check_facts import CheckFacts, Software
 from steptime.machine.values.check_values import Disruption, Runner
 from unit.check_cases import DOCKER, make_gpu, make_software, on_gpu
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from steptime.machine.checks.check_facts import Software
-from steptime.machine.checks.read_software import parse_software
 from steptime.machine.child import torch_software
+from steptime.machine.read.read_software import parse_software
+from steptime.machine.values.check_facts import Software
 
 
 def test_packages_are_changed_only_in_a_folder_of_ones_own(

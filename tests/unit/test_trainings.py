@@ -15,20 +15,21 @@ from rich.console import Console
 
 import steptime
 from documents import check_document
-from steptime.app.compare import read_run
-from steptime.app.export import write_trace
-from steptime.app.load import fold, load_measurement, load_run, save
-from steptime.app.observed_run import ObservedRun
-from steptime.app.report import write_page
-from steptime.app.run_end import RunEnd
-from steptime.app.run_listing import run_at, summarize
+from steptime.app.run.observed_run import ObservedRun
+from steptime.app.run.run_end import RunEnd
+from steptime.app.stored.compare import read_run
+from steptime.app.stored.export import write_trace
+from steptime.app.stored.load import fold, load_measurement, load_run, save
+from steptime.app.stored.report import write_page
+from steptime.app.stored.run_listing import run_at, summarize
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run
 from steptime.errors import NotFoundError, RecipeError, UsageError
 from steptime.guest.trial.plan_scope import is_meant
-from steptime.measure.group_kin import Kin, group_kin
-from steptime.measure.run_records import RecordReader, read_records
+from steptime.measure.fold.run_records import RecordReader, read_records
 from steptime.measure.values.stall import Stall, StalledRank
+from steptime.measure.wall.group_kin import Kin, group_kin
+from steptime.measure.wall.stall_file import StallFile, read_stalls
 from steptime.record.begun import Begun, number_alike
 from steptime.record.lines import Torn
 from steptime.report.document.run_document import run_envelope
@@ -41,9 +42,8 @@ from steptime.tune.trials.observe_baseline import SeveralTrainingsError, find_sc
 from steptime.tune.trials.process_pairs import number_of
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import TrainingScope
-from steptime.watch.rank_stacks import ProbedRanks, probe_ranks
-from steptime.watch.stall_file import StallFile, read_stalls
-from steptime.watch.stall_watch import StallWatch, WatchReaders
+from steptime.watch.stalls.rank_stacks import ProbedRanks, probe_ranks
+from steptime.watch.stalls.stall_watch import StallWatch, WatchReaders
 from unit.builders import Line, make_end, make_head, make_update, write_run
 from unit.test_watch import HERE, make_probe
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError
-from steptime.measure.trial_lines import (
+from steptime.measure.tried.trial_lines import (
     BlockTime,
     RankLines,
     fold_blocks,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.app import tune
+from steptime.app.study import tune
 from steptime.cli import main
 from steptime.cli.options import parse_time
 from steptime.cli.progress import ProgressPrinter

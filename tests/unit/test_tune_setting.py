@@ -61,7 +61,7 @@ def test_a_plan_holds_the_levers_that_the_guest_applies() -> None:
 
 @pytest.mark.parametrize("name", ["autocast", "num_threads"])
 def test_a_lever_is_found_in_the_file_that_is_named_like_it(name: str) -> None:
-    assert file_of(load(name)).endswith(f"levers/{name}.py")
+    assert file_of(load(name)).endswith(f"/{name}.py")
 
 
 def test_the_command_as_written_has_an_empty_plan() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.watch.unwatched import Unwatched, UnwatchedFinder
+from steptime.watch.host.unwatched import Unwatched, UnwatchedFinder
 
 
 class FakeProcesses:

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.codec import to_json
 from steptime.core.units import format_flops
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
-from steptime.measure.run_fold import measure
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import (
+from steptime.measure.values.model.work import (
     ClassCount,
     Completeness,
     Count,

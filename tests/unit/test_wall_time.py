@@ -6,15 +6,15 @@ import pytest
 from rich.console import Console
 
 from report_cases import healthy
-from steptime.app.describe_run import describe_run
-from steptime.app.plain_text import plain_text
+from steptime.app.run.describe_run import describe_run
+from steptime.app.stored.plain_text import plain_text
 from steptime.core.codec import to_json
-from steptime.measure.code_places import places_of
-from steptime.measure.rank_fold import fold_ranks
-from steptime.measure.run_fold import measure
-from steptime.measure.time_of_run import find_wall_time
+from steptime.measure.fold.code_places import places_of
+from steptime.measure.fold.rank_fold import fold_ranks
+from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.values.wall_time import FIRST_MINUTE, WALL_PARTS, WallPart, WallTime
+from steptime.measure.wall.time_of_run import find_wall_time
 from steptime.report.html.html_wall import wall_part
 from steptime.report.text.page import page_of
 from steptime.report.text.wall_lines import wall_lines

@@ -12,11 +12,11 @@ import pytest
 
 from steptime.desync.recorded_calls import RankCalls
 from steptime.measure.values.stall import StackFrame, Stall, ThreadStack
+from steptime.measure.wall.stall_file import read_stalls
 from steptime.record.files import STALLS
 from steptime.record.lines import Torn
-from steptime.watch.process_stacks import KernelState, ProcessProbe
-from steptime.watch.stall_file import read_stalls
-from steptime.watch.stall_watch import FLOOR_S, UNKNOWN_S, StallWatch, WatchReaders
+from steptime.watch.stalls.process_stacks import KernelState, ProcessProbe
+from steptime.watch.stalls.stall_watch import FLOOR_S, UNKNOWN_S, StallWatch, WatchReaders
 from unit.builders import BUCKETS, MS, make_end, make_head, make_row, make_spans
 from unit.test_desync import FIRST, ODD, call, usual, world
 from unit.test_desync import make_rank as make_calls

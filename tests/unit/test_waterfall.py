@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from steptime.app.describe_run import describe_run
+from steptime.app.run.describe_run import describe_run
 from steptime.core.codec import from_json, to_json
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind
@@ -23,7 +23,7 @@ from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, Point, Setting
 from steptime.measure.values.measurement import HostLoad, Measurement
-from steptime.measure.values.work import ClassCount, Completeness, Count, GroupCount
+from steptime.measure.values.model.work import ClassCount, Completeness, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS
 from steptime.report.text.waterfall_text import (

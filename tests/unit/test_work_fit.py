@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from steptime.measure.work_fit import CountedUpdate, Knowledge, Update, WorkModel, find_fit
+from steptime.measure.work.work_fit import CountedUpdate, Knowledge, Update, WorkModel, find_fit
 
 
 def update(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.diagnose.ailments.zero_products import find_zero_input
+from steptime.diagnose.ailments.compute.zero_products import find_zero_input
 from steptime.diagnose.values.finding import Severity
 from steptime.guest.count.zero_inputs import count_zeros
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.operator_time import TimedOperator
+from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators, ZeroInput
-from steptime.measure.values.operator_time import TimedOperator
-from steptime.measure.values.work import ClassCount, Count
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement
 

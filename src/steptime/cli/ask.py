@@ -22,8 +22,8 @@ from steptime.cli.output import console_for, open_store, tell, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from steptime.app.conversation import Waiting
-    from steptime.app.run_answer import RunAnswer
+    from steptime.app.run.conversation import Waiting
+    from steptime.app.run.run_answer import RunAnswer
 
 SUMMARY = "ask a training that runs: its memory, its work, a profile"
 DESCRIPTION = """\
@@ -98,8 +98,8 @@ def execute(options: argparse.Namespace) -> int:
     """Ask, and print the answers; 1 if a rank did not answer."""
     check_json(options)
     timeout_s = None if options.timeout is None else parse_time(options.timeout, flag="--timeout")
-    from steptime.app.ask import ask_run
-    from steptime.app.run_listing import find_run
+    from steptime.app.run.ask import ask_run
+    from steptime.app.stored.run_listing import find_run
 
     run = find_run(open_store(store_folder(options)), options.run)
     with _progress() as show:

@@ -23,7 +23,7 @@ from steptime.cli.output import STDOUT, console_for, open_store, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.compare import NamedRun
+    from steptime.app.stored.compare import NamedRun
     from steptime.compare.values import Comparison
 
 SUMMARY = "compare two sets of runs, by hand or in CI"
@@ -86,7 +86,7 @@ def execute(options: argparse.Namespace) -> int:
     limit, price = options.fail_if_slower, options.price
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
     price = None if price is None else parse_price(price, flag="--price")
-    from steptime.app.compare import compare_runs
+    from steptime.app.stored.compare import compare_runs
     from steptime.report.document.comparison_document import comparison_envelope
     from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
@@ -119,8 +119,8 @@ def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
 
 def _find(options: argparse.Namespace, names: list[str]) -> list[NamedRun]:
     """Return the runs; the store is opened only if one of the names is not a path."""
-    from steptime.app.compare import NamedRun
-    from steptime.app.load import find_all, is_path
+    from steptime.app.stored.compare import NamedRun
+    from steptime.app.stored.load import find_all, is_path
 
     folder = store_folder(options)
     store = Path(folder or ".") if all(map(is_path, names)) else open_store(folder)

@@ -105,7 +105,12 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="data bench", usage=USAGE)
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps must be 1 or more, got {options.steps}.")
-    from steptime.app.data_bench import BenchOptions, bench_loader, tf_data_of, write_loader_page
+    from steptime.app.data.data_bench import (
+        BenchOptions,
+        bench_loader,
+        tf_data_of,
+        write_loader_page,
+    )
 
     bench, run = bench_loader(
         BenchOptions(
@@ -129,7 +134,7 @@ def _bench_source(options: argparse.Namespace, seconds: float) -> int:
         raise UsageError(f"--batch-size must be 1 or more, got {options.batch_size}.")
     if options.step_ms is not None and not 0 < options.step_ms < float("inf"):
         raise UsageError(f"--step-ms must be above 0, got {options.step_ms}.")
-    from steptime.app.source_bench import SourceOptions, bench_source
+    from steptime.app.data.source_bench import SourceOptions, bench_source
 
     bench = bench_source(
         SourceOptions(

@@ -180,7 +180,7 @@ def _load(name: str) -> Any:
         MissingExtraError: one of them is not there.
     """
     try:
-        return import_module(f"steptime.app.{name}")
+        return import_module(f"steptime.app.data.{name}")
     except ImportError as error:
         raise MissingExtraError(
             f"`steptime data check` needs a package that cannot be imported: {error}.",

@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Convert data."""
     check_json(options)
-    from steptime.app.data_convert import ConversionRequest, convert_data
+    from steptime.app.data.data_convert import ConversionRequest, convert_data
     from steptime.cli.progress import OverwrittenLine
     from steptime.report.document.conversion_document import conversion_envelope
     from steptime.report.text.conversion_text import (

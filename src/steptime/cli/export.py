@@ -57,8 +57,8 @@ def execute(options: argparse.Namespace) -> int:
     """Write the trace."""
     check_target("--output", options.output)
     check_json(options)
-    from steptime.app.export import write_trace
-    from steptime.app.run_listing import find_run
+    from steptime.app.stored.export import write_trace
+    from steptime.app.stored.run_listing import find_run
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import ExportDocument
 

@@ -12,7 +12,7 @@ from steptime.cli.output import STDOUT, console_for, error_text, say, tell, writ
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.fit import FittedCommand
+    from steptime.app.fit.fit import FittedCommand
     from steptime.tune.fit.run_fit import FitLimit, FitOptions
     from steptime.tune.values.fit_values import FitStudy
     from steptime.tune.values.study_values import State
@@ -31,7 +31,7 @@ def fit_and_report(
     """
     limit = None if aims_low else _limit(options)
     asked = _fit_options(options, command, limit)
-    from steptime.app.fit import fit_command
+    from steptime.app.fit.fit import fit_command
 
     fitted = fit_command(asked, output=Path(options.output), tell=_say_what_begins)
     return _report(options, fitted, verb=verb)
@@ -56,7 +56,7 @@ def _fit_options(
     options: argparse.Namespace, command: tuple[str, ...], limit: FitLimit | None
 ) -> FitOptions:
     budget_s, exclude = parse_time(options.budget), parse_names(options.exclude or "")
-    from steptime.app.tune import choose_levers
+    from steptime.app.study.tune import choose_levers
     from steptime.tune.fit.fit_search import AS_WRITTEN
     from steptime.tune.fit.run_fit import FitLimit, FitOptions
 
@@ -81,7 +81,7 @@ def _limit(options: argparse.Namespace) -> FitLimit:
     if options.limit is not None and part is not None:
         raise UsageError("--limit and --on both name a limit.", hint="Name one of them.")
     size = None if options.limit is None else parse_size(options.limit, flag="--limit")
-    from steptime.app.fit import limit_of_machine, limit_of_part
+    from steptime.app.fit.fit import limit_of_machine, limit_of_part
     from steptime.tune.fit.run_fit import FitLimit
 
     if size is not None:

@@ -80,7 +80,7 @@ def _show_shapes(options: argparse.Namespace) -> int:
     check_json(options)
     usage = "steptime fit --shapes [--measure] -- COMMAND [ARG ...]"
     command = take_command(options, verb="fit", usage=usage)
-    from steptime.app.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
+    from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
 
     asked = ShapeOptions(
         command=command,

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
     check_json(options)
-    from steptime.app.lever_cards import card_of
+    from steptime.app.study.lever_cards import card_of
     from steptime.levers import load_all
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import LeversDocument

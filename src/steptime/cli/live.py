@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.cli.output import tell
-from steptime.diagnose.ailments.desynced import describe_desync
+from steptime.diagnose.ailments.ranks.desynced import describe_desync
+from steptime.measure.wall.rank_progress import RankProgress
+from steptime.measure.wall.stall_file import desync_in
 from steptime.record import files
 from steptime.record.lines import LineReader
 from steptime.report.text.live_text import Pace, live_line
-from steptime.watch.rank_progress import RankProgress
-from steptime.watch.stall_file import desync_in
 
 _TERMINAL = "/dev/tty"
 _CLEAR = "\r\x1b[K"

@@ -21,7 +21,7 @@ from steptime.cli.output import console_for, say, tell, write_json
 from steptime.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.machine import MachineFacts
+    from steptime.app.machine.machine import MachineFacts
     from steptime.machine.ceilings import Told
     from steptime.machine.values.check_values import Basis, MachineCheck
 
@@ -121,7 +121,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _examine(options: argparse.Namespace, budget_s: float) -> int:
-    from steptime.app.machine import MachineOptions, examine
+    from steptime.app.machine.machine import MachineOptions, examine
     from steptime.cli.progress import OverwrittenLine
     from steptime.report.text.ceilings_text import describe_told, live_told
 
@@ -200,7 +200,7 @@ def _check(options: argparse.Namespace) -> int:
     log = None if options.nccl_log is None else Path(options.nccl_log)
     if log is not None and not os.path.isfile(log):
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
-    from steptime.app.check_machine import gather_facts
+    from steptime.app.machine.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
     from steptime.report.document.check_document import check_envelope
 

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(StoreError(f"this failed: {error}"), words)
     except Exception as error:
-        from steptime.app.attempt import describe_failure
+        from steptime.app.run.attempt import describe_failure
 
         return _fail(SteptimeError(describe_failure(error)), words)
 

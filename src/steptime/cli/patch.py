@@ -61,7 +61,7 @@ def execute(options: argparse.Namespace) -> int:
     check_target("--output", options.output)
     check_json(options)
     budget_s = parse_time(options.budget)
-    from steptime.app.patch import check, patch
+    from steptime.app.study.patch import check, patch
 
     recipe, folder = Path(options.recipe), Path.cwd()
     if options.output is not None and Path(options.output).resolve() == recipe.resolve():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from steptime.measure.values.measurement import Measurement
-    from steptime.measure.values.profiled import ProfileWish
+    from steptime.measure.values.model.profiled import ProfileWish
     from steptime.report.text.counter_text import CounterCommand
 
 
@@ -92,7 +92,7 @@ def profile_wish(options: argparse.Namespace) -> ProfileWish | None:
             f"{name} takes a step number of 1 or more, got {first_step}.",
             hint=f"Without a number, it starts at step {_PROFILED_FROM}.",
         )
-    from steptime.measure.values import profiled
+    from steptime.measure.values.model import profiled
 
     tool = profiled.TORCH if options.nsys is None else profiled.NSYS
     return profiled.ProfileWish(

@@ -9,7 +9,7 @@ from steptime.cli.options import parse_time
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.prove_training import ProofOptions
+    from steptime.app.verify.prove_training import ProofOptions
 
 
 def add_proof(search: argparse._ArgumentGroup) -> None:
@@ -41,9 +41,9 @@ def proof_of(options: argparse.Namespace) -> ProofOptions | None:
         )
     if options.seeds < 2:
         raise UsageError(f"--seeds must be 2 or more, got {options.seeds}.")
-    from steptime.app.margin_text import parse_margin
-    from steptime.app.prove_training import ProofOptions
-    from steptime.app.run_metric import check_metric
+    from steptime.app.search.run_metric import check_metric
+    from steptime.app.stored.margin_text import parse_margin
+    from steptime.app.verify.prove_training import ProofOptions
     from steptime.verify.values.seed_runs import TrainingQuestion
 
     check_metric(options.metric)

@@ -102,9 +102,9 @@ def _write(options: argparse.Namespace, target: Path | None) -> PageDocument:
 
 
 def _write_run(options: argparse.Namespace, target: Path | None) -> PageDocument:
-    from steptime.app.load import load_run
-    from steptime.app.report import write_page
-    from steptime.app.run_listing import find_run
+    from steptime.app.stored.load import load_run
+    from steptime.app.stored.report import write_page
+    from steptime.app.stored.run_listing import find_run
     from steptime.report.document.listings import PageDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
@@ -113,8 +113,8 @@ def _write_run(options: argparse.Namespace, target: Path | None) -> PageDocument
 
 
 def _write_study(options: argparse.Namespace, target: Path | None) -> PageDocument:
-    from steptime.app.study_listing import find_study
-    from steptime.app.study_page import write_study_page
+    from steptime.app.study.study_listing import find_study
+    from steptime.app.study.study_page import write_study_page
     from steptime.report.document.listings import PageDocument
 
     store = open_store(store_folder(options), kind="studies")

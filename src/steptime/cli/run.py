@@ -18,10 +18,10 @@ from steptime.errors import NotStartedError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from steptime.app.beside import MakeLine
-    from steptime.app.observe import EndedRun
-    from steptime.app.observed_run import ObservedRun
-    from steptime.app.prepare import RunOptions
+    from steptime.app.run.beside import MakeLine
+    from steptime.app.run.observe import EndedRun
+    from steptime.app.run.observed_run import ObservedRun
+    from steptime.app.run.prepare import RunOptions
     from steptime.core.process_end import ProcessEnd
 
 SUMMARY = "measure a training command without changing it"
@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command; return the command's own exit code."""
     asked = _run_options(options)
-    from steptime.app.attempt import attempt
+    from steptime.app.run.attempt import attempt
     from steptime.launch.user_command import shell_exit_code
 
     ends: list[ProcessEnd] = []
@@ -126,8 +126,8 @@ def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], Non
 
     From the call of `on_end` on, each signal that ends a process raises KeyboardInterrupt.
     """
-    from steptime.app.observe import run_in_foreground
-    from steptime.app.prepare import prepare
+    from steptime.app.run.observe import run_in_foreground
+    from steptime.app.run.prepare import prepare
     from steptime.launch.user_command import release_streams, user_environment
 
     plan = prepare(asked, user_environment(), tell=tell)
@@ -141,7 +141,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     check_target("--report", options.report)
     check_target("--json", options.json)
     profile = profile_wish(options)
-    from steptime.app.prepare import RunOptions
+    from steptime.app.run.prepare import RunOptions
     from steptime.core.given_peaks import parse_peaks
     from steptime.core.given_price import parse_price
 
@@ -170,8 +170,8 @@ def _line_maker() -> MakeLine:
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
     """Report on the run, where and how the options say."""
-    from steptime.app.attempt import attempt
-    from steptime.app.observe import conclude
+    from steptime.app.run.attempt import attempt
+    from steptime.app.run.observe import conclude
 
     observed, notes = conclude(ended, counts=options.count, tell=tell)
     for note in dict.fromkeys(notes):  # a full disk causes the same note for each file
@@ -227,8 +227,8 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
 
     `told` holds what went wrong and was already said, so that a full disk is not reported twice.
     """
-    from steptime.app.attempt import attempt
-    from steptime.app.report import INSTALL, write_page
+    from steptime.app.run.attempt import attempt
+    from steptime.app.stored.report import INSTALL, write_page
 
     again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
     check_json(options)
-    from steptime.app.current_runs import list_current_runs
+    from steptime.app.stored.current_runs import list_current_runs
 
     store = open_store(store_folder(options))
     rows = list_current_runs(store, is_fresh=options.reindex)

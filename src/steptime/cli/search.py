@@ -23,7 +23,7 @@ from steptime.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from steptime.app.search import Heard, SearchAsked
+    from steptime.app.search.search import Heard, SearchAsked
     from steptime.seek.values.seek_values import SeekAnswer, SeekRun
 
 SUMMARY = "search the parameters that reach a quality in the least time"
@@ -106,7 +106,7 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     check_target("--page", options.page)
     asked = _asked(options, command)
-    from steptime.app.search import search
+    from steptime.app.search.search import search
 
     found = search(asked, heard=_teller(asked))
     code = 0 if found.holds else 4
@@ -126,7 +126,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace, command: tuple[str, ...]) -> SearchAsked:
-    from steptime.app.search import SearchAsked
+    from steptime.app.search.search import SearchAsked
     from steptime.seek.sought_parameters import parse_default, parse_parameters
     from steptime.seek.values.seek_values import SeekQuestion
 
@@ -182,7 +182,7 @@ def _next(asked: SearchAsked, found: SeekAnswer) -> str:
 
 
 def _write_page(target: str, found: SeekAnswer, *, title: str) -> None:
-    from steptime.app.page_file import write_page_file
+    from steptime.app.stored.page_file import write_page_file
     from steptime.core.version import installed_version
     from steptime.report.html.html_search import render_search_page
 

@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
             "--waterfall has no effect with --json: the document always holds the waterfall.",
             hint="Leave --waterfall out.",
         )
-    from steptime.app.load import load_run
+    from steptime.app.stored.load import load_run
     from steptime.core.store import store_to_name
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
@@ -90,8 +90,8 @@ def _find(store: Path, options: argparse.Namespace) -> Run:
     Raises:
         NotFoundError: there is none; of the id of a study, it names the command that shows it.
     """
-    from steptime.app.run_listing import find_run
-    from steptime.app.study_listing import find_study
+    from steptime.app.stored.run_listing import find_run
+    from steptime.app.study.study_listing import find_study
 
     try:
         return find_run(store, options.run)

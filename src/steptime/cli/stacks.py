@@ -17,7 +17,7 @@ from steptime.cli.options import (
 from steptime.cli.output import open_store, tell, write_json
 
 if TYPE_CHECKING:
-    from steptime.app.stacks import RankStacks
+    from steptime.app.run.stacks import RankStacks
 
 SUMMARY = "show which line each rank of a running command is at"
 DESCRIPTION = """\
@@ -49,8 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Take the stacks, and print them."""
     check_json(options)
-    from steptime.app.run_listing import find_run
-    from steptime.app.stacks import take_stacks
+    from steptime.app.run.stacks import take_stacks
+    from steptime.app.stored.run_listing import find_run
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import StacksDocument
 
@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _print(found: RankStacks) -> None:
     from steptime.core.printable import printable
-    from steptime.diagnose.ailments.desynced import describe_desync
+    from steptime.diagnose.ailments.ranks.desynced import describe_desync
     from steptime.report.text.stall_text import describe_ranks, stack_lines
 
     if found.desync is not None:

@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace, store: Path) -> int:
-    from steptime.app.study_listing import list_studies
+    from steptime.app.study.study_listing import list_studies
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import StudiesDocument, summarize
     from steptime.report.text.study_story import studies_table
@@ -73,7 +73,7 @@ def _list(options: argparse.Namespace, store: Path) -> int:
 
 
 def _show(options: argparse.Namespace, store: Path) -> int:
-    from steptime.app.study_listing import find_study, page_of, recipe_of
+    from steptime.app.study.study_listing import find_study, page_of, recipe_of
     from steptime.report.document.study_document import StudyDocument, study_envelope
     from steptime.report.text.study_story import render_story
 

@@ -25,7 +25,7 @@ from steptime.cli.proof_options import add_proof, proof_of
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.tune import TunedCommand
+    from steptime.app.study.tune import TunedCommand
     from steptime.tune.study_options import StudyOptions
     from steptime.tune.values.study_values import Study
 
@@ -145,7 +145,7 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("--limit needs --objective fits.", hint="Or: steptime fit --limit SIZE")
     proof = proof_of(options)
     asked = _study_options(options, command)
-    from steptime.app.tune import tune_command
+    from steptime.app.study.tune import tune_command
     from steptime.cli.progress import ProgressPrinter
 
     printer = ProgressPrinter(sys.stderr)
@@ -160,7 +160,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
     budget_s = parse_time(options.budget)
     only = None if options.levers is None else parse_names(options.levers)
     exclude = parse_names(options.exclude or "")
-    from steptime.app.tune import choose_levers, other_python, with_recipe
+    from steptime.app.study.tune import choose_levers, other_python, with_recipe
     from steptime.tune.study_options import StudyOptions
 
     other = None if options.python is None else other_python(options.python, command)

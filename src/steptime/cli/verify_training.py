@@ -19,7 +19,7 @@ from steptime.cli.output import STDOUT, check_target, console_for, tell, write_j
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.verify_training import SeedRuns
+    from steptime.app.verify.verify_training import SeedRuns
     from steptime.verify.values.seed_runs import (
         TrainingQuestion,
         TrainingRun,
@@ -137,7 +137,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
-    from steptime.app.page_file import write_page_file
+    from steptime.app.stored.page_file import write_page_file
     from steptime.core.version import installed_version
     from steptime.report.html.html_verify import render_verify_page
     from steptime.verify.convergence.power_plan import power_of_verdict
@@ -151,7 +151,7 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:
-    from steptime.app.margin_text import parse_margin
+    from steptime.app.stored.margin_text import parse_margin
     from steptime.verify.values.seed_runs import TrainingQuestion
 
     return TrainingQuestion(
@@ -172,7 +172,7 @@ def _runs(options: argparse.Namespace) -> tuple[TrainingRun, ...]:
     if options.table is not None:
         if any(commands):
             raise UsageError("--table and commands were given.", hint="Name one of them.")
-        from steptime.app.run_tables import read_table
+        from steptime.app.stored.run_tables import read_table
 
         return read_table(Path(options.table), options.metric)
     if not all(commands):
@@ -181,13 +181,13 @@ def _runs(options: argparse.Namespace) -> tuple[TrainingRun, ...]:
         )
     if options.seeds < 2:
         raise UsageError(f"--seeds must be 2 or more, got {options.seeds}.")
-    from steptime.app.verify_training import make_runs
+    from steptime.app.verify.verify_training import make_runs
 
     return make_runs(_asked(options), tell=tell)
 
 
 def _asked(options: argparse.Namespace) -> SeedRuns:
-    from steptime.app.verify_training import SeedRuns
+    from steptime.app.verify.verify_training import SeedRuns
 
     return SeedRuns(
         reference=options.reference,

@@ -30,7 +30,7 @@ from steptime.counting.undo import undoing
 from steptime.guest.count.completeness import CompletenessProof
 from steptime.guest.count.counting_mode import leave_mode, make_mode
 from steptime.guest.count.tally import Tally
-from steptime.measure.values.work import Count
+from steptime.measure.values.model.work import Count
 
 ONE_AT_A_TIME = threading.RLock()
 """Two threads that put back what both have changed would leave what one of them saw in between."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from steptime.core.hardware import find_accelerator
 from steptime.diagnose.peaks import DevicePeaks
 from steptime.measure.values.measurement import RankSummary
-from steptime.measure.values.work import Count
+from steptime.measure.values.model.work import Count
 
 CPU = "cpu"
 

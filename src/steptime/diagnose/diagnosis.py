@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from steptime.core.schema import SCHEMA
 from steptime.diagnose import contended
-from steptime.diagnose.ailments import desynced, memory_limits, numerical_health, stalled, verdicts
+from steptime.diagnose.ailments import verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
-from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable, without_same_phases
-from steptime.diagnose.ailments.shifted import find_shift
-from steptime.diagnose.ailments.wasted_work import explain_exchange
+from steptime.diagnose.ailments.compute.arithmetic import add_roofs, is_usable, without_same_phases
+from steptime.diagnose.ailments.health import numerical_health
+from steptime.diagnose.ailments.memory import memory_limits
+from steptime.diagnose.ailments.ranks import desynced, stalled
+from steptime.diagnose.ailments.script.shifted import find_shift
+from steptime.diagnose.ailments.waste.wasted_work import explain_exchange
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import (
     BottleneckKind,

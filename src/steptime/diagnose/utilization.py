@@ -13,7 +13,7 @@ from steptime.diagnose.devices_at_work import devices_at_work, peak_of_all
 from steptime.diagnose.peaks import find_peaks
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import Count, WorkBasis
+from steptime.measure.values.model.work import Count, WorkBasis
 
 
 def model_utilization(measurement: Measurement) -> Utilization:

@@ -19,8 +19,8 @@ from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
 from steptime.launch.values import CommandRecord
 from steptime.record.regular_file import read_regular
-from steptime.watch.condition_reader import read_condition
-from steptime.watch.host_memory import read_group_limit
+from steptime.watch.host.condition_reader import read_condition
+from steptime.watch.host.host_memory import read_group_limit
 
 _REVISION_LENGTH = 12
 _MAX_VALUE = 200

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from steptime.core.machine_condition import MachineCondition
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
+from steptime.measure.values.model.profiled import ProfileWish
 from steptime.measure.values.observations import RecipeUse
-from steptime.measure.values.profiled import ProfileWish
 
 CELL = "%%steptime"
 """The first word of the command of a run that was one cell of a notebook."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from steptime.app.plain_text import as_html
+from steptime.app.stored.plain_text import as_html
 
 if TYPE_CHECKING:
-    from steptime.app.observed_run import ObservedRun
+    from steptime.app.run.observed_run import ObservedRun
 
 MAX_BYTES = 300_000
 """A larger page is left out for the text: a notebook with many reports must stay small."""
@@ -50,7 +50,7 @@ class Report:
 
     def page(self) -> str | None:
         """Return the page without plots; None where it is too long for a notebook."""
-        from steptime.app.report import gather_facts
+        from steptime.app.stored.report import gather_facts
         from steptime.report.html.html_page import render_page
 
         page = render_page(gather_facts(self.observed), None)

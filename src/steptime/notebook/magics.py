@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from steptime.app.attempt import attempt
+from steptime.app.run.attempt import attempt
 from steptime.core.given_peaks import parse_peaks
 from steptime.errors import SteptimeError, UsageError
 from steptime.launch.values import CELL
-from steptime.measure.values.profiled import DEFAULT_STEP, ProfileWish
+from steptime.measure.values.model.profiled import DEFAULT_STEP, ProfileWish
 from steptime.notebook.inline import Report
 from steptime.notebook.observed_cell import CellOptions, ObservedCell, is_observed_already
 
@@ -224,7 +224,7 @@ class Magics:
 
 def _load(line: str) -> Report:
     """Return the report of the run that a line names."""
-    from steptime.app.load import load
+    from steptime.app.stored.load import load
 
     parser = _Parser(prog=f"%{NAME}", add_help=False, allow_abbrev=False)
     parser.error = _wrong_run  # type: ignore[method-assign]

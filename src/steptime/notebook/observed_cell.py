@@ -15,18 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.app.attempt import attempt
-from steptime.app.beside_process import BesideProcess, start_beside_process
+from steptime.app.run.attempt import attempt
+from steptime.app.run.beside_process import BesideProcess, start_beside_process
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, create_run, write_value
 from steptime.guest.late import Visit
 from steptime.launch.origin import describe_run
 from steptime.launch.values import CELL, CommandRecord, Survivors
-from steptime.measure.values.profiled import FOLDER, ProfileWish
+from steptime.measure.values.model.profiled import FOLDER, ProfileWish
 from steptime.record.process_identity import read_boot
 
 if TYPE_CHECKING:
-    from steptime.app.observed_run import ObservedRun
+    from steptime.app.run.observed_run import ObservedRun
 
 _RAISED = 1
 _INTERRUPT = 2
@@ -136,9 +136,9 @@ class ObservedCell:
             survivors=Survivors(boot=read_boot()),
         )
         write_value(run, "command.json", record)
-        from steptime.app.load import fold, save
-        from steptime.app.run_end import RunEnd
-        from steptime.app.run_listing import add_to_index
+        from steptime.app.run.run_end import RunEnd
+        from steptime.app.stored.load import fold, save
+        from steptime.app.stored.run_listing import add_to_index
         from steptime.measure.source.scan import write_source
 
         with attempt(self.notes.append):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.anatomy import Anatomy
 from steptime.plan.values import MemoryFit, ModeFit, Remedy
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.measure.values.anatomy import WITH_BATCH
+from steptime.measure.values.model.anatomy import WITH_BATCH
 from steptime.plan.values.shared_peaks import SharedPeak
 
 CUT: Mapping[str, tuple[str, ...]] = {

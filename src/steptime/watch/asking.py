@@ -17,14 +17,14 @@ from pathlib import Path
 
 from steptime.core.codec import decode, from_json
 from steptime.errors import DamagedRunError, NotAnsweredError, StoreError
-from steptime.measure.trainings import FoundTraining, trainings_in
-from steptime.measure.values.profiled import FOLDER as PROFILES
+from steptime.measure.values.model.profiled import FOLDER as PROFILES
+from steptime.measure.wall.rank_progress import RankProgress, open_rank
+from steptime.measure.wall.trainings import FoundTraining, trainings_in
 from steptime.record import files, questions
 from steptime.record.lines import LineReader
 from steptime.record.questions import Question
 from steptime.record.regular_file import read_regular
-from steptime.watch.rank_progress import RankProgress, open_rank
-from steptime.watch.training_processes import (
+from steptime.watch.host.training_processes import (
     Sighting,
     TrainingProcess,
     read_training_processes,

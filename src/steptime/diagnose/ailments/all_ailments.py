@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from steptime.diagnose.ailments import (
+from steptime.diagnose.ailments import contention, verdicts
+from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
+from steptime.diagnose.ailments.compute import (
     arithmetic,
     attention,
-    beside_steps,
     computing,
-    contention,
     convolutions,
-    desynced,
-    experience,
-    host,
-    idle_weights,
-    loader_workers,
-    memory_limits,
-    memory_peaks,
-    numerical_health,
-    overfitting,
-    own_python,
-    ranks,
-    script_faults,
-    shifted,
-    stalled,
     unused_graphs,
-    verdicts,
-    waiting,
-    wasted_work,
     zero_products,
 )
-from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
+from steptime.diagnose.ailments.health import idle_weights, numerical_health, overfitting
+from steptime.diagnose.ailments.host import beside_steps, host, own_python
+from steptime.diagnose.ailments.input import experience, loader_workers, waiting
+from steptime.diagnose.ailments.memory import memory_limits, memory_peaks
+from steptime.diagnose.ailments.ranks import desynced, ranks, stalled
+from steptime.diagnose.ailments.script import script_faults, shifted
+from steptime.diagnose.ailments.waste import wasted_work
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (

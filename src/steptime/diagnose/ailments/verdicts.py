@@ -14,7 +14,11 @@ from steptime.diagnose.ailments.ailment import (
     by_same_load,
     without,
 )
-from steptime.diagnose.ailments.compute_shares import compute_share, parts_evidence, parts_of_step
+from steptime.diagnose.ailments.compute.compute_shares import (
+    compute_share,
+    parts_evidence,
+    parts_of_step,
+)
 from steptime.diagnose.ailments.own_share import own_unattributed
 from steptime.diagnose.ailments.scale import (
     CRITICAL_FRACTION,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from steptime.core.stats import median
-from steptime.diagnose.ailments.memory_limits import MIN_SWAP_BYTES_PER_S
+from steptime.diagnose.ailments.memory.memory_limits import MIN_SWAP_BYTES_PER_S
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, Threshold
 from steptime.diagnose.ailments.signals import COMPUTE_PHASES
 from steptime.diagnose.shifts.change_points import ChangePoint, find_changes

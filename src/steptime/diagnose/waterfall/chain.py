@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from steptime.diagnose.values.reach_values import Roofs
 from steptime.diagnose.waterfall.roofs import TRAINING_TYPES
-from steptime.measure.values.work import GroupCount
+from steptime.measure.values.model.work import GroupCount
 
 _FULL = ("fp32", "tf32")
 """Types whose work the machine might do in a shorter type."""

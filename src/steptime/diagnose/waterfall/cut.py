@@ -22,7 +22,7 @@ from steptime.diagnose.values.reach_values import (
 from steptime.diagnose.waterfall.chain import SMALL_S, Bounds, fastest_type
 from steptime.diagnose.waterfall.step_clock import WALL, StepClock
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import ClassCount, Count, GroupCount
+from steptime.measure.values.model.work import ClassCount, Count, GroupCount
 
 MODEL = ("forward", "forward_and_loss", "backward")
 """Phases whose operators the guest counts."""

@@ -23,7 +23,7 @@ from steptime.diagnose.values.reach_values import (
 from steptime.diagnose.waterfall.chain import bounds_of
 from steptime.diagnose.waterfall.cut import Cut, groups_of
 from steptime.diagnose.waterfall.step_clock import WALL
-from steptime.measure.values.work import GroupCount
+from steptime.measure.values.model.work import GroupCount
 
 FULL_TYPES = ("fp32", "tf32")
 """Types whose work a training may do in a shorter one."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from steptime.diagnose.ailments.signals import is_on_device
 from steptime.diagnose.values.reach_values import Roofline, RooflinePoint, Roofs
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.values.model.work import ClassCount, Count
 
 
 def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:

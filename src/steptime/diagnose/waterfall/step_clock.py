@@ -17,7 +17,7 @@ from steptime.diagnose.ailments.own_share import waiting_fractions
 from steptime.diagnose.ailments.signals import fraction_of, is_on_device, phase_of
 from steptime.diagnose.values.finding import Severity
 from steptime.measure.values.measurement import PHASES, Measurement
-from steptime.measure.values.work import Count
+from steptime.measure.values.model.work import Count
 
 WALL, CPU = "wall", "cpu"
 

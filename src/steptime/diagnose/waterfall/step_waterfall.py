@@ -48,7 +48,7 @@ from steptime.diagnose.waterfall.roofline import make_roofline
 from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_clock import CPU, choose_clock, is_of_other_clock
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import Count, GroupCount
+from steptime.measure.values.model.work import Count, GroupCount
 
 if TYPE_CHECKING:
     from steptime.machine.values.ceiling_values import Ceilings

@@ -314,7 +314,7 @@ class CompletenessProof:
     # -- what came of it
 
     def table(self) -> dict[str, Any] | None:
-        """Return it as the JSON of `Completeness` in measure/values/work.py; None if not known."""
+        """Return it as JSON of `Completeness` (measure/values/model/work.py), if it is known."""
         trained = [one for one in self.matrices.values() if one.gradients]
         unmet = [(one, one.passes()) for one in trained if one.passes()]
         is_complete = not (unmet or self.unseen or self.uncovered)

@@ -318,7 +318,7 @@ class Tally:
         return sum(row[0] for row in self.classes.values())
 
     def table(self, *, is_executed: bool, is_timed: bool = True) -> dict[str, Any]:
-        """Return everything as the JSON of `Count` in measure/values/work.py.
+        """Return everything as the JSON of `Count` in measure/values/model/work.py.
 
         Args:
             is_executed: what ran is the program as it always runs.

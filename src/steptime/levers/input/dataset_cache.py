@@ -1,6 +1,6 @@
 """Keeps the samples of a data set in the memory of the training process once they were read.
 
-It is for data sets that give the same sample each time, and it checks that (`_datasets.Cached`).
+It is for data sets that give the same sample each time, and it checks that (`datasets.Cached`).
 Worker processes are left alone: each would hold its own copy and lose it at the end of the epoch.
 What feeds an evaluation is kept too, if the training process reads it.
 

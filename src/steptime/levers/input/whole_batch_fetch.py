@@ -2,8 +2,8 @@
 
 Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
 data is in tensors, one `index_select` for each tensor gives the same bits. torchvision's MNIST and
-CIFAR make an image of each row besides, and a tensor of it again (`_vision_rows.py`). Of any other
-class, rows and windows of arrays that it holds are known by their addresses (`_views.py`).
+CIFAR make an image of each row besides, and a tensor of it again (`vision_rows.py`). Of any other
+class, rows and windows of arrays that it holds are known by their addresses (`views.py`).
 
 Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
 and Non-Batched Data") and our own reading of the default collate.

@@ -1,7 +1,7 @@
 """Finds attention that is written out in single operators, and computes it in one.
 
 A function mode sees the products inside a call. Each one that may begin attention gets scores that
-are not computed yet (`_scores.py`). Whether torch's fused kernel gives the same is tried on the
+are not computed yet (`scores.py`). Whether torch's fused kernel gives the same is tried on the
 run's own queries, keys and values, with gradients, before it is used.
 """
 

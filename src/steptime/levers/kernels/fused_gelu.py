@@ -2,7 +2,7 @@
 
 0.5 * x * (1 + tanh(...)), or the same with erf, is six to eight operators, each of which reads and
 writes the whole tensor and keeps some of it for the backward. As one operator it is read and
-written once. The classes are found by what they compute (`_written_gelu.py`), before the first call
+written once. The classes are found by what they compute (`gelu_classes.py`), before the first call
 of each model.
 
 Source: Hendrycks and Gimpel, Gaussian Error Linear Units (2016); torch.nn.functional.gelu. To find

@@ -4,7 +4,7 @@ Autocast is entered and left around each outermost call of a model. If it stayed
 cast weights would outlive the update, and the model would train with stale weights.
 
 Source: torch.amp, "Automatic Mixed Precision package"; Micikevicius et al., Mixed Precision
-Training (2018), whose loss scaling fp16 needs (`_loss_scaling.py`).
+Training (2018), whose loss scaling fp16 needs (`loss_scaling.py`).
 """
 
 from __future__ import annotations

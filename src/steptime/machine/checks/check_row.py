@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
+from steptime.machine.values.check_facts import CheckFacts, LastRun, Software
 from steptime.machine.values.check_values import (
     Certainty,
     CheckStatus,

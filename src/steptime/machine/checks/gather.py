@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from steptime.machine._files import KernelFiles
-from steptime.machine.checks.check_facts import CheckFacts, GpuState, LastRun, Software
 from steptime.machine.checks.gather_node import read_node_facts, with_owners
-from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
-from steptime.machine.checks.read_cpu_clock import read_ticks, steal_between
-from steptime.machine.checks.read_gpus import read_gpu_states
-from steptime.machine.checks.read_interfaces import read_hosts, read_interfaces, read_routes
-from steptime.machine.checks.read_site import read_site
-from steptime.machine.checks.read_software import ask_software
-from steptime.machine.checks.read_sshd import read_sshd
-from steptime.machine.checks.read_system import read_ports, read_system
-from steptime.machine.checks.run_tool import RunTool, run_tool
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
+from steptime.machine.read.nccl_log import MAX_BYTES, parse_nccl_log
+from steptime.machine.read.read_cpu_clock import read_ticks, steal_between
+from steptime.machine.read.read_gpus import read_gpu_states
+from steptime.machine.read.read_interfaces import read_hosts, read_interfaces, read_routes
+from steptime.machine.read.read_site import read_site
+from steptime.machine.read.read_software import ask_software
+from steptime.machine.read.read_sshd import read_sshd
+from steptime.machine.read.read_system import read_ports, read_system
+from steptime.machine.read.run_tool import RunTool, run_tool
+from steptime.machine.values.check_facts import CheckFacts, GpuState, LastRun, Software
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import Inventory
 from steptime.record.regular_file import open_regular

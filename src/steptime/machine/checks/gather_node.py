@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from steptime.machine._files import KernelFiles
-from steptime.machine.checks.check_facts import GpuState
-from steptime.machine.checks.node_facts import GpuProcess, NodeFacts, Steal
-from steptime.machine.checks.read_cpu_clock import read_cpu_clock
-from steptime.machine.checks.read_kernel_log import read_kernel_log
-from steptime.machine.checks.read_node import (
+from steptime.machine.inventory import within
+from steptime.machine.read.read_cpu_clock import read_cpu_clock
+from steptime.machine.read.read_kernel_log import read_kernel_log
+from steptime.machine.read.read_node import (
     has_irqbalance,
     own_user,
     owner_of,
@@ -24,12 +23,13 @@ from steptime.machine.checks.read_node import (
     read_peer_memory,
     read_room,
 )
-from steptime.machine.checks.read_pci import read_pci_path
-from steptime.machine.checks.read_ports import read_queues, read_rdma_ports
-from steptime.machine.checks.run_tool import RunTool
-from steptime.machine.inventory import within
+from steptime.machine.read.read_pci import read_pci_path
+from steptime.machine.read.read_ports import read_queues, read_rdma_ports
+from steptime.machine.read.run_tool import RunTool
 from steptime.machine.storage import read_mounts
+from steptime.machine.values.check_facts import GpuState
 from steptime.machine.values.inventory_values import Inventory
+from steptime.machine.values.node_facts import GpuProcess, NodeFacts, Steal
 
 _FILE_SYSTEM_WAIT_S = 5.0
 """A home on a server that is gone never answers, not even for where a link leads."""

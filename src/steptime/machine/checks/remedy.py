@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import (
     Command,
     CommandPlace,

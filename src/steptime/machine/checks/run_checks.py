@@ -5,29 +5,31 @@ In: facts. Out: a `MachineCheck` for each check, in the order of the subjects.
 
 from __future__ import annotations
 
-from steptime.machine.checks import (
-    cache_checks,
-    core_checks,
+from steptime.machine.checks.check_row import CheckRow, not_checked
+from steptime.machine.checks.gpu import (
     device_checks,
-    disk_checks,
     driver_checks,
-    environment_checks,
     gpu_log_checks,
     gpu_use_checks,
+    precision_checks,
+)
+from steptime.machine.checks.network import (
     interface_checks,
-    limit_checks,
-    memory_checks,
     network_checks,
     path_checks,
     port_checks,
-    precision_checks,
     security_checks,
-    software_checks,
-    thread_checks,
 )
-from steptime.machine.checks.check_facts import CheckFacts
-from steptime.machine.checks.check_row import CheckRow, not_checked
+from steptime.machine.checks.node import (
+    disk_checks,
+    environment_checks,
+    limit_checks,
+    memory_checks,
+)
 from steptime.machine.checks.remedy import settle
+from steptime.machine.checks.software import cache_checks, software_checks
+from steptime.machine.checks.threads import core_checks, thread_checks
+from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import MachineCheck
 
 CHECKS: tuple[CheckRow, ...] = (

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from steptime.core.interval import Interval
 from steptime.core.stats import median
-from steptime.measure.values.training_health import EvaluationCurve
+from steptime.measure.values.model.training_health import EvaluationCurve
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.rows import LossRow
 

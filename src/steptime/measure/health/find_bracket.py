@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from steptime.measure.health.layer_curves import make_curves
 from steptime.measure.health.layer_lines import BracketSeen
-from steptime.measure.values.health import NonFinite
-from steptime.measure.values.layer_health import Bracket, BracketSide, LayerHealth
+from steptime.measure.values.model.health import NonFinite
+from steptime.measure.values.model.layer_health import Bracket, BracketSide, LayerHealth
 from steptime.record.places import NS
 
 if TYPE_CHECKING:
-    from steptime.measure.code_places import CodePlaces
+    from steptime.measure.fold.code_places import CodePlaces
     from steptime.measure.steps.step_fold import RankSteps
 
 

@@ -16,11 +16,11 @@ from steptime.measure.health.evaluation_curve import make_evaluations
 from steptime.measure.health.find_bracket import find_layers
 from steptime.measure.health.loss_curves import make_curves
 from steptime.measure.health.loss_series import BadPlace, WeightsSeen, merge_rows
-from steptime.measure.values.health import Health, NonFinite
+from steptime.measure.values.model.health import Health, NonFinite
 from steptime.record.rows import LossRow
 
 if TYPE_CHECKING:
-    from steptime.measure.code_places import CodePlaces
+    from steptime.measure.fold.code_places import CodePlaces
     from steptime.measure.steps.step_fold import RankSteps
 
 MAX_SKIPPED = 24

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from steptime.core.stats import median
-from steptime.measure.values.layer_health import LayerCurve
+from steptime.measure.values.model.layer_health import LayerCurve
 from steptime.record.health_rows import LayerNormRow, LayerRow
 
 MAX_POINTS = 48

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.measure.values.layer_health import BracketSide
+from steptime.measure.values.model.layer_health import BracketSide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from steptime.core.stats import median
-from steptime.measure.values.health import LossCurve, LossRise
+from steptime.measure.values.model.health import LossCurve, LossRise
 from steptime.record.rows import LossRow
 
 LEVEL_VALUES = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.codec import from_json
-from steptime.measure.values.training_health import KeptGraphs, WeightGroup, WeightUse
+from steptime.measure.values.model.training_health import KeptGraphs, WeightGroup, WeightUse
 from steptime.record.lines import Line
 
 

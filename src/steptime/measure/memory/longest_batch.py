@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from steptime.measure.fold.rank_fold import FoldedRank
 from steptime.measure.memory.epoch_lines import EpochSeen, Row
 from steptime.measure.memory.longest_peak import forecast_peak
 from steptime.measure.memory.memory_anatomy import MemorySeen
-from steptime.measure.rank_fold import FoldedRank
-from steptime.measure.values.anatomy import Anatomy
-from steptime.measure.values.longest import EpochBatch, LongestBatch
+from steptime.measure.values.model.anatomy import Anatomy
+from steptime.measure.values.model.longest import EpochBatch, LongestBatch
 
 KNOWN, ITERABLE = "known", "iterable"
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
+from steptime.measure.fold.rank_fold import FoldedRank
 from steptime.measure.memory.run_peak import FORMS, MIN_FIT, kind_of, peaks_seen
-from steptime.measure.rank_fold import FoldedRank
-from steptime.measure.values.anatomy import WITH_BATCH, Anatomy, Instant, MemoryTimeline
-from steptime.measure.values.longest import PeakForecast
-from steptime.measure.work_fit import (
+from steptime.measure.values.model.anatomy import WITH_BATCH, Anatomy, Instant, MemoryTimeline
+from steptime.measure.values.model.longest import PeakForecast
+from steptime.measure.work.work_fit import (
     ELEMENTS,
     LARGEST,
     NEAR_ERROR,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from steptime.measure.values.anatomy import (
+from steptime.measure.values.model.anatomy import (
     PARTS,
     Allocator,
     Anatomy,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain, compress, pairwise, repeat
 
 from steptime.core.stats import trend
-from steptime.measure.seen_lines import MemorySample
+from steptime.measure.fold.seen_lines import MemorySample
 from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from steptime.measure.rank_fold import FoldedRank
-from steptime.measure.seen_lines import CountSeen, MemorySample
-from steptime.measure.values.anatomy import Anatomy, HighWater, LastStep, RunPeak
-from steptime.measure.work_fit import (
+from steptime.measure.fold.rank_fold import FoldedRank
+from steptime.measure.fold.seen_lines import CountSeen, MemorySample
+from steptime.measure.values.model.anatomy import Anatomy, HighWater, LastStep, RunPeak
+from steptime.measure.work.work_fit import (
     ELEMENTS,
     LARGEST,
     LARGEST_SQUARE,

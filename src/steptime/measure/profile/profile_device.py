@@ -17,7 +17,7 @@ from steptime.measure.profile.operator_classes import OTHER, class_of_kernel
 from steptime.measure.profile.profile_host import MAX_OPERATORS, NS, sum_classes
 from steptime.measure.profile.profile_trace import DeviceWork, Trace
 from steptime.measure.profile.time_layers import Span, layered, length, merged, outside
-from steptime.measure.values.profiled import DeviceProfile, OperatorTime, function_of
+from steptime.measure.values.model.profiled import DeviceProfile, OperatorTime, function_of
 
 Launchers = Mapping[int, tuple[str, str]]
 """Class and name of the host's operators, by their number."""

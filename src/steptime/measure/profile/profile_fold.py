@@ -14,15 +14,15 @@ from functools import cache
 from pathlib import Path
 
 from steptime.launch.values import CommandRecord
+from steptime.measure.fold.rank_fold import Folded
+from steptime.measure.fold.run_records import RunRecords
+from steptime.measure.fold.seen_lines import WindowSeen
 from steptime.measure.profile.profile_device import fold_devices
 from steptime.measure.profile.profile_host import IsUsers, fold_host
 from steptime.measure.profile.profile_trace import TooLargeError, Trace, collect
 from steptime.measure.profile.trace_file import DamagedTraceError, compress, read_events
-from steptime.measure.rank_fold import Folded
-from steptime.measure.run_records import RunRecords
-from steptime.measure.seen_lines import WindowSeen
 from steptime.measure.steps.step_fold import RankSteps
-from steptime.measure.values.profiled import FOLDER, NSYS, Profile, RankProfile
+from steptime.measure.values.model.profiled import FOLDER, NSYS, Profile, RankProfile
 from steptime.record.places import NS
 
 

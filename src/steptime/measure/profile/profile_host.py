@@ -24,7 +24,7 @@ from steptime.measure.profile.time_layers import (
     outside,
     without,
 )
-from steptime.measure.values.profiled import (
+from steptime.measure.values.model.profiled import (
     CLASSES,
     ClassTime,
     Gap,

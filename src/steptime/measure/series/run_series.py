@@ -14,8 +14,8 @@ from itertools import chain
 from pathlib import Path
 
 from steptime.errors import StoreError
-from steptime.measure.rank_fold import Folded, FoldedRank, fold_ranks
-from steptime.measure.run_records import read_records
+from steptime.measure.fold.rank_fold import Folded, FoldedRank, fold_ranks
+from steptime.measure.fold.run_records import read_records
 from steptime.measure.series.host_points import read_points
 from steptime.measure.series.thin_steps import Marks, begin_of, thin_steps
 from steptime.measure.steps.markers import slices_of

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from steptime.measure.stream import RankStream
+from steptime.measure.fold.stream import RankStream
 from steptime.measure.values.over_time import Slice
 from steptime.record.places import END_NS, NS, NUMBER, START_NS, THREAD
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import compress
 from operator import add
 
-from steptime.measure.rank_signals import Signals
+from steptime.measure.fold.rank_signals import Signals
+from steptime.measure.fold.stream import GuestCost, RankStream, StreamEnd, StreamHead
 from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
 from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
-from steptime.measure.stream import GuestCost, RankStream, StreamEnd, StreamHead
 from steptime.measure.values.measurement import SPANS
 from steptime.record.buckets import SIZES
 from steptime.record.places import (

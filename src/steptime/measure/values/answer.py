@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.measure.values.anatomy import Anatomy
-from steptime.measure.values.profiled import RankProfile
-from steptime.measure.values.work import Count
+from steptime.measure.values.model.anatomy import Anatomy
+from steptime.measure.values.model.profiled import RankProfile
+from steptime.measure.values.model.work import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
-from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.answer import AskedSteps
-from steptime.measure.values.attention_call import AttentionCall
 from steptime.measure.values.desync import Desync
-from steptime.measure.values.health import Health
-from steptime.measure.values.longest import LongestBatch
+from steptime.measure.values.model.anatomy import Anatomy
+from steptime.measure.values.model.attention_call import AttentionCall
+from steptime.measure.values.model.health import Health
+from steptime.measure.values.model.longest import LongestBatch
+from steptime.measure.values.model.profiled import Profile
+from steptime.measure.values.model.useful_work import Padding, RankBalance
+from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import (
     AwaitedProcess,
     Compilation,
@@ -33,13 +36,10 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.outliving import OutlivingProcess
-from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
-from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.wall_time import WallTime
-from steptime.measure.values.work import Count
 
 PHASES = (
     "input_wait",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
-from steptime.measure.values.operator_time import OperatorPlace
+from steptime.measure.values.model.operator_time import OperatorPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

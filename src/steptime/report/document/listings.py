@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.desync import Desync
-from steptime.measure.values.layer_health import LayerHealth
+from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.text.lever_text import LeverCard

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 from steptime.core.units import format_count, format_percent
-from steptime.measure.values.layer_health import LayerCurve, LayerHealth
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.layer_health import LayerCurve, LayerHealth
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.words.health_words import describe_bracket, describe_samples, format_norm
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_bytes, format_percent
-from steptime.measure.values.anatomy import PARTS, Anatomy, Instant, MemoryPart, MemoryTimeline
+from steptime.measure.values.model.anatomy import (
+    PARTS,
+    Anatomy,
+    Instant,
+    MemoryPart,
+    MemoryTimeline,
+)
 from steptime.plan.values import MemoryFit
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.memory_lines import MISSING, NAMES

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import (
+from steptime.measure.values.model.profiled import (
     ClassTime,
     DeviceProfile,
     HostProfile,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steptime.core.units import format_count, format_flops, format_percent
-from steptime.measure.values.work import Count, SizeGroup
+from steptime.measure.values.model.work import Count, SizeGroup
 from steptime.report.html.html_tags import Html, table
 
 

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_flops, format_seconds
-from steptime.diagnose.ailments.desynced import describe_desync
-from steptime.measure.values.anatomy import Allocator
+from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
-from steptime.measure.values.layer_health import LayerHealth
+from steptime.measure.values.model.anatomy import Allocator
+from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.report.document.listings import AskDocument
 from steptime.report.text.memory_lines import list_parts
 from steptime.report.text.page import Page, joined, page_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import OperatorTime, RankProfile, function_of
+from steptime.measure.values.model.profiled import OperatorTime, RankProfile, function_of
 
 NCU, PERF = "ncu", "perf"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steptime.core.units import format_bytes
-from steptime.measure.values.longest import EpochBatch, LongestBatch
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.longest import EpochBatch, LongestBatch
 
 UNKNOWN: Mapping[str, str] = {
     "iterable": "the data set is iterable, so nobody knows what it gives next",

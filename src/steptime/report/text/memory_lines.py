@@ -12,7 +12,7 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
-from steptime.measure.values.anatomy import Anatomy, Death, Growth, HighWater, RunPeak
+from steptime.measure.values.model.anatomy import Anatomy, Death, Growth, HighWater, RunPeak
 from steptime.plan.values import MemoryFit, Remedy
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
-from steptime.measure.values.useful_work import Padding, RankBalance
+from steptime.measure.values.model.useful_work import Padding, RankBalance
 from steptime.report.document.run_document import RunDocument, WorkSums
 from steptime.report.text.page import Page, joined
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from steptime.core.printable import printable
 from steptime.core.units import format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.profiled import (
+from steptime.measure.values.model.profiled import (
     NSYS,
     ClassTime,
     DeviceProfile,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_seconds
-from steptime.diagnose.ailments.desynced import describe_desync
+from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.stall import Stall, StalledRank
 
 MAX_GROUPS = 4

@@ -19,8 +19,8 @@ from steptime.core.units import format_flops, format_percent, format_seconds
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.launch.values import CELL
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.operator_time import TimedModule, TimedOperator, time_of
-from steptime.measure.values.work import (
+from steptime.measure.values.model.operator_time import TimedModule, TimedOperator, time_of
+from steptime.measure.values.model.work import (
     COUNTED_APART,
     ClassCount,
     Completeness,

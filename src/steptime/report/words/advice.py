@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from steptime.core.process_end import RunState
 from steptime.core.units import format_speedup
 from steptime.diagnose.ailments.all_ailments import ailment_of
-from steptime.diagnose.ailments.computing import LEVERS
-from steptime.diagnose.ailments.memory_limits import OUT_OF_MEMORY
+from steptime.diagnose.ailments.compute.computing import LEVERS
+from steptime.diagnose.ailments.memory.memory_limits import OUT_OF_MEMORY
 from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_count, format_percent, format_seconds
-from steptime.measure.values.health import NonFinite
-from steptime.measure.values.layer_health import (
+from steptime.measure.values.model.health import NonFinite
+from steptime.measure.values.model.layer_health import (
     Bracket,
     BracketSide,
     LayerCurve,

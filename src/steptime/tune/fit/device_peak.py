@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.model.anatomy import Anatomy
 from steptime.tune.fit.held_parts import CONTEXT, CONTEXT_BYTES, FRAGMENTATION, tensors_at_peak
 
 

@@ -19,9 +19,9 @@ from steptime.core.executable import NotStarted
 from steptime.core.stats import median
 from steptime.isolate.child import ContainedChild, start_contained
 from steptime.isolate.tiers import Containment
+from steptime.measure.fold.run_records import RecordReader
 from steptime.measure.memory.memory_anatomy import find_anatomy
-from steptime.measure.run_records import RecordReader
-from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.model.anatomy import Anatomy
 from steptime.tune.fit.bench_answers import MACHINE_SHORT, LimitedRun, Observed
 from steptime.tune.fit.device_peak import device_peak
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
@@ -38,7 +38,7 @@ from steptime.tune.trials.trial_process import TrialEnded, TrialProcess
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
 from steptime.tune.values.study_values import Ending, State, TrialEnd
 from steptime.verify.values import Verdict
-from steptime.watch.private_memory import PrivateMemory
+from steptime.watch.host.private_memory import PrivateMemory
 
 FREE_SHARE = 0.9
 """Of the memory that is free when a trial begins: what it may have without a limit of the user."""

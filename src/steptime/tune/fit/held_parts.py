@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from steptime.measure.values.anatomy import WITH_BATCH, Anatomy
-from steptime.measure.values.longest import PeakForecast
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.anatomy import WITH_BATCH, Anatomy
+from steptime.measure.values.model.longest import PeakForecast
 from steptime.tune.values.fit_values import BatchPoint, LengthPoint
 
 PROCESS_BYTES = 250 << 20

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from steptime.levers.base import Facts, Lever, Preserves, Settings
 from steptime.levers.memory.block_choice import choose
 from steptime.levers.memory.selective_checkpointing import settings_of
-from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.anatomy import Anatomy
 from steptime.tune.fit.choose import Lessons, Option, estimate
 from steptime.tune.fit.held_parts import FRAGMENTATION, Parts, total_of
 from steptime.tune.search.bench import Baseline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.measure.values.longest import PeakForecast
+from steptime.measure.values.model.longest import PeakForecast
 from steptime.tune.fit.bench_answers import Observed
 from steptime.tune.fit.held_parts import CONTEXT, peak_to_come, total_of
 from steptime.tune.fit.peak_forecast import DIED, MORE_CONTEXT_BYTES

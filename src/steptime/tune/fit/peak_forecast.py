@@ -11,7 +11,7 @@ from dataclasses import replace
 from steptime.core.codec import from_json, to_json
 from steptime.errors import DamagedRunError
 from steptime.levers.base import Facts
-from steptime.measure.values.anatomy import STATES, WITH_BATCH
+from steptime.measure.values.model.anatomy import STATES, WITH_BATCH
 from steptime.plan.values import MemoryForecast
 from steptime.tune.fit.held_parts import (
     CONTEXT,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from steptime.measure.trial_lines import BlockTime, TaggedUpdate, log_ratios
+from steptime.measure.tried.trial_lines import BlockTime, TaggedUpdate, log_ratios
 from steptime.tune.search.bench import ArmResult, ComparisonResult
 from steptime.tune.trials.trial_process import TIME_LIMIT, TrialEnded
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.measure.seen_lines import MemorySample
+from steptime.measure.fold.seen_lines import MemorySample
 from steptime.record.places import NS
 
 LEAST_UPDATES = 2

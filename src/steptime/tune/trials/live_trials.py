@@ -17,8 +17,8 @@ from statistics import median
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
-from steptime.measure.host_lines import read_host
-from steptime.measure.trial_lines import (
+from steptime.measure.fold.host_lines import read_host
+from steptime.measure.tried.trial_lines import (
     BlockTime,
     LeverLine,
     RankLines,

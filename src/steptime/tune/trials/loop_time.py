@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.measure.trial_lines import TaggedUpdate
+from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.record.places import NS
 
 MIN_UPDATES = 3

@@ -14,18 +14,18 @@ from typing import Any
 from steptime.core.codec import from_json
 from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.ailments.host import PAGE_FAULT_S
+from steptime.diagnose.ailments.host.host import PAGE_FAULT_S
 from steptime.diagnose.diagnosis import diagnose
 from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import RecordReader, RunRecords
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import RecordReader, RunRecords
 from steptime.measure.source.scan import NAME as SOURCE
 from steptime.measure.source.scan import read_source, write_source
-from steptime.measure.trainings import trainings_in
-from steptime.measure.values.anatomy import Instant
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.anatomy import Instant
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.wall.trainings import trainings_in
 from steptime.record import files
 from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
-from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
-from steptime.measure.trainings import trainings_in
-from steptime.measure.trial_lines import read_trial
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
+from steptime.measure.tried.trial_lines import read_trial
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.wall.trainings import trainings_in
 from steptime.tune.search.bench import ArmResult, ComparisonResult, PairLoad
 from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.trial_process import TrialEnded

@@ -15,7 +15,7 @@ import psutil
 
 from steptime.core.control_groups import read_cpu_quota
 from steptime.levers.host.cores import nodes_of
-from steptime.watch.host_memory import memory_reader
+from steptime.watch.host.host_memory import memory_reader
 
 ROOT = Path("/")
 

@@ -25,16 +25,16 @@ from steptime.core.store import Run, write_text, write_value
 from steptime.launch.origin import describe_run
 from steptime.launch.user_command import observed_environment, shell_exit_code
 from steptime.launch.values import CommandRecord
-from steptime.measure.host_lines import read_host
+from steptime.measure.fold.host_lines import read_host
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.record.regular_file import open_regular
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.trials.tried_writes import write_levers
 from steptime.tune.values.study_values import Ending, TrialEnd
-from steptime.watch.host_sampler import HostSampler, system_readers
-from steptime.watch.training_processes import read_training_processes
-from steptime.watch.worker_processes import Workers
+from steptime.watch.host.host_sampler import HostSampler, system_readers
+from steptime.watch.host.training_processes import read_training_processes
+from steptime.watch.host.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
 COMPILED = "compiled"

@@ -15,10 +15,10 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
-from steptime.measure.group_kin import Kin, KinHead, group_kin
-from steptime.measure.stream import StreamHead
-from steptime.measure.trial_lines import LeverLine
+from steptime.measure.fold.stream import StreamHead
+from steptime.measure.tried.trial_lines import LeverLine
 from steptime.measure.values.measurement import SPANS
+from steptime.measure.wall.group_kin import Kin, KinHead, group_kin
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.rows import Layout, MisshapenError, ProgressRow, UpdateRow

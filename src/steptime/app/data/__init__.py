@@ -1,0 +1,1 @@
+"""The loader and the samples of a command: measured, checked and converted."""

@@ -1,0 +1,1 @@
+"""Whether a command fits into memory, and which shapes suit the device."""

@@ -1,0 +1,129 @@
+"""Says whether a command fits into a memory limit, and makes it fit.
+
+In: a command and a limit. Out: a `FittedCommand`, a fit with the place of its recipe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from steptime.app.run.attempt import attempt
+from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.plain_text import WIDTH, plain_text
+from steptime.core.part_memory import PartMemory, find_parts, known_parts
+from steptime.core.store import find_store
+from steptime.core.version import installed_version
+from steptime.errors import RecipeError, StoreError, UsageError
+from steptime.tune.fit.fit_recipe import make_fit_recipe
+from steptime.tune.fit.run_fit import FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
+from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_file import check_output, render_recipe, write_recipe
+from steptime.tune.trials.resources import read_available_bytes
+from steptime.tune.values.fit_values import FitStudy
+from steptime.tune.values.study_values import State
+
+_LOGGER = logging.getLogger(__name__)
+
+PAGE = "fit.html"
+
+Tell = Callable[[str, State], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FittedCommand:
+    """The result of a fit. `print(fitted)` shows the report of the terminal.
+
+    Attributes:
+        study: what was found.
+        failure: why its recipe could not be written; None if it was, or there is none.
+    """
+
+    study: FitStudy
+    failure: RecipeError | None = None
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """Return the report as plain text, folded to `width` columns."""
+        from steptime.report.text.fit_text import render_fit
+
+        return plain_text(lambda console: render_fit(self.study, console=console), width=width)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<FittedCommand {self.study.fit_id}: fits={self.study.fits}>"
+
+
+def fit_command(asked: FitOptions, *, output: Path | None, tell: Tell) -> FittedCommand:
+    """Run the fit, and write its recipe where the user wants it.
+
+    Raises:
+        SteptimeError: it cannot be run.
+    """
+    if output is not None:
+        check_output(output)
+    study = run_fit(asked, tell=tell)
+    failure, text = None, None
+    if study.is_made_to_fit:
+        recipe = make_fit_recipe(
+            study,
+            script=describe_script(study.command, folder=Path.cwd()),
+            machine=describe_machine(),
+        )
+        text = render_recipe(recipe, name=RECIPE if output is None else output.name)
+        if output is not None:
+            try:
+                write_recipe(output, recipe)
+                study = replace(study, recipe_file=str(output))
+            except RecipeError as error:
+                failure = error
+    return FittedCommand(study=_with_page(study, asked.store, text), failure=failure)
+
+
+def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
+    """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
+    pages: list[Path] = []
+    with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
+        from steptime.report.html.html_fit import render_fit_page
+
+        folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id
+        text = render_fit_page(study, recipe=recipe, version=installed_version())
+        pages.append(write_page_file(text, folder / PAGE, None))
+    return replace(study, page=str(pages[0])) if pages else study
+
+
+def limit_of_machine() -> FitLimit:
+    """Return what is free here, within the container, as the limit.
+
+    Raises:
+        StoreError: the system does not say.
+    """
+    free = read_available_bytes()
+    if free is None:
+        raise StoreError(
+            "this system does not say how much memory is free.", hint="Name it: --limit 8GiB"
+        )
+    return FitLimit(bytes=free, origin="machine")
+
+
+def limit_of_part(name: str) -> FitLimit:
+    """Return what an accelerator lets a program have.
+
+    Raises:
+        UsageError: it is not known, or several parts of other sizes are meant.
+    """
+    found = find_parts(name)
+    if not found:
+        raise UsageError(
+            f"--on: the memory of `{name}` is not in the table.",
+            hint=f"Name it instead (--limit 24GiB), or one of: {', '.join(known_parts())}.",
+        )
+    if len({part.bytes for part in found}) > 1:
+        several = ", ".join(part.name for part in found)
+        raise UsageError(f"--on: `{name}` may be {several}.", hint="Name its size, too.")
+    part: PartMemory = found[0]
+    return FitLimit(bytes=part.usable_bytes, origin="part", part=part.name)

@@ -1,0 +1,1 @@
+"""The machine: read, checked, and its ceilings measured."""

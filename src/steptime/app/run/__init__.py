@@ -1,0 +1,1 @@
+"""One run of a command: started, watched, asked, and described."""

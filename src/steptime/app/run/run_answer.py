@@ -1,0 +1,84 @@
+"""What a run answered while it trained: the value that `ask` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.core.store import Run
+from steptime.measure.values.answer import RankAnswer
+from steptime.measure.values.desync import Desync
+from steptime.measure.values.model.layer_health import LayerHealth
+from steptime.measure.values.stall import StalledRank
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steptime.report.document.listings import AskDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunAnswer:
+    """What a run answered. `print(answer)` shows it as the terminal does.
+
+    Attributes:
+        run: its id and its folder.
+        what: what was asked: `memory`, `count`, `profile`, `health` or `stacks`.
+        asked_unix_s: when it was asked.
+        ranks: what each rank answered; empty for `stacks`.
+        stacks: where the ranks are: all of them for `stacks`, else those that did not answer.
+        culprits: the ranks that the others wait for, where that is known.
+        layers: what the probe of the layers saw in the rank with most updates, for `health`.
+        desync: how the ranks lost each other, where the stacks were taken and something shows it.
+    """
+
+    run: Run
+    what: str
+    asked_unix_s: float
+    ranks: tuple[RankAnswer, ...] = ()
+    stacks: tuple[StalledRank, ...] = ()
+    culprits: tuple[int, ...] = ()
+    layers: LayerHealth | None = None
+    desync: Desync | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank answered."""
+        return all(one.missing is None for one in self.ranks)
+
+    @property
+    def document(self) -> AskDocument:
+        """The answer as `--json` writes it."""
+        from steptime.report.document.listings import AskDocument
+
+        return AskDocument(
+            run_id=self.run.run_id,
+            what=self.what,
+            asked_unix_s=round(self.asked_unix_s, 3),
+            ranks=self.ranks,
+            stacks=self.stacks,
+            culprits=self.culprits,
+            layers=self.layers,
+            desync=self.desync,
+        )
+
+    def render(self, console: Console) -> None:
+        """Write the answer to a console of rich."""
+        from steptime.report.text.answer_text import render_answer
+
+        render_answer(self.document, console=console)
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """Return the answer as plain text, folded to `width` columns."""
+        return plain_text(self.render, width=width)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        num = sum(one.missing is None for one in self.ranks) or len(self.stacks)
+        return f"<RunAnswer {self.run.run_id}: {self.what}, {num} ranks>"
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))

@@ -1,0 +1,225 @@
+"""Compares two sets of runs: what was changed between them, and how the step time changed.
+
+In: runs, by id, path or value. Out: a `RunComparison`. Other runs of the same scripts in the same
+stores show how much equal runs differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from steptime.app.run.observed_run import ObservedRun
+from steptime.app.stored.load import find_all, fold_now, load_measurement, load_run
+from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.run_listing import list_runs
+from steptime.compare import judge
+from steptime.compare.facts import take_run
+from steptime.compare.traits import script_of
+from steptime.compare.values import ComparedRun, CompareOutcome, Comparison, Effect
+from steptime.core.store import Run, read_value
+from steptime.errors import DamagedRunError, SteptimeError, StoreError, UsageError
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.measurement import Measurement
+from steptime.report.text.training_lines import name_trainings
+
+MAX_STORED = 60
+"""To see how much equal runs differ, at most so many runs of the store are read, newest first."""
+
+Side = str | os.PathLike[str] | ObservedRun | Sequence[str | os.PathLike[str] | ObservedRun]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunComparison:
+    """Two sets of runs, compared. `print(comparison)` shows the report of the terminal.
+
+    Attributes:
+        comparison: all that was found.
+    """
+
+    comparison: Comparison
+
+    @property
+    def outcome(self) -> CompareOutcome:
+        """Whether B is slower, faster, the same, too noisy to say, or not comparable."""
+        return self.comparison.outcome
+
+    @property
+    def step(self) -> Effect | None:
+        """The step times of A and of B with their difference; None if a run has none."""
+        return self.comparison.step
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """Return the report as plain text, folded to `width` columns; commands are not folded."""
+        from steptime.report.text.compare_text import ComparisonRequest, render_comparison
+
+        return plain_text(
+            lambda console: render_comparison(
+                self.comparison, asked=ComparisonRequest(), console=console
+            ),
+            width=width,
+        )
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        num_a, num_b = len(self.comparison.a), len(self.comparison.b)
+        return f"<RunComparison of {num_a} and {num_b} runs: {self.outcome.value}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
+
+
+def compare(
+    a: Side,
+    b: Side,
+    *,
+    store: str | os.PathLike[str] = ".",
+    limit: float | None = None,
+    training: int | None = None,
+) -> RunComparison:
+    """Return what was changed between the runs of A and those of B, and how the step time changed.
+
+    Compare at least three runs on each side: one run says nothing about how much runs differ.
+
+    Args:
+        a: a run or several: ids, `last`, `last~1`, paths of run folders, or `ObservedRun` values.
+        b: those that A is compared with.
+        store: the folder that holds `.steptime`, for ids.
+        limit: judge whether B is slower by more than this fraction; the answer is in
+            `comparison.gate`.
+        training: which training is compared of each run whose command had several, from 1 on. An
+            `ObservedRun` is compared as it is.
+
+    Raises:
+        NotFoundError: there is no such run, or no such training in it.
+        UsageError: the command of a run had several trainings, and none was named.
+        DamagedRunError: the files of a run cannot be understood.
+
+    Example:
+        >>> print(steptime.compare(["last~3", "last~1"], ["last~2", "last"]))  # doctest: +SKIP
+    """
+    named = _members(a), _members(b)
+    for name, side in zip("AB", named, strict=True):
+        if not side:
+            raise UsageError(f"no run of {name} was named.")
+    runs_a, runs_b = (_named(side, store, training) for side in named)
+    return RunComparison(comparison=compare_runs(runs_a, runs_b, limit=limit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRun:
+    """A run that was found, and the number of the training that is meant, if it has several."""
+
+    run: Run
+    training: int | None = None
+
+
+def compare_runs(
+    a: Sequence[NamedRun], b: Sequence[NamedRun], *, limit: float | None
+) -> Comparison:
+    """Return the same for runs that were already found."""
+    read_a, read_b = ([read_run(one.run, training=one.training) for one in side] for side in (a, b))
+    needs_stored = judge.wants_stored(read_a, read_b)
+    stored = stored_runs([*a, *b]) if needs_stored else []
+    return judge.compare(read_a, read_b, stored=stored, limit=limit)
+
+
+def _members(side: Side) -> Sequence[str | os.PathLike[str] | ObservedRun]:
+    return (side,) if isinstance(side, (str, os.PathLike, ObservedRun)) else side
+
+
+def _named(
+    side: Sequence[str | os.PathLike[str] | ObservedRun],
+    store: str | os.PathLike[str],
+    training: int | None,
+) -> list[NamedRun]:
+    words = [one for one in side if not isinstance(one, ObservedRun)]
+    runs = iter(find_all(words, store=store))
+    found = []
+    for one in side:
+        if isinstance(one, ObservedRun):
+            own = one.measurement.training
+            number = None if own is None else own.number
+            found.append(NamedRun(run=one.run, training=number))
+        else:
+            found.append(NamedRun(run=next(runs), training=training))
+    return found
+
+
+def read_run(run: Run, *, training: int | None = None) -> ComparedRun:
+    """Return the run as it is compared; if an older Steptime measured it, it is folded again.
+
+    Args:
+        run: the run.
+        training: the number of the training that is compared; it says nothing about a run that
+            has one.
+
+    Raises:
+        UsageError: the run has several trainings, and none was named.
+        SteptimeError: it is damaged, of another schema, or cannot be read.
+    """
+    try:
+        record = read_value(run, "command.json", CommandRecord)
+        measurement = load_measurement(run)
+        number = _number_in(run, measurement, training)
+        if number is not None:
+            measurement = load_measurement(run, training=number)
+        steady = measurement.steady
+        if steady is not None and steady.num_steps and steady.mean_s is None:
+            measurement = fold_now(run, training=number).measurement
+    except DamagedRunError as error:
+        raise DamagedRunError(
+            f"the run {run.run_id} cannot be compared: {error}", hint=error.hint
+        ) from error
+    except OSError as error:
+        raise StoreError(f"the run in {run.folder} cannot be read: {error}") from error
+    place = str(run.folder) if number is None else f"{run.folder} (training {number})"
+    found = take_run(measurement, record, place=place)
+    return replace(found, run_id=run.run_id, training=number)
+
+
+def _number_in(run: Run, measurement: Measurement, training: int | None) -> int | None:
+    """Return which of several trainings is meant; None for a run that has one.
+
+    Raises:
+        UsageError: the run has several, and none was named.
+    """
+    own = measurement.training
+    if own is None or own.is_alone:
+        return None
+    if training is None:
+        parts = load_run(run).parts
+        raise UsageError(
+            f"run {run.run_id} has {own.num_trainings} trainings: {name_trainings(parts)}.",
+            hint="Say which one is compared: --training N",
+        )
+    return training
+
+
+def stored_runs(named: Sequence[NamedRun]) -> list[ComparedRun]:
+    """Return other sound runs of the same scripts from the stores of the named runs."""
+    found = []
+    named_runs = [one.run for one in named]
+    training = next((one.training for one in named if one.training is not None), None)
+    scripts = {script for run in named_runs if (script := _script_at(run)) is not None}
+    folders = {run.folder for run in named_runs}
+    for store in dict.fromkeys(r.store for r in named_runs if r.folder.parent.name == "runs"):
+        with suppress(StoreError):
+            rows = [row for row in list_runs(store) if script_of(row.command) in scripts]
+            runs = [Run(run_id=r.run_id, folder=store / "runs" / r.run_id) for r in rows]
+            others = [run for run in runs if run.folder not in folders]
+            for run in others[:MAX_STORED]:
+                with suppress(SteptimeError):
+                    found.append(read_run(run, training=training))
+    return found
+
+
+def _script_at(run: Run) -> str | None:
+    try:
+        return script_of(read_value(run, "command.json", CommandRecord).argv)
+    except (OSError, DamagedRunError):
+        return None  # reading the run itself reports this

@@ -1,0 +1,69 @@
+"""Writes the page of a run: from its folder to one HTML file.
+
+The plots need the extra `steptime[report]`; without it, the error says how to get it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from steptime.app.run.observed_run import ObservedRun, numbered_name
+from steptime.app.stored.kept_ceilings import record_of
+from steptime.app.stored.page_file import write_page_file
+from steptime.core.store import store_to_name
+from steptime.core.version import installed_version
+from steptime.diagnose.ailments.ranks.stalled import relevant_stalls
+from steptime.errors import MissingExtraError
+from steptime.measure.series.run_series import read_series
+from steptime.report.html.html_page import PageFacts, render_page
+
+NAME = "report.html"
+INSTALL = "pip install 'steptime[report]'"
+
+
+def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
+    """Write the page into the run's folder or to another file; return its path.
+
+    Raises:
+        MissingExtraError: the plotting library is not there, or broken.
+        StoreError: the file cannot be written.
+    """
+    plotting = _plotting()
+    facts = gather_facts(observed)
+    roofline = observed.picture.roofline
+    plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
+    own = observed.folder / _page_name(observed)
+    return write_page_file(render_page(facts, plots), own, target)
+
+
+def _page_name(observed: ObservedRun) -> str:
+    """Return the name of the page; of several trainings, each has its own but the longest."""
+    own = observed.measurement.training
+    known = [part.measurement.training for part in observed.parts]
+    longest = max((one for one in known if one), key=lambda one: one.lasted_s, default=own)
+    return numbered_name(NAME, None if own is None or own == longest else own.number)
+
+
+def _plotting() -> ModuleType:
+    try:
+        from steptime.report.html import html_plots
+    except (ImportError, RuntimeError) as error:
+        raise MissingExtraError(
+            f"the page is drawn with Bokeh, which cannot be used here: {error}.",
+            hint=f"Install it beside Steptime: {INSTALL}",
+        ) from error
+    return html_plots
+
+
+def gather_facts(observed: ObservedRun) -> PageFacts:
+    """Return what the page of a run shows."""
+    return PageFacts(
+        document=observed.document,
+        record=record_of(observed.run),
+        series=observed.series or read_series(observed.folder, observed.measurement),
+        stalls=relevant_stalls(observed.measurement),
+        shifts=observed.diagnosis.shifts,
+        version=installed_version(),
+        store=store_to_name(observed.run.store),
+    )

@@ -1,0 +1,1 @@
+"""Studies of a command: `tune`, what they found, and the edit that they hand over."""

@@ -1,0 +1,208 @@
+"""Writes the page of a study: from its folder to one HTML file.
+
+In: a study, and the folder that holds its trials. Out: the path of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from steptime.app.run.observed_run import ObservedRun
+from steptime.app.stored.load import load_run
+from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.run_listing import list_runs
+from steptime.app.study.study_listing import PAGE
+from steptime.core.store import Run, find_store, read_document
+from steptime.core.version import installed_version
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.levers import BROKEN, load
+from steptime.record.regular_file import read_regular
+from steptime.report.html.html_study import (
+    HandEdit,
+    JudgedLosses,
+    StudyPageFacts,
+    render_study_page,
+)
+from steptime.report.words.study_words import describe_applied
+from steptime.tune.recipe.recipe_file import RECIPE
+from steptime.tune.trials.tried_writes import read_levers
+from steptime.tune.values.study_values import State, Study
+from steptime.verify.loss_distance import compare_losses
+from steptime.verify.recordings import Recording, read_recording
+from steptime.verify.values import LossComparison, QualityCheck, Verdict
+
+MAX_JUDGED = 4
+"""States whose losses are drawn: the recipe, and those that were refused last."""
+
+_MAX_RUNS = 3
+"""Runs of the same command that are looked at for one without a recipe."""
+
+_CLOSE = 1e-6
+"""Relative difference at which two numbers are taken for the same: the text keeps all digits."""
+
+
+def folder_of(study: Study, *, store: Path) -> Path | None:
+    """Return the folder of a study, in a store or in that of last resort; None if it is gone."""
+    for place in (store, None):
+        with suppress(NotFoundError, StoreError):
+            folder = find_store(place, kind="studies") / "studies" / study.study_id
+            if folder.is_dir():
+                return folder
+    return None
+
+
+def write_study_page(
+    study: Study, folder: Path, *, target: Path | None = None, recipe: Path | None = None
+) -> Path:
+    """Write the page into the study's folder or to another file; return its path.
+
+    Args:
+        study: what is shown.
+        folder: of the study.
+        target: the file; None for the study's folder.
+        recipe: where the user has the recipe, if not in the study's folder alone.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    page = render_study_page(gather(study, folder, recipe))
+    return write_page_file(page, folder / PAGE, target)
+
+
+def gather(study: Study, folder: Path, recipe: Path | None = None) -> StudyPageFacts:
+    """Return what the page of a study shows."""
+    own = folder / RECIPE
+    text: str | None = None
+    with suppress(OSError, UnicodeDecodeError):
+        text = read_regular(own).decode() if study.recipe else None
+    file = recipe or (own if text is not None else None)
+    seen = _last_run(study, folder.parent.parent)
+    return StudyPageFacts(
+        study=study,
+        losses=tuple(_judged_losses(study, folder)),
+        recipe_file=None if file is None else str(file),
+        recipe=text,
+        edits=tuple(_edits(study)),
+        waterfall=None if seen is None else seen.picture.waterfall,
+        waterfall_run=None if seen is None else seen.run_id,
+        version=installed_version(),
+    )
+
+
+def _edits(study: Study) -> Iterator[HandEdit]:
+    for applied in study.recipe:
+        with suppress(*BROKEN):  # of a package that is gone, or of another version
+            lines = load(applied.name).edit(applied.settings)
+            yield HandEdit(lever=describe_applied(applied), lines=lines)
+
+
+def _last_run(study: Study, store: Path) -> ObservedRun | None:
+    """Return the newest run of the command as written; a recipe's run has another step."""
+    with suppress(NotFoundError, StoreError, DamagedRunError, OSError):
+        rows = (row for row in list_runs(store) if row.command == study.command)
+        for row in islice(rows, _MAX_RUNS):
+            found = load_run(Run(run_id=row.run_id, folder=store / "runs" / row.run_id))
+            if found.measurement.recipe is None:
+                return found
+    return None
+
+
+# -- losses
+
+
+def _judged_losses(study: Study, folder: Path) -> Iterator[JudgedLosses]:
+    """Yield the losses of states that were judged, the recipe's first, where they can be read."""
+    judged = [(t.state, t.quality) for t in study.trials if t.kind == "quality" and t.quality]
+    others = [one for one in reversed(judged) if one[0] != study.recipe]
+    chosen = [*(one for one in judged if one[0] == study.recipe), *others][:MAX_JUDGED]
+    plans = _plans(folder) if chosen else {}
+    for state, verdict in chosen:
+        with suppress(OSError, ValueError, DamagedRunError):
+            comparison = _compare(state, verdict, folder, plans)
+            if comparison is not None:
+                yield JudgedLosses(state=state, comparison=comparison)
+
+
+def _plans(folder: Path) -> Mapping[Path, Mapping[str, Any]]:
+    """Return the plans of the trials that recorded their losses, in order."""
+    plans = {path: read_document(path / "plan.json") for path in sorted(folder.glob("trials/*"))}
+    return {path: plan for path, plan in plans.items() if isinstance(plan.get("quality"), dict)}
+
+
+def _compare(
+    state: State, verdict: Verdict, folder: Path, plans: Mapping[Path, Mapping[str, Any]]
+) -> LossComparison | None:
+    own = [path for path, plan in plans.items() if _has_state(path, plan, state)]
+    if not own:
+        return None
+    num_updates = plans[own[-1]]["quality"].get("num_updates")
+    runs = {
+        path.name.removesuffix(f"-{num_updates}"): read_recording(path, has_tensors=False)
+        for path in sorted(folder.glob(f"quality/*-{num_updates}"))
+    }
+    candidate = read_recording(own[-1], has_tensors=False)
+    return _as_judged(runs, candidate, verdict)
+
+
+def _has_state(path: Path, plan: Mapping[str, Any], state: State) -> bool:
+    """Return whether a trial had these levers; settings of the environment are not in its plan."""
+    if read_levers(path) != frozenset(applied.name for applied in state):
+        return False
+    settings = {applied.name: dict(applied.settings) for applied in state}
+    listed = plan.get("levers") or []
+    return all(settings.get(one["name"]) == one["settings"] for one in listed)
+
+
+def _as_judged(
+    runs: Mapping[str, Recording], candidate: Recording, verdict: Verdict
+) -> LossComparison | None:
+    """Return the losses with the envelope that gave the verdict, and without one if none did.
+
+    Which runs made the envelope depends on the levers' classes here. The verdict keeps its numbers,
+    so only an envelope with the same numbers is drawn.
+    """
+    baseline = runs.get("baseline")
+    if baseline is None:
+        return None
+    check = next((one for one in verdict.checks if one.name == "lockstep"), None)
+    if check is not None and check.limit is not None:
+        for others, are_redrawn in _envelopes(runs):
+            found = compare_losses(baseline, others, candidate, are_redrawn=are_redrawn)
+            if found is not None and _is_of(found, check):
+                return found
+    return compare_losses(baseline, (), candidate)
+
+
+def _envelopes(runs: Mapping[str, Recording]) -> Iterator[tuple[tuple[Recording, ...], bool]]:
+    """Yield the groups of runs that may have made the envelope, with and without the second run."""
+    groups: dict[str, list[Recording]] = {}
+    for name, run in runs.items():
+        if run.ranks and name.startswith(("perturbed-", "redrawn-", "reordered-")):
+            groups.setdefault(name.rpartition("-")[0], []).append(run)
+    again = [run for name, run in runs.items() if name == "again" and run.ranks]
+    for name, found in groups.items():
+        are_redrawn = not name.startswith("perturbed")
+        yield tuple(found), are_redrawn
+        yield (*found, *again), are_redrawn
+    yield tuple(again), False
+
+
+def _is_of(found: LossComparison, check: QualityCheck) -> bool:
+    """Return whether a comparison has the numbers of the check."""
+    pairs = [
+        (limit, distance)
+        for update, limit, distance in zip(found.updates, found.limit, found.distance, strict=False)
+        if check.n is None or update < check.n or found.num_updates == check.n
+    ]
+    if not pairs or check.limit is None or check.estimate is None:
+        return False
+    limit, distance = pairs[-1]
+    return _are_close(limit, check.limit) and _are_close(distance, check.estimate)
+
+
+def _are_close(one: float, other: float) -> bool:
+    return abs(one - other) <= _CLOSE * max(abs(one), abs(other))

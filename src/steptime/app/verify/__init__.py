@@ -1,0 +1,1 @@
+"""Trainings over seeds, of a recipe or of two commands."""

@@ -1,0 +1,1 @@
+"""Ailments of the training's numbers and of what learns nothing."""

@@ -1,0 +1,1 @@
+"""Ailments of the Python process: what it does while the arithmetic could run."""

@@ -1,0 +1,1 @@
+"""Ailments of the input: the step waits for data, or the loader costs what it need not."""

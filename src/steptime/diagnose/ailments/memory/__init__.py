@@ -1,0 +1,1 @@
+"""Ailments of memory: its limits, its leaks and its peak."""

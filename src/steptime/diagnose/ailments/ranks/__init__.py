@@ -1,0 +1,1 @@
+"""Ailments of several ranks: exchanges, stragglers, stalls and desyncs."""

@@ -1,0 +1,1 @@
+"""Ailments of the script itself, and step times that changed and stayed so."""

@@ -1,0 +1,1 @@
+"""Ailments of useful work: padding, and ranks of uneven work."""

@@ -1,0 +1,1 @@
+"""Checks of NVIDIA GPUs, their driver and what it wrote to the log."""

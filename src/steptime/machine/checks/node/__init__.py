@@ -1,0 +1,1 @@
+"""Checks of memory, disks, limits and variables."""

@@ -1,0 +1,1 @@
+"""Checks of threads against cores."""

@@ -1,0 +1,142 @@
+"""What lines of a rank say, as values: memory, places, counts, compiling, windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.measure.values.model.operator_time import OperatorPlace
+from steptime.measure.values.model.work import Count
+from steptime.measure.values.observations import ZeroInput
+from steptime.record.rows import EventRow, SiteRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySample:
+    """Memory of the process at `t` [ns on the head's clock]; counters count from its start.
+
+    `peak` and `rss_peak` are the most so far, given out on the device and resident.
+    """
+
+    t: int
+    bucket: int
+    rss: int | None = None
+    rss_peak: int | None = None
+    minflt: int | None = None
+    majflt: int | None = None
+    stime_ns: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitesSeen:
+    """The places of the updates in which frames were walked."""
+
+    num_updates: int
+    sites: tuple[SiteRow, ...]
+    optimizers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCounts:
+    """Operators of one update, or why none were counted."""
+
+    num: int = 0
+    num_tiny: int = 0
+    tiny_ns: int = 0
+    large_ns: int = 0
+    missing: str | None = None
+    nodes: int | None = None
+    nodes_used: int | None = None
+    n: int = 0
+    zero_input: ZeroInput | None = None
+    places: tuple[OperatorPlace, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRow:
+    """Calls of attention at one line; an `AttentionCall` with the file as the guest names it."""
+
+    file: str
+    line: int
+    way: str
+    backend: str
+    reasons: tuple[str, ...] = ()
+    dtype: str
+    num: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSeen:
+    """How one counted update computes attention."""
+
+    calls: tuple[AttentionRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakSeen:
+    """The most that the storages of an update held at once."""
+
+    bytes: int
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSeen:
+    """The work of an update, or of one of each optimizer; or why it is not known.
+
+    `sizes` are the numbers of `record.buckets.SIZES`; an older guest had none. `is_double`:
+    gradients of gradients were asked for. `has_guests`: another thread made a part of the graph, or
+    an earlier update did. `is_whole`: everything in the update was counted. `peak`: None where its
+    storages were not followed.
+    """
+
+    count: Count | None = None
+    num_updates: int = 1
+    missing: str | None = None
+    optimizer: int | None = None
+    sizes: tuple[int, ...] = ()
+    is_double: bool = False
+    has_guests: bool = False
+    is_whole: bool = False
+    peak: PeakSeen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSeen:
+    """What torch.compile did so far."""
+
+    num_graphs: int
+    breaks: tuple[EventRow, ...]
+    recompiles: tuple[EventRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSeen:
+    """A window under a profiler, with begin and end [ns on the head's clock], or why it is missing.
+
+    `n` is the number of steps at its end, by the guest's own count.
+    """
+
+    n: int
+    missing: str | None = None
+    file: str | None = None
+    steps: int = 0
+    is_cut: bool = False
+    is_mixed: bool = False
+    t: tuple[int, ...] = ()
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSeen:
+    """A question that was answered meanwhile, with begin and end [ns on the head's clock].
+
+    `t` is empty where nothing was examined.
+    """
+
+    what: str
+    missing: str | None = None
+    t: tuple[int, ...] = ()

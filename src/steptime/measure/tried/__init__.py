@@ -1,0 +1,1 @@
+"""What the guest of a trial wrote: live states, and passes over a loader."""

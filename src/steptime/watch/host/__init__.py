@@ -1,0 +1,1 @@
+"""The machine and the processes of a running command, sampled from outside."""

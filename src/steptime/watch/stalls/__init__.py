@@ -1,0 +1,1 @@
+"""Runs that stand still: seen, with the stacks and collectives of each rank."""
