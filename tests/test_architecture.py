@@ -148,7 +148,7 @@ MAX_MODULES = 16
 CROWDED = {
     "cli": 33,
     "core": 22,
-    "data/sources": 29,
+    "data/sources": 25,
     "graph": 21,
     "guest/count": 21,
     "guest/trial": 21,

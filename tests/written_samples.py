@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import io
 import json
 import sqlite3
-import struct
 import tarfile
 from pathlib import Path
 
@@ -229,124 +227,6 @@ def write_tar_pax(folder: Path) -> Written:
     return Written(folder / "data.tar", {"seg.png": data["image"]})
 
 
-def packed_chunk(records, between=b"") -> bytes:
-    """Count, offsets, what stands between, samples: as MDS and LitData lay them out."""
-    begin = 4 * (len(records) + 2) + len(between)
-    offsets = np.cumsum([begin, *map(len, records)])
-    head = struct.pack(f"<{len(records) + 2}I", len(records), *offsets)
-    return head + between + b"".join(records)
-
-
-def write_mds(folder: Path, pack=None) -> Written:
-    data = samples()
-    columns = {"array": "ndarray:float32:3,2", "image": "jpeg", "label": "int", "text": "str"}
-    sizes = [24, None, 8, None]
-    shards = []
-    for shard in range(3):
-        records = []
-        for i in range(shard * 70, min(shard * 70 + 70, NUM_SAMPLES)):
-            text = data["text"][i].encode()
-            head = struct.pack("<2I", len(data["image"][i]), len(text))
-            label = struct.pack("<q", data["label"][i])
-            records.append(head + data["array"][i].tobytes() + data["image"][i] + label + text)
-        raw = packed_chunk(records, b'{"version": 2}')
-        name = f"shard.{shard:05d}.mds"
-        described = {"basename": name, "bytes": len(raw)}
-        packed = None if pack is None else {**described, "basename": f"{name}.zstd"}
-        hashes = {"sha1": hashlib.sha1(raw).hexdigest()}
-        (folder / (packed or described)["basename"]).write_bytes(pack(raw) if pack else raw)
-        shards.append(
-            {
-                "format": "mds",
-                "version": 2,
-                "samples": len(records),
-                "size_limit": 1 << 26,
-                "column_names": list(columns),
-                "column_encodings": list(columns.values()),
-                "column_sizes": sizes,
-                "raw_data": {**described, "hashes": hashes},
-                "zip_data": packed,
-                "compression": "zstd" if pack else None,
-            }
-        )
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
-    return Written(folder, {name: data[name] for name in columns})
-
-
-def write_mds_packed(folder: Path) -> Written:
-    import pyarrow as pa
-
-    return write_mds(folder, lambda raw: pa.compress(raw, "zstd", asbytes=True))
-
-
-def leaf(kind, context=None, children=()):
-    return {"type": kind, "context": context, "children_spec": list(children)}
-
-
-def write_litdata(folder: Path) -> Written:
-    data = samples()
-    inner = leaf("builtins.dict", '["array", "text"]', [leaf(None), leaf(None)])
-    tree = leaf("builtins.dict", '["image", "label", "inner"]', [leaf(None), leaf(None), inner])
-    chunks = []
-    for chunk, rows in enumerate(np.array_split(np.arange(NUM_SAMPLES), 3)):
-        records = []
-        for i in rows:
-            parts = [
-                data["image"][i],
-                struct.pack("<q", data["label"][i]),
-                struct.pack(">4I", 0, 2, 3, 2) + data["array"][i].tobytes(),
-                data["text"][i].encode(),
-            ]
-            records.append(struct.pack("<4I", *map(len, parts)) + b"".join(parts))
-        raw = packed_chunk(records)
-        name = f"chunk-0-{chunk}.bin"
-        (folder / name).write_bytes(raw)
-        described = {"chunk_bytes": len(raw), "chunk_size": len(records), "dim": None}
-        chunks.append({**described, "filename": name})
-    config = {
-        "data_format": ["jpeg", "int", "tensor", "str"],
-        "data_spec": json.dumps([1, tree]),
-        "compression": None,
-        "encryption": None,
-        "item_loader": "PyTreeLoader",
-    }
-    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
-    renamed = {"image": "image", "label": "label", "inner.array": "array", "inner.text": "text"}
-    return Written(folder, {name: data[column] for name, column in renamed.items()})
-
-
-def write_litdata_rows(folder: Path) -> Written:
-    import pyarrow as pa
-
-    chunks = []
-    for chunk in range(2):
-        part = table().select(["image", "label", "text"]).slice(chunk * 100, 100)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, part.schema) as writer:
-            writer.write_table(part, max_chunksize=64)
-        rows = sink.getvalue().to_pybytes()
-        raw = packed_chunk([b""] * 100) + rows + struct.pack("<I", len(rows)) + b"LDARW01\0"
-        name = f"chunk-0-{chunk}.bin"
-        (folder / name).write_bytes(raw)
-        chunks.append({"chunk_bytes": len(raw), "chunk_size": 100, "dim": None, "filename": name})
-    config = {"data_format": ["bytes", "int", "str"], "item_loader": "PyTreeLoader"}
-    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
-    data = samples()
-    return Written(folder, {name: data[name] for name in ("image", "label", "text")})
-
-
-def write_tokens(folder: Path) -> Written:
-    tokens = np.random.default_rng(3).integers(0, 50_000, 8 * NUM_SAMPLES + 5).astype(np.uint16)
-    raw = packed_chunk([tokens[:300].tobytes(), tokens[300:].tobytes()])
-    (folder / "chunk-0-0.bin").write_bytes(raw)
-    chunk = {"chunk_bytes": len(raw), "chunk_size": 2, "dim": len(tokens)}
-    config = {"data_format": ["no_header_tensor:20"], "item_loader": "TokensLoader"}
-    chunks = [{**chunk, "filename": "chunk-0-0.bin"}]
-    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
-    blocks = tokens[: 8 * NUM_SAMPLES].reshape(NUM_SAMPLES, 8)
-    return Written(folder, {"data": blocks}, block_size=8)
-
-
 def write_huggingface(folder: Path) -> Written:
     import pyarrow as pa
 
@@ -424,11 +304,6 @@ WRITERS = {
     "TFRecord of bytes": write_records,
     "WebDataset": write_tar,
     "tar, pax": write_tar_pax,
-    "MDS": write_mds,
-    "MDS, compressed": write_mds_packed,
-    "LitData": write_litdata,
-    "LitData, rows": write_litdata_rows,
-    "LitData tokens": write_tokens,
     "Hugging Face": write_huggingface,
     "CSV": write_csv,
     "HDF5": write_hdf5,

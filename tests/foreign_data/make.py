@@ -1,6 +1,6 @@
 """Write the files of this folder again, by the libraries whose formats they are.
 
-Made with TensorFlow 2.21, WebDataset 1.0.2, MosaicML Streaming 0.13, LitData 0.2.76 and LMDB 3.0;
+Made with TensorFlow 2.21, WebDataset 1.0.2 and LMDB 3.0;
 the tests need none of them: `python tests/foreign_data/make.py FOLDER`.
 """
 
@@ -47,30 +47,6 @@ def write_webdataset(folder):
             writer.write({"__key__": f"{i:06d}", **parts, "npy": sample["array"]})
 
 
-def write_mds(folder, compression=None):
-    from streaming import MDSWriter
-
-    columns = {"image": "bytes", "label": "int", "text": "str", "array": "ndarray"}
-    with MDSWriter(
-        out=str(folder), columns=columns, compression=compression, hashes=["sha1"], size_limit=300
-    ) as writer:
-        for sample in samples():
-            writer.write(sample)
-
-
-def write_litdata(folder):
-    import torch
-    from litdata.streaming.writer import BinaryWriter
-
-    writer = BinaryWriter(str(folder), chunk_size=4)
-    for i, sample in enumerate(samples()):
-        writer.add_item(
-            i, {**sample, "tensor": torch.from_numpy(sample["array"]), "pair": (i, 0.5)}
-        )
-    writer.done()
-    writer.merge()
-
-
 def write_lmdb(folder):
     import lmdb
 
@@ -84,9 +60,6 @@ def main(target):
     writers = {
         "tfrecord": write_tfrecord,
         "webdataset": write_webdataset,
-        "mds": write_mds,
-        "mds_zstd": lambda folder: write_mds(folder, "zstd"),
-        "litdata": write_litdata,
         "lmdb": write_lmdb,
     }
     for name, write in writers.items():

@@ -46,30 +46,6 @@ def test_webdataset():
     assert values["name"] == [f"{i:06d}".encode() for i in range(NUM_SAMPLES)]
 
 
-@pytest.mark.parametrize("name", ["mds", "mds_zstd"])
-def test_mosaicml_streaming(name):
-    source, values = read_all(name, verify=True)
-
-    assert source.name == "MDS"
-    assert values["image"] == IMAGES
-    assert values["label"].tolist() == LABELS
-    assert values["text"] == TEXTS
-    assert np.array_equal(values["array"], ARRAYS)
-
-
-def test_litdata():
-    source, values = read_all("litdata")
-
-    assert source.name == "LitData"
-    assert values["image"] == IMAGES
-    assert values["label"].tolist() == LABELS
-    assert values["text"] == TEXTS
-    assert np.array_equal(values["array"], ARRAYS)
-    assert np.array_equal(values["tensor"], ARRAYS)
-    assert values["pair.0"].tolist() == list(range(NUM_SAMPLES))
-    assert values["pair.1"].tolist() == [0.5] * NUM_SAMPLES
-
-
 def test_lmdb():
     source, values = read_all("lmdb", names=True)
 

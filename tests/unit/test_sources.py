@@ -65,11 +65,21 @@ class TestWhatDataIs:
 
         assert open_source(tmp_path).name == "folder of files"
 
-    def test_shards_whose_index_is_damaged_are_not_files(self, tmp_path):
-        (tmp_path / "index.json").write_text('{"shards": ')
-        (tmp_path / "shard.00000.mds").write_bytes(b"1")
+    @pytest.mark.parametrize(
+        ("index", "shard", "name"),
+        [
+            ('{"shards": []}', "shard.00000.mds", "MosaicML Streaming (MDS)"),
+            ('{"shards": ', "shard.00000.mds", "MosaicML Streaming (MDS)"),
+            ('{"chunks": []}', "chunk-0-0.bin", "LitData"),
+        ],
+    )
+    def test_shards_of_libraries_that_are_not_read_say_whose_they_are(
+        self, tmp_path, index, shard, name
+    ):
+        (tmp_path / "index.json").write_text(index)
+        (tmp_path / shard).write_bytes(b"1")
 
-        assert "the index" in refusal(tmp_path)
+        assert f"is data of {name}, which Steptime does not read" in refusal(tmp_path)
 
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -32,14 +32,6 @@ def read_index(place: StoredPlace, kind: type[Value]) -> Value:
         return msgspec.json.decode(data, type=kind)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"the index {place.where} cannot be read: {error}") from error
-
-
-def decode_json(data: bytes | str) -> Any:
-    """Return any JSON; ValueError where it is none."""
-    try:
-        return msgspec.json.decode(data)
-    except RecursionError as error:
-        raise ValueError("JSON is nested too deep") from error
 
 
 def shard_in(place: StoredPlace, name: str, index_name: str) -> StoredPlace:

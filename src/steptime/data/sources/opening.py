@@ -30,8 +30,6 @@ FORMATS: Mapping[str, str] = {
     "parquet": "parquet_files.open_parquet",
     "tfrecord": "tfrecord_files.open_tfrecord",
     "tar": "tar_files.open_tar",
-    "mds": "mds_files.open_mds",
-    "litdata": "litdata_files.open_litdata",
     "huggingface": "huggingface_files.open_huggingface",
     "csv": "csv_files.open_csv",
     "hdf5": "hdf5_files.open_hdf5",

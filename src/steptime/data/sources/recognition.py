@@ -38,6 +38,9 @@ INDEXES = {
 SHARED_INDEX = "index.json"
 """Folders of MDS and of LitData have it, and others may."""
 
+UNREAD = {"mds": "MosaicML Streaming (MDS)", "litdata": "LitData"}
+"""Formats that are known, so that whoever has them learns what to do, and not read."""
+
 FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv")
 """Formats of which a folder holds shards."""
 
@@ -55,6 +58,11 @@ def recognize(place: StoredPlace, is_folder: bool) -> str:  # noqa: FBT001
         OSError: what has to be read cannot be.
     """
     found = _of_folder(place) if is_folder else _of_file(place)
+    if found in UNREAD:
+        raise DataError(
+            f"{place.where} is data of {UNREAD[found]}, which Steptime does not read",
+            hint="Read it by its own library, and write it as Parquet or as WebDataset shards.",
+        )
     if found is None:
         what = "the names in it" if is_folder else "its first bytes"
         raise DataError(
