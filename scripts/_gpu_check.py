@@ -191,7 +191,7 @@ def make_steps(python: str, folder: Path, out: Path, *, is_dry: bool) -> list[St
         ),
         Step(
             name="benchmark: ailments of a device",
-            command=(python, "benchmarks/ailments.py", "--repeat", repeat, "--only", *ailments),
+            command=(python, "benchmarks/run/ailments.py", "--repeat", repeat, "--only", *ailments),
             limit_s=120,
         ),
     ]

@@ -1,7 +1,7 @@
 """Each planted ailment is diagnosed as itself, with its cause and line, and not as its neighbor.
 
 Three in the fast check, each of them in `--all`; what is found is compared with what is found in
-the run that is kept of it (`unit/test_kept_runs.py`). `benchmarks/ailments.py` runs each twenty
+the run that is kept of it (`unit/test_kept_runs.py`). `benchmarks/run/ailments.py` runs each twenty
 times.
 """
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.slow("a Python imports torch in a contained child"),
 ]
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks" / "shape_scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks" / "fit" / "shape_scripts"
 
 
 def fit(folder: Path, *options: str, command: tuple[str, ...]):

@@ -23,7 +23,7 @@ from end_to_end.harness import (
     run_observed,
 )
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "memory_anatomy.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fit" / "memory_anatomy.py"
 
 pytestmark = [
     needs_torch,

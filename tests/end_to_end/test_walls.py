@@ -22,7 +22,7 @@ from steptime.isolate.writes import tried_connections
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 SPECIMENS = SCRIPTS.parent.parent / "specimens"
-BENCHMARKS = SCRIPTS.parents[2] / "benchmarks"
+BENCHMARKS = SCRIPTS.parents[2] / "benchmarks" / "verify"
 SEARCH = os.pathsep.join((str(SCRIPTS.parent.parent), str(BENCHMARKS), *filter(None, sys.path)))
 
 # Posts to a server and writes into shared memory, as a script that reports its progress does.

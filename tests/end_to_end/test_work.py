@@ -32,7 +32,7 @@ from steptime.isolate.tiers import Tier
 pytestmark = [needs_torch, needs_linux]
 
 WORK = SPECIMENS / "work"
-PEAKS = Path(__file__).parents[2] / "benchmarks" / "peak_of_a_run.py"
+PEAKS = Path(__file__).parents[2] / "benchmarks" / "fit" / "peak_of_a_run.py"
 DISTURBED = 2
 
 

@@ -1,4 +1,4 @@
-"""Some cases of `benchmarks/fuzz.py`, which makes thousands: no failure, no hang, no memory."""
+"""Some cases of `benchmarks/verify/fuzz.py`, which makes thousands: no failure, hang or memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "verify" / "fuzz.py"
 
 
 @pytest.mark.slow("it runs 300 damaged cases, of some 50 ms each, after making the whole ones")

@@ -3,7 +3,7 @@
 In: one value per run, such as the logarithm of its step time. Out: a `Pool` of squared deviations,
 and an `Estimate`. Steps inside a run depend on each other and on the state of the machine, so a run
 is one value here, however many steps it has. docs/explanation/how-we-compare.md has the rules, and
-benchmarks/compare_runs.py counts how often they err.
+benchmarks/verify/compare_runs.py counts how often they err.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SINGLE_FACTOR = 1.25
 """With one run on a side a difference counts beyond 1.25 times the bound that holds 95 % of the
 differences between two repeats. Runs are not normal draws: most agree to a percent, and some are
 slower or have another speed. The mean of several runs evens that out; a single run does not. The
-factor covers what so few repeats do not show; benchmarks/compare_runs.py counts the remaining
-errors for nine shapes of noise."""
+factor covers what so few repeats do not show; benchmarks/verify/compare_runs.py counts the errors
+that remain for nine shapes of noise."""
 
 MIN_DEGREES = 3
 """Two runs against two have two degrees of freedom. Where equal runs have two speeds, each side

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from steptime.graph.adjacency import Adjacency
 from steptime.graph.maxk_paths import DTYPES, kernels_for
 
-# Above this share of the width the dense product is as fast (benchmarks/graph_maxk.py).
+# Above this share of the width the dense product is as fast (benchmarks/graph/graph_maxk.py).
 DENSE_ABOVE = 1 / 3
 
 

@@ -615,7 +615,7 @@ void forward_groups(const Edges<T>& edges, int64_t rows, int64_t k, int64_t widt
 }
 
 // Below it the indices are faster: expanding a register takes four cycles on Zen 4, however few of
-// its entries are kept (measured: benchmarks/graph_maxk.py, and docs/libraries/maxk.md).
+// its entries are kept (measured: benchmarks/graph/graph_maxk.py, and docs/libraries/maxk.md).
 constexpr int64_t MASKS_FROM = 64;
 
 inline int64_t groups_of(int64_t width) {

@@ -27,7 +27,7 @@ TAIL_SHARE, TAIL_GROWTH = 0.85, 0.08
 """On AMD, what is left of a row after whole fp32 vectors is computed in parts of 8, 4, 2 and 1.
 Each costs this share of a whole vector; where the result is larger than a core's L2 cache, more for
 each whole vector of the row, because rows then begin at odd places: MKL 2024 on Zen 4, one thread,
-widths 8 to 513 (`benchmarks/fit_shapes.py --sweep`). Elsewhere the rest is taken to be a vector."""
+widths 8 to 513 (`benchmarks/fit/fit_shapes.py --sweep`). Elsewhere the rest counts as a vector."""
 
 ELEMENT_MACS = 6.0
 """Reading or writing one element takes as long as so many multiply-accumulates: the same sweep."""

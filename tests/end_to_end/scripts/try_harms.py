@@ -1,4 +1,4 @@
-"""try_harms.py FOLDER: all attempts of benchmarks/_harms.py in one child of the best tier here.
+"""try_harms.py FOLDER: all of benchmarks/verify/_harms.py in one child of the best tier here.
 
 Prints JSON: the tier, how many attempts there were, and what they changed outside.
 """

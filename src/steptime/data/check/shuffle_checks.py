@@ -23,7 +23,7 @@ from steptime.data.values.data_check_values import DataCheck
 
 LEVEL = 0.005
 """The tests share it. With the normal approximations, a sound order is unlike a permutation at most
-once in a hundred times (`benchmarks/data_bugs.py`), and two orders once in ten thousand times."""
+once in a hundred times (`benchmarks/data/data_bugs.py`), and two orders once in ten thousand."""
 
 NUM_TESTS = 3
 

@@ -18,7 +18,7 @@ from steptime.data.values.data_check_values import DataCheck
 
 FALSE_RATE = 2.4e-6
 """Of pairs of unrelated pictures, at most so many are taken for one: the upper 95 % bound where
-`benchmarks/data_bugs.py --pictures` found 0 of 1,274,406 pairs of pictures."""
+`benchmarks/data/data_bugs.py --pictures` found 0 of 1,274,406 pairs of pictures."""
 
 LEVEL = 0.01
 NUM_SHOWN = 5

@@ -1,8 +1,8 @@
 """Finds where a series of step times changes and stays so, despite outliers and dependence.
 
 In: values in order of time. Out: the place of each lasting change. `diagnose.shifts.lasting_shifts`
-says what changed with it. docs/explanation/diagnosis.md has the reasons, and `benchmarks/shifts.py`
-the rate of false alarms.
+says what changed with it. docs/explanation/diagnosis.md has the reasons, and
+`benchmarks/run/shifts.py` the rate of false alarms.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a waterfall and what it was cut from. Out: the same with a `Gain` for each part whose cause can
 be removed. A part says where time goes; what comes back is less sure, since what replaces the cause
-takes time, too. `benchmarks/waterfall_interventions.py` removes the causes and compares.
+takes time, too. `benchmarks/run/waterfall_interventions.py` removes the causes and compares.
 """
 
 from __future__ import annotations

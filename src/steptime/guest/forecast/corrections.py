@@ -1,9 +1,9 @@
 """What fake kernels leave out on the CPU: results of another size, and what an operator takes.
 
 Each formula was derived from the events of torch's CPU allocator while single operators ran, over
-many sizes (torch 2.13, oneDNN, AVX-512); `benchmarks/fit_memory.py` compares whole steps. In: an
-operator, its arguments and its result. Out: bytes; None where it takes nothing. What is taken on a
-device is not known here.
+many sizes (torch 2.13, oneDNN, AVX-512); `benchmarks/fit/fit_memory.py` compares whole steps. In:
+an operator, its arguments and its result. Out: bytes; None where it takes nothing. What is taken on
+a device is not known here.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MIN_LENGTH = Threshold(
     name="MIN_LENGTH",
     value=128,
     why="positions of a row: below, the fused kernel gave nothing here, or cost time "
-    "(benchmarks/fused_levers.py)",
+    "(benchmarks/tune/fused_levers.py)",
 )
 
 SLOWER = ("math", "efficient")
