@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = (
@@ -142,7 +142,7 @@ def conditions() -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
         "versions": versions(),
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "not_measured": NOT_MEASURED,
     }
 

@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +31,9 @@ import simplejpeg
 from PIL import Image
 
 from steptime.levers.pictures import jpeg, jpeg_decoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "data_jpeg_decoder.json"
 NUM_TIMED = 200
@@ -46,7 +50,7 @@ def main() -> None:
     for row in rows:
         print(LINE.format(**row))
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/data/data_jpeg_decoder.py FOLDER..."
         f" --rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",

@@ -33,6 +33,9 @@ import torch
 from steptime.levers import load
 from steptime.levers.input.datasets import content_of
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks" / "results" / "data_levers.json"
 NUM_WARM = 3
@@ -117,7 +120,7 @@ def main() -> None:
             rows.append(compare(lever, name, cases[name], options.rounds))
             print(LINE.format(**rows[-1]), flush=True)
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/data/data_levers.py MNIST_FOLDER --photos FOLDER "
         f"--rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",

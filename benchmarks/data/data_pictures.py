@@ -31,6 +31,9 @@ from PIL import Image
 
 from steptime.levers import load
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks" / "results" / "data_pictures.json"
 NUM_KEPT, BATCH = 60, 8
@@ -72,7 +75,7 @@ def main() -> None:
             rows.append(compare(lever, case, places[place], first, options.rounds))
             print(LINE.format(**rows[-1]), flush=True)
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/data/data_pictures.py PHOTOS --rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",
         "load": round(os.getloadavg()[1], 1),

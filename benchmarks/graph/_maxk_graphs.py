@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 # R-MAT's usual chances of the four quarters (Chakrabarti et al., 2004, as in Graph500).
 QUARTERS = (0.57, 0.19, 0.19, 0.05)
@@ -78,6 +78,7 @@ def machine() -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **stamp(),
     }
 
 

@@ -38,6 +38,9 @@ from torch_geometric.data import Data
 from steptime.graph.csc import csc_of_edges, open_csc
 from steptime.graph.loader import NeighborLoader
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent
 OUT = BENCHMARKS / "results" / "graph_loader.json"
@@ -71,7 +74,7 @@ def save(part: str, load: float, rows: list[Any]) -> None:
     """Write what there is so far."""
     document = json.loads(OUT.read_text()) if OUT.exists() else {}
     document[part] = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/graph/graph_loader.py {part}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before",
         "torch": torch.__version__,

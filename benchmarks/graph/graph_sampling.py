@@ -23,6 +23,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,9 @@ from torch_geometric.nn import GATConv, SAGEConv
 
 from steptime.graph.csc import csc_of_edges
 from steptime.graph.sample import FusedSampler
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "graph_sampling.json"
 KERNEL_FANOUTS = ([15, 10, 5], [10, 25])
@@ -70,7 +74,7 @@ def save(options: argparse.Namespace, dgl: Any, load: float, rows: list[Any]) ->
     """Write what there is so far: a machine that others use may take it away."""
     document = json.loads(OUT.read_text()) if OUT.exists() else {}
     document[options.part] = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/graph/graph_sampling.py {options.part} --dgl FOLDER "
         f"--rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before, "

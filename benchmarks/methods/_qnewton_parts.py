@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -69,4 +69,5 @@ def machine() -> dict[str, Any]:
         "load_1_minute": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **stamp(),
     }

@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,9 @@ from steptime.methods.approximate_attention import (
     relative_error,
     shared_attention,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "approximate_attention.json"
 LENGTH, WIDTH, HEADS, LAYERS = 256, 64, 4, 2
@@ -262,7 +266,7 @@ def main() -> None:
     known = {one: number for number, one in enumerate(sorted(set(text)))}
     codes = torch.tensor([known[one] for one in text])
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/methods/approximate_attention.py --text FILE"
         f" --steps {args.steps} --fit {args.fit} --rounds {args.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, process CPU time",

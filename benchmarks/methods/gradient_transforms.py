@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,9 @@ from _small_tasks import resnet
 from torch import nn
 
 from steptime.methods import gradients as g
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "gradient_transforms.json"
 CALLS = 20
@@ -99,7 +103,7 @@ def main() -> None:
               f"  {median(of_step):8.3%} of a step  {median(of_clip):6.2f} x clip_grad_norm_")  # fmt: skip  # noqa: E501
     number = sum(p.numel() for p in model.parameters())
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/methods/gradient_transforms.py --rounds {args.rounds}"
         f" --batch {args.batch}",
         "model": f"ResNet-20, {number:,} parameters in {len(rival)} tensors, batch {args.batch}",

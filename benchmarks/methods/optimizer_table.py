@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -32,6 +33,9 @@ from torch import nn
 
 from steptime.levers import load
 from steptime.testing.lever_session_double import PlainSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "optimizer_table.json"
 RATES = {"SGD": (0.03, 0.1, 0.3), "AdamW": (3e-3, 1e-2, 3e-2)}
@@ -235,7 +239,7 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/methods/optimizer_table.py --mnist FOLDER --text FILE"
         f" --cora FOLDER --seeds {args.seeds} --budget-s {args.budget_s:g}",
         "packages": {one: version(one) for one in sorted(set(PACKAGES.values())) if find_spec(one)},

@@ -30,6 +30,7 @@ import json
 import math
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -45,6 +46,9 @@ from _small_tasks import Data, deep, mnist, pictures, plain, resnet, vgg11
 from torch import nn
 
 from steptime.methods import gradients as g
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 METHODS: dict[str, tuple[g.GradTransform, ...]] = {
@@ -366,7 +370,7 @@ def save(setting: Setting, sweep_seeds: int | None, seeds: int, found: list[dict
     kind = "pictures" if setting.has_pictures else "quality"
     kept = {name: value for name, value in asdict(setting).items() if name != "folder"}
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/methods/znorm_quality.py --data FOLDER"
         f" --seeds {seeds} --epochs {setting.epochs} --train {setting.num_train}"
         f" --test {setting.num_test} --batch {setting.batch} --checks {setting.checks}"

@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 from statistics import mean, stdev
@@ -27,6 +28,9 @@ from PIL import Image
 from torch import nn
 
 from steptime.methods import gradients as g
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "znorm_segmentation.json"
 METHODS: dict[str, tuple[g.GradTransform, ...]] = {
@@ -174,7 +178,7 @@ def main() -> None:
         f"znorm less untreated: {margin:+.4f}; bar: {-spread:+.4f}, {'' if is_met else 'NOT '}met"
     )
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": "python benchmarks/methods/znorm_segmentation.py --data FOLDER"
         f" --seeds {args.seeds} --steps {args.steps}",
         "data": "30 slices of membranes, zhixuhao/unet at b45af4d, data/membrane/train (MIT)",

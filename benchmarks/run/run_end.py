@@ -22,12 +22,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 from _run_folders import write_folder
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
@@ -134,7 +133,7 @@ def conditions() -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "python": sys.version.split()[0],
         "load_average": os.getloadavg(),
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
     }
 
 

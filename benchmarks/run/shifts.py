@@ -17,7 +17,7 @@ import argparse
 import json
 import math
 import random
-import time
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from steptime.diagnose.shifts.change_points import find_changes
 from steptime.measure.fold.rank_fold import select_ranks
 from steptime.measure.fold.run_records import read_records
 from steptime.measure.steps.steady_window import series_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "shifts.json"
 LENGTHS = (40, 200, 2000)
@@ -143,7 +146,7 @@ def main() -> None:
             shares = "  ".join(f"{row['found'][head]:>11.2f}" for head in heads)
             print(f"{name:<16}{length:>6}  {row['false_alarms']:.3f}{shares}", flush=True)
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/run/shifts.py --series {options.series}"
         + (f" --run ({len(options.run)} real runs)" if options.run else ""),
         "rows": rows,

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import statistics
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,23 @@ def cpu_name() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
 
 
+def commit() -> str | None:
+    """The commit that is checked out here; None in an archive of the files, without git."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def stamp() -> dict[str, Any]:
+    """When and at which commit a figure was taken."""
+    return {"date": time.strftime("%Y-%m-%d"), "commit": commit()}
+
+
 def conditions() -> dict[str, Any]:
-    """Hardware, versions and how busy the machine is."""
+    """Hardware, versions, how busy the machine is, and which commit was measured when."""
     import torch
 
     return {
@@ -48,5 +64,5 @@ def conditions() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "environment": ENVIRONMENT,
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
     }

@@ -19,7 +19,7 @@ class Results:
 
     def __init__(self, path: Path, here: dict[str, Any]) -> None:
         self.path = path
-        self.when = {name: here[name] for name in ("date", "load_average")}
+        self.when = {name: here[name] for name in ("date", "commit", "load_average")}
         self.here = {name: here[name] for name in here if name not in self.when}
         self.machines: list[dict[str, Any]] = []
         if path.exists():

@@ -42,6 +42,9 @@ from typing import Any
 
 from _busy_cases import CASES, Case, neighbors
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent
 SCRIPTS = HERE / "busy_scripts"
@@ -265,7 +268,7 @@ def load(path: Path, *, is_fresh: bool) -> Row:
 def save(path: Path, document: Row) -> None:
     """Write the file, whole or not at all."""
     document |= {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": " ".join(["python", "benchmarks/tune/busy_studies.py", *sys.argv[1:]]),
         "python": platform.python_version(),
         "num_cores": os.cpu_count(),

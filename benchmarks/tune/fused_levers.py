@@ -31,6 +31,9 @@ import torch
 from steptime.levers import load
 from steptime.testing.lever_session_double import PlainSession
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 ROOT = Path(__file__).resolve().parents[2]
 SPECIMENS = ROOT / "tests" / "specimens"
 OUT = ROOT / "benchmarks" / "results" / "fused_levers.json"
@@ -80,7 +83,7 @@ def main() -> None:
         rows.append(compare(*case, rounds=options.rounds))
         print(LINE.format(**rows[-1]), flush=True)
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/tune/fused_levers.py --rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",
         "torch": torch.__version__,

@@ -16,10 +16,12 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -54,7 +56,7 @@ def main() -> None:
     rows += [row for row in before if row["noise"] not in options.only]
     rows.sort(key=lambda row: list(NOISES).index(row["noise"]))
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/tune/honesty.py --studies {options.studies}"
         f" --no-ops {options.no_ops}",
         "budget_s": 600,

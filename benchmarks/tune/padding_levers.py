@@ -20,11 +20,13 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -57,7 +59,7 @@ def main() -> None:
     print(f"{'script':<12} {'lever':<16} {'predicted':>14} {'measured':>9}  range")
     rows = [row for name in SCRIPTS for row in compare(name, options.rounds)]
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/tune/padding_levers.py --rounds {options.rounds}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread",
         "rows": rows,

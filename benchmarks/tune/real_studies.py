@@ -19,7 +19,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,9 @@ from typing import Any
 from steptime.levers.base import Lever
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 TESTS = BENCHMARKS.parent / "tests" / "end_to_end"
@@ -122,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": " ".join(["python", "benchmarks/tune/real_studies.py", *sys.argv[1:]]),
         "python": platform.python_version(),
         "num_cores": os.cpu_count(),

@@ -18,9 +18,11 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -45,7 +47,7 @@ def main() -> None:
             row = one_row(name, case, options.studies, options.label)
             kept = [it for it in document["rows"] if not is_same(it, row)]
             document = {
-                "date": time.strftime("%Y-%m-%d"),
+                **stamp(),
                 "command": f"python benchmarks/tune/search_design.py --studies {options.studies}",
                 "rows": [*kept, row],
             }

@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -36,7 +38,7 @@ def main() -> None:
     total = Counter({key: sum(row[key] for row in rows) for key in ("proven", "false", "open")})
     print(f"proven {total['proven']}, false {total['false']}, open {total['open']}")
     document = {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "command": f"python benchmarks/tune/six_minutes.py --studies {options.studies}",
         "rows": rows,
     }

@@ -39,7 +39,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 from compare_cases import make_compared, run_id_of, store_run
 from steptime.app.stored.compare import read_run
@@ -329,7 +329,7 @@ def conditions() -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
     }
 
 

@@ -23,9 +23,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SPECIMENS = BENCHMARKS.parent / "tests" / "specimens"
@@ -265,7 +267,7 @@ def main() -> None:
     results |= {
         "torch": torch.__version__,
         "num_cores": os.cpu_count(),
-        "date": time.strftime("%F"),
+        **stamp(),
     }
     results["lightning"] = "anomaly mode, by `Trainer(detect_anomaly=True)`: not run apart"
     if not options.no_plants:
