@@ -1,6 +1,6 @@
 """The forecast of a step's peak memory against all events of torch's allocator, beside others.
 
-    python benchmarks/fit/fit_memory.py [--only NAME ...] [--others] [--json FILE]
+    python benchmarks/fit/fit_memory.py [--only NAME ...] [--others] [--json FILE] [--save]
 
 Twelve models (`_forecast_models.py`), each trained by four optimizers, with and without bf16
 autocast and activation checkpointing: 192 trainings. The truth is the sum of all events of torch's
@@ -8,7 +8,8 @@ CPU allocator (torch.profiler, from before the model is made), at its highest in
 `steptime.plan.memory` says what it expects, without running anything. Beside it stands torch's own
 MemTracker in fake mode, over three steps. With `--others`, rows without autocast also have what
 accelerate, torchinfo and torch-kitsune say, where they are installed. No time is measured, so the
-machine need not be quiet; a JSON file that is there already is continued.
+machine need not be quiet; a JSON file that is there already is continued. `--save` puts the
+summary of all rows into benchmarks/results/fit_memory.json.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from _forecast_others import OTHERS, ask_others
 from steptime.forecasting.forecast_model import memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import conditions
+from _conditions import BENCHMARKS, conditions
+
+OUT = BENCHMARKS / "results" / "fit_memory.json"
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda ps: torch.optim.SGD(ps, lr=1e-3),
@@ -174,6 +177,16 @@ def error_of(row: dict[str, Any], name: str) -> float | None:
     return said / row["true"] - 1 if isinstance(said, int) else None
 
 
+def save(rows: list[dict[str, Any]]) -> None:
+    """Save the summary of all rows, and that of each model."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["model"], []).append(row)
+    parts = {name: summarize(of) for name, of in groups.items()}
+    document = {"conditions": conditions(), "summary": summarize(rows), "by_model": parts}
+    OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def of(key: str) -> dict[str, Any]:
         return table([abs(row[key]) for row in rows if key in row])
@@ -204,6 +217,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=list(MODELS), help="names of models")
     parser.add_argument("--json", type=Path, help="write the rows there, and continue them")
+    parser.add_argument("--save", action="store_true", help="save the summary of all rows")
     parser.add_argument("--others", action="store_true", help="ask other estimators, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -225,6 +239,8 @@ def main() -> int:
         if options.json is not None:
             document = {"conditions": conditions(), "summary": summarize(rows), "rows": rows}
             options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if options.save:
+        save(rows)
     print(json.dumps(summarize(rows), indent=1))
     return 0
 

@@ -1,6 +1,6 @@
 """The forecast of one rank's peak memory against all events of torch's allocator on that rank.
 
-    python benchmarks/fit/fit_ranks.py [--only NAME ...] [--json FILE]
+    python benchmarks/fit/fit_ranks.py [--only NAME ...] [--json FILE] [--save]
 
 Models of `_forecast_models.py`, each trained by AdamW on two and on four real gloo ranks of one
 thread, with DDP (with and without gradients as views of buckets), with states by
@@ -10,7 +10,8 @@ rank's process (torch.profiler, from before the model is made), at its highest i
 A profiler does not see what gloo's own thread frees, if that thread is the last to let go; it then
 counts too much, never too little, so the least of five repetitions counts.
 `steptime.plan.rank_memory` says what it expects of each rank, in one process, without running
-anything; beside it stands the forecast of the same training on one rank. No time is measured.
+anything; beside it stands the forecast of the same training on one rank. No time is measured. `--save` puts the
+summary of all rows into benchmarks/results/fit_ranks.json.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from torch import nn
 from steptime.plan import RankPlan, memory, rank_memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import conditions
+from _conditions import BENCHMARKS, conditions
+
+OUT = BENCHMARKS / "results" / "fit_ranks.json"
 
 CHOSEN = ("gpt", "resnet")
 STEPS = 4
@@ -219,6 +222,16 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def save(rows: list[dict[str, Any]]) -> None:
+    """Save the summary of all rows, and that of each sharding."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["sharding"], []).append(row)
+    parts = {name: summarize(of) for name, of in groups.items()}
+    document = {"conditions": conditions(), "summary": summarize(rows), "by_sharding": parts}
+    OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def of(key: str) -> dict[str, Any]:
         errors = [abs(row[key]) for row in rows if key in row]
@@ -250,6 +263,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=list(CHOSEN), help="names of models")
     parser.add_argument("--json", type=Path, help="write the rows there, and continue them")
+    parser.add_argument("--save", action="store_true", help="save the summary of all rows")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--told", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -272,6 +286,8 @@ def main() -> int:
         if options.json is not None:
             document = {"conditions": conditions(), "summary": summarize(rows), "rows": rows}
             options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if options.save:
+        save(rows)
     print(json.dumps(summarize(rows), indent=1))
     return 0
 

@@ -69,13 +69,27 @@ SCRIPTS = {"02": ("nanoGPT", nano_gpt()), "13": ("ImageNet example, ResNet-18", 
 
 
 def row_of(name: str, form: Form, memory: dict[str, Any]) -> dict[str, Any]:
-    return {"script": name, "closed_form": form.sizes(), "memory": memory}
+    """What of a script's memory is saved and shown: its parts, and the peak of a step."""
+    step, kept = memory["timeline"], ("name", "bytes", "missing")
+    return {
+        "script": name,
+        "closed_form": form.sizes(),
+        "bytes_per_parameter": memory["bytes_per_parameter"],
+        "resident_bytes": memory["resident_bytes"],
+        "worker_bytes": memory["worker_bytes"],
+        "parts": [{key: one[key] for key in kept} for one in memory["parts"]],
+        "peak": None if step is None else peak_of(step),
+    }
 
 
-def show(row: dict[str, Any]) -> str:
-    memory = row["memory"]
+def peak_of(step: dict[str, Any]) -> dict[str, Any]:
+    where = {name: step[name] for name in ("module", "operator", "num_storages")}
+    return {**step["peak"], **where, "bytes": total(step["peak"])}
+
+
+def show(row: dict[str, Any], memory: dict[str, Any]) -> str:
     lines = [row["script"]]
-    for part in memory["parts"]:
+    for part in row["parts"]:
         name = part["name"]
         if part["bytes"] is None:
             lines.append(f"  {name:14} not measured: {part['missing']}")
@@ -84,9 +98,9 @@ def show(row: dict[str, Any]) -> str:
         note = "" if form is None else f"  closed form {form - part['bytes']:+d} B"
         lines.append(f"  {name:14} {format_bytes(part['bytes']):>9}{note}")
     lines += [
-        f"  {name:14} {format_bytes(memory[name]):>9}"
+        f"  {name:14} {format_bytes(row[name]):>9}"
         for name in ("resident_bytes", "worker_bytes")
-        if memory[name] is not None
+        if row[name] is not None
     ]
     step = memory["timeline"]
     if step is None:
@@ -119,8 +133,9 @@ def main() -> int:
     rows = []
     for name, (title, form) in SCRIPTS.items():
         result = run_script(pins[name], options.root.resolve(), options.limit)
-        rows.append(row_of(title, form, result["data"]["measurement"]["memory"]))
-        print(show(rows[-1]), flush=True)
+        memory = result["data"]["measurement"]["memory"]
+        rows.append(row_of(title, form, memory))
+        print(show(rows[-1], memory), flush=True)
     figures = {"conditions": conditions(), "rows": rows}
     options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -5,15 +5,16 @@
 A row counts where it prints a utilization, names a convention, and gives a rate (tokens a second,
 or a step time with its batch). The formula is that of the convention, the peak the datasheet's
 for the part and the type of the row; neither is ever chosen by the row's result. What was found
-of each row goes to benchmarks/results/published_mfu.json.
+of each convention goes to benchmarks/results/published_mfu.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from steptime.plan.conventions import (
     model_flops_per_token,
     utilization,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "published_mfu.json"
 
@@ -169,6 +173,34 @@ def report(checked: list[Checked], rows_by_id: dict[str, dict[str, Any]]) -> str
     return "\n".join(lines)
 
 
+def summarize(checked: list[Checked]) -> dict[str, Any]:
+    """What is saved: a row for each convention, and the utilizations that miss."""
+    groups: dict[tuple[str, str], list[Checked]] = defaultdict(list)
+    for one in checked:
+        groups[one.what, one.convention].append(one)
+    table = []
+    for (what, convention), rows in sorted(groups.items(), reverse=True):
+        errors = [one.error for one in rows if one.error is not None]
+        table.append(
+            {
+                "what": what,
+                "convention": convention,
+                "printed": len(rows),
+                "recomputed": len(errors),
+                "close": sum(abs(error) <= CLOSE for error in errors),
+                "median_error": statistics.median(errors) if errors else None,
+                "least_error": min(errors, default=None),
+                "most_error": max(errors, default=None),
+                "why_not": Counter(one.why for one in rows if one.why is not None),
+            }
+        )
+    misses = [one for one in checked if one.error is not None and abs(one.error) > CLOSE]
+    return {
+        "conventions": table,
+        "misses": [asdict(one) | {"error": one.error} for one in misses],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, help="the rows, as JSON")
@@ -180,9 +212,8 @@ def main() -> int:
     rows = json.loads(options.rows.read_text(encoding="utf-8"))["rows"]
     checked = [one for row in rows for one in check_row(row)]
     print(report(checked, {row["id"]: row for row in rows}))
-    found = ",\n".join(json.dumps(asdict(one) | {"error": one.error}) for one in checked)
-    text = f'{{"close": {CLOSE}, "rows": [\n{found}\n]}}\n'
-    options.out.write_text(text, encoding="utf-8")
+    document = {**stamp(), "close": CLOSE, **summarize(checked)}
+    options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

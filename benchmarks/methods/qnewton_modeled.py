@@ -109,7 +109,7 @@ def gate_time_for(
 
 
 def of_trace(name: str, trace: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"trace": trace, "figures": [], "worst": {}}
+    found: dict[str, Any] = {"num_solutions": len(trace), "figures": [], "worst": {}}
     worst_bound = worst_oracle = 0.0
     for opponent in ("lu_s", "cheapest_s"):
         for readout in ("none", "amplitudes"):

@@ -129,7 +129,7 @@ def main() -> None:
         results["curvatures"][kind] = found | {
             "samples": samples,
             "calibration_s": calibration,
-            "rows": scheduler.rows,
+            "num_solutions": len(scheduler.rows),
         }
         fixed = ", ".join(f"{name} {took:.2f}" for name, took in found["fixed_s"].items())
         print(

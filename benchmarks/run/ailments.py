@@ -100,7 +100,7 @@ def run_rounds(names: list[str], *, repeat: int, seed: int, save: bool) -> dict[
         results["conditions"] |= {"rounds": number, "load_average_after": os.getloadavg()}
         results["ailments"] = {name: sum_up(AILMENTS[name], runs[name]) for name in names}
         if save:
-            OUT.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
+            OUT.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 

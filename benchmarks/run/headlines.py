@@ -130,7 +130,7 @@ def main() -> None:
             runs[arm][name].append(run)
             print(f"{number} {arm}: {name}: {run}", file=sys.stderr, flush=True)
         table = {arm: {n: sum_up(found) for n, found in of.items()} for arm, of in runs.items()}
-        document = {"conditions": started, "rounds": number, "table": table, "runs": runs}
+        document = {"conditions": started, "rounds": number, "table": table}
         OUT.write_text(json.dumps(document, indent=1) + "\n")
         if time.monotonic() - began > 60 * options.minutes:
             break

@@ -29,7 +29,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import BENCHMARKS, ENVIRONMENT, conditions, interval
 
-SCRIPTS = Path(__file__).resolve().parent / "intervened"
+FOLDER = Path(__file__).resolve().parent / "intervened"
 OUT = BENCHMARKS / "results" / "waterfall_interventions.json"
 SCRIPTS: dict[str, dict[str, tuple[str, ...]]] = {
     "layers": {
@@ -57,7 +57,7 @@ def steptime(*words: str, folder: str) -> None:
 def waterfall_of(script: str, *, steps: int, folder: str) -> dict[str, Any]:
     """The waterfall of a run of the script as it is."""
     target = Path(folder) / f"{script}.json"
-    command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--steps", str(steps)]
+    command = [sys.executable, str(FOLDER / f"{script}.py"), "--steps", str(steps)]
     steptime("run", "--json", str(target), "--", *command, folder=folder)
     found: dict[str, Any] = json.loads(target.read_text())["data"]
     if found["waterfall"]["missing"] is not None:
@@ -71,7 +71,7 @@ def intervene(script: str, part: str, *, pairs: int) -> dict[str, Any]:
     used = os.times()
     done = subprocess.run(
         [
-            *(sys.executable, str(SCRIPTS / f"{script}.py")),
+            *(sys.executable, str(FOLDER / f"{script}.py")),
             *("--without", part, "--pairs", str(pairs)),
         ],
         env={**os.environ, **ENVIRONMENT},
@@ -114,7 +114,8 @@ def compare(script: str, *, pairs: int, steps: int, folder: str) -> dict[str, An
         gone, told = intervene(script, name, pairs=pairs), foretold(waterfall, parts)
         rows[name] = {"clock": clock, "foretold": told, "gone": gone, **judged(told, gone[clock])}
         print(row(script, name, rows[name]), flush=True)
-    return {"waterfall": waterfall, "roofs": found["roofline"]["roofs"], "parts": rows}
+    roofs = {name: value for name, value in found["roofline"]["roofs"].items() if name != "sizes"}
+    return {"waterfall": waterfall, "roofs": roofs, "parts": rows}
 
 
 def judged(told: dict[str, float] | None, gone: dict[str, float]) -> dict[str, bool | None]:

@@ -22,6 +22,7 @@ import os
 import platform
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name, interval
+from _conditions import cpu_name, interval, stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 RESULTS = BENCHMARKS / "results" / "compare_arms.json"
@@ -125,6 +126,15 @@ def ratio(
     return {k: v if k == "n" else math.exp(v) for k, v in found.items()}
 
 
+def middle(rounds: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The medians of an arm over the rounds in which it ran, and how many those were."""
+    ran = [one[name] for one in rounds if "failed" not in one[name]]
+    keys = ("step_s", "cpu_s", "n", "others_cores")
+    known = {key: [one[key] for one in ran if one[key] is not None] for key in keys}
+    found = {key: statistics.median(values) for key, values in known.items() if values}
+    return {"rounds": len(rounds), "ran": len(ran), "medians": found}
+
+
 def main() -> None:
     """Run the rounds, print the table, save it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -162,10 +172,10 @@ def main() -> None:
                 span = f"[{low:.3f}, {high:.3f}] n={value['n']}"
                 print(f"{title:24} {key:7} {value['median']:.3f} {span}")
     saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    machine = {"cpu": cpu_name(), "num_cores": os.cpu_count(), "load": os.getloadavg()}
+    machine = {"cpu": cpu_name(), "num_cores": os.cpu_count(), "load": os.getloadavg()} | stamp()
     saved[options.name] = {
         "arms": {arm: command for arm, (_, command) in arms.items()},
-        "rounds": rounds,
+        "times": {arm: middle(rounds, arm) for arm in arms},
         "ratios": table,
         "seconds": options.seconds,
         "machine": machine,

@@ -436,7 +436,6 @@ def main() -> None:
             "scripts": scripts,
             "searches": sides,
             "regret_ratio": ours / theirs,
-            "rows": rows,
         }
         RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

@@ -26,6 +26,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from _outside import HARMS, UNSEEN, Outside
 
@@ -33,6 +34,9 @@ from steptime.errors import ContainmentError
 from steptime.isolate.child import ContainedChild, start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 # Each prints a time [µs] a call, five times over.
 _LOOP = """
@@ -81,8 +85,19 @@ def count_harms() -> None:
         found[account] = json.loads(done.stdout.splitlines()[-1])
         print_table(account, found[account])
     machine = {"platform": platform.platform(), "python": platform.python_version()}
-    document = {"machine": machine, "command": "--harms", "accounts": found}
+    accounts = {
+        account: {name: sum_up(seen) for name, seen in of.items()} for account, of in found.items()
+    }
+    document = {**stamp(), "machine": machine, "command": "--harms", "accounts": accounts}
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def sum_up(seen: Seen) -> dict[str, Any]:
+    """How many attempts there were, and what those that came through changed."""
+    return {
+        "attempts": len(seen),
+        "through": {name: one["changed"] for name, one in seen.items() if one["changed"]},
+    }
 
 
 def prefix_of(account: str, python: str) -> list[str]:

@@ -33,6 +33,8 @@ from _conditions import BENCHMARKS, ROOT, conditions
 
 SPECIMEN = ROOT / "tests" / "specimens" / "desync.py"
 OUT = BENCHMARKS / "results" / "desync_plants.json"
+WORDS = ("kind", "rank", "line", "other_line", "right")
+"""What of an answer may be right, each by itself, and all of it."""
 LIMIT_S = 180
 
 
@@ -189,6 +191,17 @@ def _dump(path: Path, ranks: int) -> dict[str, Any]:
     }
 
 
+def sum_up(results: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """How often each answer was right for one kind, ours and torch's."""
+    own = [one for one in results if one["kind_planted"] == kind]
+    torchs = [one.get("torch") or {} for one in own]
+    return {
+        "n": len(own),
+        **{w: sum(bool(one.get(w)) for one in own) for w in WORDS},
+        "torch": {w: sum(bool(one.get(w)) for one in torchs) for w in ("kind", "rank", "right")},
+    }
+
+
 def show(results: list[dict[str, Any]]) -> None:
     print(f"{'planted':<14} {'runs':>4}  kind  rank  line  other   all   torch: kind  rank")
     for kind in PLANTS:
@@ -232,9 +245,9 @@ def main() -> None:
             results.append(one)
             print(f"{number} of {len(tasks)}", end="\r", file=sys.stderr, flush=True)
     show(results)
-    known = json.loads(OUT.read_text())["runs"] if OUT.exists() else []
-    runs = [one for one in known if one["kind_planted"] not in options.only] + results
-    OUT.write_text(json.dumps({"conditions": conditions(), "runs": runs}, indent=1) + "\n")
+    plants = json.loads(OUT.read_text())["plants"] if OUT.exists() else {}
+    plants |= {kind: sum_up(results, kind) for kind in options.only}
+    OUT.write_text(json.dumps({"conditions": conditions(), "plants": plants}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -473,7 +473,7 @@ def save(options: argparse.Namespace, mutants: Sequence[Mutant]) -> None:
         "killed_in": Counter(one.stage for one in mutants if one.killed_by is not None),
         "share": killed / len(mutants),
         "interval": interval(killed, len(mutants)),
-        "mutants": [asdict(one) for one in mutants],
+        "survivors": [asdict(one) for one in mutants if one.killed_by is None],
     }
     options.out.write_text(json.dumps(document, indent=1) + "\n")
 

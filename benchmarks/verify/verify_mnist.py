@@ -32,7 +32,7 @@ MARGINS = ("1%-of-training", "5%-of-training", "10%-of-training", "20%-of-traini
 PAIRED = ("--paired",)
 KEPT = (
     *("outcome", "reason", "margin", "training_fraction", "estimate", "low", "high", "num_runs"),
-    *("num_runs_needed", "seed_correlation", "differences", "same", "speed", "curves"),
+    *("num_runs_needed", "seed_correlation", "differences", "same", "speed"),
 )
 
 

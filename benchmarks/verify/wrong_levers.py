@@ -237,7 +237,7 @@ def main() -> None:
             left_s = (time.monotonic() - began) / (number + 1) * (options.seeds - number - 1)
             print(f"seed {number + 1}, {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
             if not options.only:
-                out.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
+                out.write_text(json.dumps(results, indent=1) + "\n")
     print_table(results)
 
 
