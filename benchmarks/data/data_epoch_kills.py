@@ -150,7 +150,7 @@ def main() -> None:
         kills = [kill_once(folder, options.samples, chance) for _ in range(options.kills)]
         result = judge(folder, options.samples, kills)
     print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.items()))
-    result = {**result, "each": kills, "python": platform.python_version()}
+    result = {**result, "python": platform.python_version()}
     OUT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     names = ("lost", "twice", "wrong", "ended_otherwise")
     sys.exit(any(result[name] for name in names))

@@ -80,10 +80,9 @@ def main() -> None:
         "num_equal": sum(case["is_equal"] for case in cases),
         "num_left_over": sum(case["num_left_over"] for case in cases),
         "num_resumed_shards": sum(case["num_resumed"] for case in cases),
-        "cases": cases,
     }
     options.out.write_text(json.dumps(document, indent=1) + "\n")
-    print({key: value for key, value in document.items() if key != "cases"})
+    print(document)
 
 
 def make_source() -> Any:

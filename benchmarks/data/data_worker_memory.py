@@ -97,12 +97,10 @@ def main() -> None:
         "line_named": sum(row["is_line_named"] for row in planted),
         "silent": sum(row["is_silent"] for row in healthy),
         "estimate_median": statistics.median(row["estimate"] or 0.0 for row in planted),
-        "planted": planted,
-        "healthy": healthy,
     }
     path = BENCHMARKS / "results" / "data_worker_memory.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
-    print({name: value for name, value in found.items() if not isinstance(value, list)})
+    print(found)
 
 
 def planted_run(kind: str, number: int) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def compare(bench: Bench, kind: str, options: argparse.Namespace) -> dict[str, A
         "steptime": quantity(median_interval([a for a, _ in pairs])),
         "by_hand": quantity(median_interval([b for _, b in pairs])),
         "ratio": quantity(median_interval([a / b for a, b in pairs])),
-        "searches": searches,
+        "search_ratios": sorted(one["ratio"] for one in searches),
         "others_cores": others_cores,
     }
     each = ", ".join(f"{one['ratio']:.3f}" for one in searches)

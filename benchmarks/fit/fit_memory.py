@@ -8,8 +8,8 @@ CPU allocator (torch.profiler, from before the model is made), at its highest in
 `steptime.plan.memory` says what it expects, without running anything. Beside it stands torch's own
 MemTracker in fake mode, over three steps. With `--others`, rows without autocast also have what
 accelerate, torchinfo and torch-kitsune say, where they are installed. No time is measured, so the
-machine need not be quiet; a JSON file that is there already is continued. `--save` puts the
-summary of all rows into benchmarks/results/fit_memory.json.
+machine need not be quiet; a JSON file that is there already is continued. `--save` puts the summary
+of all rows into benchmarks/results/fit_memory.json.
 """
 
 from __future__ import annotations

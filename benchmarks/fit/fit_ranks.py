@@ -10,8 +10,8 @@ rank's process (torch.profiler, from before the model is made), at its highest i
 A profiler does not see what gloo's own thread frees, if that thread is the last to let go; it then
 counts too much, never too little, so the least of five repetitions counts.
 `steptime.plan.rank_memory` says what it expects of each rank, in one process, without running
-anything; beside it stands the forecast of the same training on one rank. No time is measured. `--save` puts the
-summary of all rows into benchmarks/results/fit_ranks.json.
+anything; beside it stands the forecast of the same training on one rank. No time is measured.
+`--save` puts the summary of all rows into benchmarks/results/fit_ranks.json.
 """
 
 from __future__ import annotations

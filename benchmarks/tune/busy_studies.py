@@ -162,7 +162,6 @@ def describe(result: Row | None) -> Row:
         "unproven": found.get("unproven"),
         "num_trials": len(found["trials"]),
         "not_tried": {one["name"]: one.get("text") or one["reason"] for one in found["not_tried"]},
-        "tried_writes": found["tried_writes"],
         "first_end": found["trials"][0]["reason"] if found["trials"] else None,
     }
 
@@ -395,6 +394,7 @@ def main() -> None:
             if case is not None and row.get("recipe_file") and "checked" not in row:
                 src = sources.get(row["src"], newest)
                 row["checked"] = check_claim(case, row, src, options.pairs)
+                del row["recipe_file"]
                 save(options.out, document)
     elif not options.show:
         run_studies(options, cases, document)
