@@ -25,6 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 OUT = BENCHMARKS / "results" / "data_bugs.json"
 sys.path.insert(0, str(BENCHMARKS.parent / "tests"))
@@ -504,6 +507,7 @@ def main() -> int:
         found["shuffle_level"] = shuffle_level()
     if options.pictures is not None:
         found["hashes"] = false_hashes(options.pictures)
+    found |= stamp()
     found["versions"] = {"torch": torch.__version__, "python": sys.version.split()[0]}
     options.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 0

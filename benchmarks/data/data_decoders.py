@@ -28,6 +28,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 OUT = Path(__file__).resolve().parents[1] / "results" / "data_decoders.json"
 NUM_IMAGES = 120
 Decode = Callable[[bytes], Any]
@@ -198,6 +201,7 @@ def main() -> None:
             )
     result = {
         "rounds": options.rounds,
+        **stamp(),
         "machine": {"cpus": os.cpu_count(), "processor": platform.machine(),
                     "python": platform.python_version(), "load": os.getloadavg()[0]},
         "versions": version_of("Pillow", "simplejpeg", "PyTurboJPEG", "opencv-python-headless",

@@ -31,6 +31,9 @@ import numpy as np
 
 from steptime.data import CachedSource, Column, Loader
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 OUT = Path(__file__).resolve().parents[1] / "results" / "data_epoch_kills.json"
 WIDTH = 2000
 PAUSE_S = 0.002  # of a step, so that an epoch takes long enough to be killed in
@@ -150,7 +153,7 @@ def main() -> None:
         kills = [kill_once(folder, options.samples, chance) for _ in range(options.kills)]
         result = judge(folder, options.samples, kills)
     print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.items()))
-    result = {**result, "python": platform.python_version()}
+    result = {**stamp(), **result, "python": platform.python_version()}
     OUT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     names = ("lost", "twice", "wrong", "ended_otherwise")
     sys.exit(any(result[name] for name in names))

@@ -30,6 +30,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCHMARKS.parent / "tests"))
 
@@ -68,6 +71,7 @@ def main() -> None:
         shutil.rmtree(folder)
     document = {
         "command": "python benchmarks/data/data_kills.py",
+        **stamp(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "numpy": np.__version__,

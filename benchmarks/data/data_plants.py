@@ -19,6 +19,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "specimens" / "planted_loader.py"
 UNCLEAR = 4
@@ -66,7 +69,7 @@ def main() -> None:
         row = rows[-1]
         print(f"{plant:<10} named {row['named']} of {row['repeats']}, bound {row['bound']}")
         if args.output is not None:
-            about = {"python": platform.python_version(), "machine": platform.machine()}
+            about = {**stamp(), "python": platform.python_version(), "machine": platform.machine()}
             args.output.write_text(json.dumps({**about, "plants": rows}, indent=1) + "\n")
 
 

@@ -19,6 +19,7 @@ import os
 import platform
 import random
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,6 +33,9 @@ from PIL import Image
 
 from steptime.app.data.data_convert import ConversionRequest, convert_data
 from steptime.levers.pictures.prepared_data import LEVER
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "data_prepared.json"
 SIDE, QUALITY = 256, 90
@@ -63,6 +67,7 @@ def main() -> None:
     ratios = [one / other for one, other in pairs]
     document = {
         "command": "python benchmarks/data/data_prepared.py",
+        **stamp(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, CPU time of 1 thread",
         "versions": {"python": platform.python_version(), "pillow": PIL.__version__},
         "num_pictures": options.pictures,

@@ -22,6 +22,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 STEPS = 60
@@ -92,6 +95,7 @@ def main() -> None:
     planted = [planted_run(kinds[i % len(kinds)], i) for i in range(rounds)]
     healthy = [healthy_run(i) for i in range(rounds)]
     found = {
+        **stamp(),
         "num_rounds": rounds,
         "named": sum(row["is_named"] for row in planted),
         "line_named": sum(row["is_line_named"] for row in planted),

@@ -25,6 +25,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 PLANTS = ("in_memory", "sleeping", "decoding", "slow_consumer", "mixed")
@@ -45,7 +48,7 @@ def main() -> None:
     path = BENCHMARKS / "results" / "data_workers.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     for plant in PLANTS if options.only is None else (options.only,):
-        found[plant] = one_plant(plant, options.rounds, options.window)
+        found[plant] = one_plant(plant, options.rounds, options.window) | stamp()
         row = found[plant]
         print(plant, row["picked"], f"{row['took_s']:.1f} s, reached {row['reached']:.3f}")
         path.write_text(json.dumps(found, indent=1) + "\n")

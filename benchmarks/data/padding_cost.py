@@ -15,10 +15,14 @@ import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SIZES = ((8, 64), (32, 128), (32, 512), (64, 2048), (512, 128))
@@ -104,6 +108,7 @@ def main() -> None:
             told = ", ".join(f"{cost:.2f} over {n:,}" for n, cost in costs.items())
             print(f"{way} {rows}x{width}: a look {look_us:.0f} us; us an update: {told}")
     result = {
+        **stamp(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cores": os.cpu_count(),

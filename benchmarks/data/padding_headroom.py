@@ -24,6 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCHMARKS.parent / "tests" / "specimens"))
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -142,6 +145,7 @@ def main() -> None:
     import torch
 
     result = {
+        **stamp(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cores": os.cpu_count(),

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072)
@@ -67,6 +67,7 @@ def main() -> None:
         "wait_policy": WAIT_POLICY,
         "clock": options.clock,
         "torch": str(torch.__version__),
+        **stamp(),
         "python": platform.python_version(),
         "command": " ".join(["python", "benchmarks/fit/ceilings.py", *sys.argv[1:]]),
         "rows": rows,

@@ -28,6 +28,9 @@ from typing import Any
 
 from peak_of_a_run import ALONE, LIMIT_S, profile
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SCRIPT = BENCHMARKS.parent / "tests" / "specimens" / "long_sample.py"
 OUT = BENCHMARKS / "results" / "fit_longest.json"
@@ -129,6 +132,7 @@ def main() -> int:
     named = sum(map(is_named, table))
     print(f"{named} of {len(table)} named; {sum(within)} of {len(within)} peaks in the interval")
     figures = {
+        **stamp(),
         "python": platform.python_version(),
         "versions": {"torch": str(torch.__version__)},
         "device": "cpu, 1 thread",

@@ -33,6 +33,9 @@ from steptime.machine.processors import read_cpu
 from steptime.plan.device_rules import cost_of, with_call, work_of
 from steptime.plan.values.shape_values import DeviceSeen
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("lenet", "autoencoder", "gated_text", "two_towers")
 WIDTHS = (8, 10, 12, 16, 17, 20, 24, 30, 32, 33, 40, 48, 50, 57, 60, 63, 65, 72, 80, 96, 97, 100)
@@ -49,6 +52,7 @@ def facts() -> dict[str, Any]:
         "processor": cpu.model,
         "cores": cpu.num_usable,
         "threads": 1,
+        **stamp(),
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
     }

@@ -30,6 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import torch
@@ -170,6 +173,7 @@ def save(path: Path, rows: list[dict[str, Any]], counters: list[str]) -> None:
     rows = [*rows, *(row for row in kept["rows"] if row["counter"] not in counters)]
     versions = {one: importlib.metadata.version(one) for one in counters if one != "steptime"}
     figures = {
+        **stamp(),
         "python": platform.python_version(),
         "versions": kept.get("versions", {}) | versions | {"torch": str(torch.__version__)},
         "device": "cpu",

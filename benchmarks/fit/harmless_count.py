@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 TESTS = BENCHMARKS.parent / "tests"
 OUT = BENCHMARKS / "results" / "harmless_count.json"
@@ -204,7 +207,7 @@ def main() -> None:
         for row in rows:
             if not is_harmless(row):
                 print("   ", json.dumps(row))
-    asked.out.write_text(json.dumps(tables, indent=1) + "\n")
+    asked.out.write_text(json.dumps(stamp() | tables, indent=1) + "\n")
 
 
 if __name__ == "__main__":

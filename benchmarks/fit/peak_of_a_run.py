@@ -24,6 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SCRIPTS = BENCHMARKS.parent / "tests" / "specimens" / "work"
 OUT = BENCHMARKS / "results" / "peak_of_a_run.json"
@@ -154,6 +157,7 @@ def main() -> int:
     right = [row for row in rows if is_right(row)]
     print(f"{len(right)} of {len(rows)} peaks within {MAX_ERROR:.0%}, or said to be a lower bound")
     figures = {
+        **stamp(),
         "python": platform.python_version(),
         "versions": {"torch": str(torch.__version__)},
         "device": "cpu, 1 thread",

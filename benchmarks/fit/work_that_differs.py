@@ -24,6 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 SCRIPTS = BENCHMARKS.parent / "tests" / "specimens" / "work"
 OUT = BENCHMARKS / "results" / "work_that_differs.json"
@@ -188,6 +191,7 @@ def main() -> int:
     right = [row for row in rows if is_right(row["script"], row.get("with_count") or row["now"])]
     print(f"{len(right)} of {len(rows)} scripts have the exact mean, or a range that holds it")
     figures = {
+        **stamp(),
         "python": platform.python_version(),
         "versions": {"torch": str(torch.__version__)},
         "device": "cpu, 1 thread",

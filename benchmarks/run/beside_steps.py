@@ -18,6 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT = BENCHMARKS.parent
 SCRIPTS = ROOT / "tests" / "end_to_end" / "scripts"
@@ -103,7 +106,7 @@ def main() -> None:
             f"{'; '.join(told)}"
         )
     if options.only is None:
-        text = json.dumps(results, indent=1) + "\n"
+        text = json.dumps(stamp() | results, indent=1) + "\n"
         (BENCHMARKS / "results" / "beside_steps.json").write_text(text)
 
 

@@ -14,6 +14,9 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCHMARKS.parent / "tests")]
 
@@ -54,6 +57,7 @@ def main() -> None:
         )
     num = n * len(seeds) * len(SHAPES)
     results = {
+        **stamp(),
         "updates": num,
         "alarms": alarms,
         "alarms_in_1000_updates": 1000 * sum(alarms.values()) / num,

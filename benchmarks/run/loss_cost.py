@@ -21,6 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 OUT = "LOSS_COST_OUT"
@@ -115,7 +118,7 @@ def main() -> None:
         found = json.loads(Path(out).read_text())
     import torch
 
-    results = {"calls": found, "torch": torch.__version__, "num_cores": os.cpu_count()}
+    results = {**stamp(), "calls": found, "torch": torch.__version__, "num_cores": os.cpu_count()}
     for name, one in found.items():
         print(
             f"{name:<12}{one['median_us']:6.2f} µs  ({one['low_us']:.2f} to {one['high_us']:.2f})"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -118,6 +118,7 @@ def main() -> None:
     results = {
         "settings": {key: value for key, value in vars(options).items() if key != "out"},
         "machine": {"processor": cpu_name(), "num_cores": os.cpu_count()},
+        **stamp(),
         "python": platform.python_version(),
         "cells": cells,
     }

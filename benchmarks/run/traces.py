@@ -33,6 +33,9 @@ from steptime.measure.profile.profile_host import fold_host
 from steptime.measure.profile.profile_trace import Trace, collect
 from steptime.measure.profile.trace_file import read_events
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
@@ -150,6 +153,7 @@ def main() -> None:
         )
     result = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **stamp(),
         "python": platform.python_version(),
         "n": 1,
         "costs": costs,

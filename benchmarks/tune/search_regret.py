@@ -49,7 +49,7 @@ from steptime.seek.sought_parameters import parse_parameters
 from steptime.seek.values.seek_values import SeekEnd, SeekQuestion, SeekRun
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
-from _conditions import cpu_name
+from _conditions import cpu_name, stamp
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "search_regret.json"
 FRESH_SEEDS = range(5_000, 5_040)
@@ -425,6 +425,7 @@ def main() -> None:
             "command": f"python benchmarks/tune/search_regret.py --seeds {options.seeds} --save",
             "simulated": "the clock (seconds of a step by its batch, 3 % SD of speed from run to "
             "run); the trainings are real",
+            **stamp(),
             "cpu": cpu_name(),
             "cores": os.cpu_count(),
             "versions": {

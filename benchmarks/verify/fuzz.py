@@ -32,6 +32,7 @@ from typing import Any
 from _mutations import any_word, change_kind, change_text, damage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 from _run_folders import write_folder
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
@@ -414,7 +415,7 @@ def main() -> int:
     parser.add_argument("--out", default=str(BENCHMARKS / "results" / "fuzz.json"))
     options = parser.parse_args()
     load_everything()
-    found: dict[str, Any] = {"seed": options.seed, "count": options.count, "kinds": {}}
+    found: dict[str, Any] = {**stamp(), "seed": options.seed, "count": options.count, "kinds": {}}
     out = Path(options.out)
     if out.is_file():  # kinds may be run one after the other
         found["kinds"] = json.loads(out.read_text())["kinds"]

@@ -24,6 +24,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -35,6 +36,9 @@ from pathlib import Path
 from typing import Any
 
 from coverage import CoverageData
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks" / "results" / "mutants.json"
@@ -466,6 +470,7 @@ def save(options: argparse.Namespace, mutants: Sequence[Mutant]) -> None:
     """Write what is known so far."""
     killed = sum(one.killed_by is not None for one in mutants)
     document = {
+        **stamp(),
         "seed": options.seed,
         "units_only": options.units_only,
         "num": len(mutants),

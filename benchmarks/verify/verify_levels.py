@@ -34,6 +34,9 @@ from steptime.verify.convergence.judge_training import judge_training
 from steptime.verify.convergence.summaries import final_of
 from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "verify_levels.json"
 POINTS = tuple(float(500 * number) for number in range(1, 11))
 SD = 0.01
@@ -180,6 +183,7 @@ def main() -> None:
                 "half_width_of_5_percent": half,
                 "cpu_s": round(time.process_time() - began_s, 1),
                 "scipy": scipy.__version__,
+                **stamp(),
                 "python": platform.python_version(),
                 "processor": platform.machine(),
                 "ictonyx": None if ictonyx is None else sys.modules["ictonyx"].__version__,

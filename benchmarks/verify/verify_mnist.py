@@ -24,6 +24,9 @@ from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
+
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent
 RESULTS = BENCHMARKS / "results" / "verify_mnist.json"
@@ -71,6 +74,7 @@ def main() -> None:
                     "num_train": 4000,
                     "num_test": 500,
                     "torch": torch.__version__,
+                    **stamp(),
                     "python": platform.python_version(),
                     "num_cores": os.cpu_count(),
                     "load": os.getloadavg()[1],

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,9 @@ from steptime.verify.lockstep import check_lockstep
 from steptime.verify.numerics import Rulers, check_one_step
 from steptime.verify.recordings import End, Head, RankRecording, RecordedUpdate, Recording
 from steptime.verify.values.seed_runs import Margin, TrainingQuestion, TrainingRun, Unit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import stamp
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "verify_plants.json"
 STEPS, EVERY, BATCH, RATE = 300, 15, 32, 0.1
@@ -294,6 +298,7 @@ def main() -> None:
                 "num_train": NUM_TRAIN,
                 "num_test": NUM_TEST,
                 "torch": torch.__version__,
+                **stamp(),
                 "python": platform.python_version(),
             },
             indent=1,
