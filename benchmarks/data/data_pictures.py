@@ -1,12 +1,11 @@
-"""What decoding less, or once, gives folders of pictures: CPU time of a sample.
+"""What decoding once gives folders of pictures: CPU time of a sample.
 
     python benchmarks/data/data_pictures.py PHOTOS [--rounds 5]
 
 PHOTOS holds JPEG photos by class. `decoded_cache` reads the first 60 as PNG files, and as JPEG
 files. Batches of 8, shuffled, one thread, without a model; with and without the lever in turns. The
 gain is the median over rounds of the ratio of CPU times, with quartiles; the cache was filled
-before. Results go to
-benchmarks/results/data_pictures.json.
+before. Results go to benchmarks/results/data_pictures.json.
 """
 
 from __future__ import annotations
