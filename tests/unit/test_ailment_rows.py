@@ -31,7 +31,7 @@ FOLDER = Path(ailments.__file__).parent.parent
 
 
 def modules() -> list[ModuleType]:
-    found = pkgutil.iter_modules(ailments.__path__, f"{ailments.__name__}.")
+    found = pkgutil.walk_packages(ailments.__path__, f"{ailments.__name__}.")
     return [lasting_shifts, *(importlib.import_module(one.name) for one in found)]
 
 
