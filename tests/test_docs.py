@@ -12,6 +12,7 @@ import pytest
 import steptime
 from steptime import errors
 from steptime.cli.main import COMMANDS, build_parser
+from steptime.record.buckets import COUNTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -207,3 +208,9 @@ def test_the_moving_picture_is_small_begins_with_a_command_and_names_no_folder_o
     assert f'id="{first[1:]}"' in picture
     assert "python train.py" in picture
     assert not re.search(r"/(root|home|work)/", picture)
+
+
+def test_the_page_of_the_run_folder_names_each_count_of_the_guest():
+    page = text_of(ROOT / "docs" / "internals" / "run-folder.md")
+
+    assert [name for name in COUNTS if f"`{name}`" not in page] == []

@@ -231,7 +231,7 @@ def test_what_an_evaluation_loads_is_not_input_wait(run_specimen: RunSpecimen) -
     run = CASES["several loaders"].run(run_specimen)
     steps = run.steps()
 
-    assert [step.num_batches for step in steps] == [2] * len(steps)
+    assert [step.count("batches") for step in steps] == [2] * len(steps)
     assert [step.index for step in steps if step.spans_s["evaluation"] > 0] == [12, 24]
     assert all(steps[i].spans_s["evaluation"] >= 0.080 for i in (12, 24))
     assert min(steps[i].step_time_s for i in (12, 24)) < 0.080

@@ -22,39 +22,12 @@ from steptime.measure.values.measurement import (
     RankSummary,
     SteadyWindow,
 )
+from steptime.record import buckets as record
+from steptime.record.buckets import BUCKETS
 
-BUCKETS = (
-    "other",
-    "input_wait",
-    "fetch",
-    "collate",
-    "h2d",
-    "forward",
-    "loss",
-    "backward",
-    "gradient_processing",
-    "communication",
-    "optimizer",
-    "sync",
-    "forward_and_loss",
-    "rollout",
-    "process_wait",
-    "evaluation",
-    "checkpoint",
-    "epoch_start",
-    "compile",
-)
-COUNTS = (
-    "batches",
-    "copies",
-    "syncs",
-    "forwards",
-    "backwards",
-    "inner_steps",
-    "gc_pauses",
-    "gc_ns",
-    "prepare_ns",
-)
+COUNTS = tuple(name for name in record.COUNTS if name not in record.SIZES)
+"""Of a guest that measures no sizes of inputs."""
+
 MS = 1_000_000
 
 Line = dict[str, Any]

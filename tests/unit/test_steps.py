@@ -20,6 +20,7 @@ from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, Measurement, Phase
 from unit.builders import (
     BUCKETS,
+    COUNTS,
     MS,
     Line,
     by_bucket,
@@ -81,8 +82,8 @@ def test_a_step_sums_its_updates() -> None:
     assert step.step_time_s == pytest.approx(0.010)
     assert step.step_cpu_s == pytest.approx(0.010)
     assert step.spans_s["evaluation"] == pytest.approx(0.005)
-    assert (step.num_updates, step.num_skipped, step.num_backwards) == (2, 1, 8)
-    assert (step.num_batches, step.num_copies, step.num_syncs) == (2, 4, 6)
+    assert (step.num_updates, step.num_skipped, step.count("backwards")) == (2, 1, 8)
+    assert [step.count(name) for name in ("batches", "copies", "syncs")] == [2, 4, 6]
     assert step.is_first
 
 
@@ -468,6 +469,16 @@ def test_copies_and_stalls_are_counted_a_step() -> None:
     measurement = measure_lines(*lines)
 
     assert (measurement.copies_per_step, measurement.syncs_per_step) == (3.0, 1.0)
+
+
+def test_whatever_the_guest_counts_is_in_the_measurement_by_its_name() -> None:
+    each = by_count(**dict.fromkeys(COUNTS, 4 * MS))
+
+    found = measure_lines(*steady_updates(COMMON, x=each)).counts_per_step
+
+    expected = {name: 4 * MS for name in COUNTS if not name.endswith("_ns")}
+    expected |= {"gc_s": 0.004, "prepare_s": 0.004}
+    assert found == pytest.approx(expected)
 
 
 def test_device_times_have_medians_of_their_own() -> None:

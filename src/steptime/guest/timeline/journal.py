@@ -17,7 +17,6 @@ from ...record.buckets import (
     BATCHES,
     COPIES,
     FORWARD,
-    GC_NS,
     GC_PAUSES,
     INPUT_ROWS,
     OPTIMIZER,
@@ -388,8 +387,8 @@ class Journal:
                 if tag is not None:
                     timeline.tag = tag
                 if pauses is not NONE:
-                    timeline.wall[GC_PAUSES] += pauses[0]
-                    timeline.wall[GC_NS] += pauses[1]
+                    for place, number in enumerate(pauses, GC_PAUSES):
+                        timeline.wall[place] += number
                 if act == LEAVE_OPTIMIZER:
                     timeline.leave_optimizer(optimizer, skipped)
                 elif act == SKIP_UPDATE:

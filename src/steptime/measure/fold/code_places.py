@@ -88,7 +88,7 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     are known over the run, too, for steps in which frames were walked may hold none.
     """
     # A step without an optimizer is one row of the guest, like an update.
-    num_rows = max(rank.num_steps, rank.total("num_updates"))
+    num_rows = max(rank.num_steps, rank.num_seen_updates)
     found = []
     walked = _walked(rank)
     if walked is not None:
@@ -314,7 +314,7 @@ def accumulates(rank: RankSteps) -> bool:
     optimizers = {optimizer for made in set(rank.steps.optimizers) for optimizer in made}
     if len(optimizers) != 1:
         return False
-    return median(rank.steps.count("num_backwards")) > 1
+    return median(rank.steps.count("backwards")) > 1
 
 
 def find_errors(records: RunRecords, places: CodePlaces) -> tuple[ScriptError, ...]:

@@ -34,7 +34,7 @@ from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_me
 from steptime.measure.memory.run_peak import add_peaks
 from steptime.measure.steps.phases import (
     find_missing,
-    mean_per_step,
+    mean_counts,
     summarize_phases,
     summarize_spans,
 )
@@ -98,6 +98,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     health = find_health(ranks, busiest, places)
     sites = find_sites(busiest, places)
     steady, phases = folded.steady_window(), summarize_phases(windows, missing)
+    counts = mean_counts(windows)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -109,8 +110,9 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         steady=steady,
         phases=phases,
         spans=spans,
-        copies_per_step=mean_per_step(windows, "num_copies"),
-        syncs_per_step=mean_per_step(windows, "num_syncs"),
+        copies_per_step=None if counts is None else counts.get("copies", 0.0),
+        syncs_per_step=None if counts is None else counts.get("syncs", 0.0),
+        counts_per_step=counts,
         ranks=tuple(map(partial(_summarize, records=records), ranks, windows)),
         host=load_in_window(records, ranks[0], windows[0], left_out=folded.left_out)
         if windows[0].num_steps
@@ -203,11 +205,7 @@ def _prepare_fraction(
     is_counted = all("prepare_ns" in rank.head.counts for rank in ranks)
     if reasons & {"no_loader_seen", "no_module_seen"} or not is_counted or total_s <= 0:
         return None
-    prepare_s = chain.from_iterable(
-        (*window.steps.prepare_s, *(block.prepare_s for block in window.blocks))
-        for window in windows
-    )
-    return math.fsum(prepare_s) / total_s
+    return sum(window.total("prepare_ns") for window in windows) * NS / total_s
 
 
 def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
@@ -217,7 +215,7 @@ def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
     if cost is None or num_rows == 0:
         return None
     spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
-    num_seen = rank.total("num_updates") + rank.num_by_hand
+    num_seen = rank.num_seen_updates + rank.num_by_hand
     per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
     step_cpu_s = window.steady.step_cpu_s
     return Overhead(

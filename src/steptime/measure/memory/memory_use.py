@@ -159,11 +159,15 @@ def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
         return None
     blocks = window.blocks
     sizes = chain(repeat(1, len(window.steps)), (block.num_steps for block in blocks))
-    pauses = chain(window.steps.count("gc_pauses"), (block.gc_pauses for block in blocks))
-    gc_s = math.fsum(compress(chain(window.steps.gc_s, (block.gc_s for block in blocks)), kept))
     num_steps = sum(compress(sizes, kept))
+
+    def total(name: str) -> int:
+        each = chain(window.steps.count(name), (block.count(name) for block in blocks))
+        return sum(compress(each, kept))
+
+    gc_s = total("gc_ns") * NS
     return GcPauses(
-        pauses_per_step=sum(compress(pauses, kept)) / num_steps,
+        pauses_per_step=total("gc_pauses") / num_steps,
         s_per_step=gc_s / num_steps,
         fraction=min(1.0, gc_s / total_s),
     )

@@ -188,10 +188,12 @@ class _Course:
             yield self._event("gc", begin_s, seconds=pause.ns * NS, step=step, text=text)
         if self._rank.signals.pauses:
             return
-        long = (place for place, gc_s in enumerate(self._steps.gc_s) if gc_s >= _MIN_PAUSE_S)
+        in_gc_ns = self._steps.count("gc_ns")
+        long = (place for place, ns in enumerate(in_gc_ns) if ns * NS >= _MIN_PAUSE_S)
         for one in map(self._steps.__getitem__, long):
-            found = self._event("gc", begin_of(one), seconds=one.gc_s, step=one.index)
-            yield replace(found, count=one.gc_pauses)
+            seconds = one.count("gc_ns") * NS
+            found = self._event("gc", begin_of(one), seconds=seconds, step=one.index)
+            yield replace(found, count=one.count("gc_pauses"))
 
     def compilings(self) -> Iterator[Event]:
         """Yield what torch itself recorded; compilations only where no span has their time."""

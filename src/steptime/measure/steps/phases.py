@@ -18,6 +18,8 @@ from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
 from steptime.measure.steps.step_table import INSIDE, Columns, Numbers, StepTable, add_up, zeros
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span
+from steptime.record.buckets import SIZES
+from steptime.record.places import NS
 
 
 def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, str]:
@@ -236,7 +238,18 @@ def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def mean_per_step(windows: Sequence[StepWindow], name: str) -> float | None:
-    """Return the mean of a count per step over the windows, by its field; None without steps."""
+def mean_counts(windows: Sequence[StepWindow]) -> dict[str, float] | None:
+    """Return what the guest counts, in a mean step of the windows; times are in seconds.
+
+    The sizes of inputs are no counts of a step. None: there are no steps.
+    """
     num_steps = sum(window.num_steps for window in windows)
-    return sum(window.total(name) for window in windows) / num_steps if num_steps else None
+    names = dict.fromkeys(name for window in windows for name in window.counted())
+    found: dict[str, float] = {}
+    for name in names if num_steps else ():
+        mean = sum(window.total(name) for window in windows) / num_steps
+        if name.endswith("_ns"):
+            found[f"{name[:-3]}_s"] = mean * NS
+        elif name not in SIZES:
+            found[name] = mean
+    return found if num_steps else None

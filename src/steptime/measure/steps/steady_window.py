@@ -91,16 +91,19 @@ class StepWindow:
         whole = (sum(block.spans_s.values()) for block in self.blocks)
         return array("d", chain(self.steps.sum_of_spans(), whole))
 
+    def counted(self) -> list[str]:
+        """Return the names of the guest's counts that are not zero in all steps."""
+        return [*self.steps.counts, *(name for block in self.blocks for name in block.counts)]
+
     def total(self, name: str) -> int:
-        """Return the sum of a count over its steps, by its field."""
-        blocks: list[int] = [getattr(block, name) for block in self.blocks]
-        return sum(self.steps.count(name)) + sum(blocks)
+        """Return the sum of one of the guest's counts over its steps."""
+        return sum(self.steps.count(name)) + sum(block.count(name) for block in self.blocks)
 
 
 def step_period(rank: RankSteps) -> int | None:
     """After how many steps their kinds repeat: optimizers and number of backward calls."""
     steps = rank.steps
-    kinds = list(zip(steps.optimizers, steps.count("num_backwards"), strict=True))
+    kinds = list(zip(steps.optimizers, steps.count("backwards"), strict=True))
     return find_period(kinds[1:])  # the first step has no recorded beginning
 
 

@@ -37,15 +37,6 @@ from steptime.record.table import UpdateTable
 
 _NO_THREAD = -1  # threads are numbered from 0
 
-_COUNTED = {
-    "num_backwards": "backwards",
-    "num_copies": "copies",
-    "num_syncs": "syncs",
-    "num_batches": "batches",
-    "gc_pauses": "gc_pauses",
-}
-"""Fields of a step, and the guest's names for them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBlock:
@@ -53,7 +44,7 @@ class StepBlock:
 
     After the first 20,000 updates, the guest writes no row for each update. `cpu_s`, and fetch and
     collate in `wall_s`, are sums over `num_detailed` of the steps. `disturbed` are the places of
-    the steps that a probe of ours made longer.
+    the steps that a probe of ours made longer. `counts` are the guest's, summed over the steps.
     """
 
     first_index: int
@@ -67,13 +58,7 @@ class StepBlock:
     num_detailed: int
     num_updates: int
     num_skipped: int
-    num_backwards: int
-    num_copies: int
-    num_syncs: int
-    num_batches: int
-    gc_pauses: int = 0
-    gc_s: float = 0.0
-    prepare_s: float = 0.0
+    counts: Mapping[str, int]
     has_phases: bool = True
     sizes: Sequence[int] = ()
     disturbed: tuple[int, ...] = ()
@@ -82,6 +67,10 @@ class StepBlock:
     def num_steps(self) -> int:
         """Return the number of steps in the block."""
         return len(self.times_s)
+
+    def count(self, name: str) -> int:
+        """Return one of the guest's counts."""
+        return self.counts.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +122,14 @@ class RankSteps:
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
     @property
+    def num_seen_updates(self) -> int:
+        """Return the number of updates in the steps that are known."""
+        return sum(self.steps.num_updates) + sum(block.num_updates for block in self.blocks)
+
+    @property
     def num_updates(self) -> int:
         """Return the number of updates, or the guest's count if higher: lines may be lost."""
-        seen = self.total("num_updates")
+        seen = self.num_seen_updates
         if self._own_end is None:
             return seen
         return max(seen, self._own_end.updates - self.num_empty_steps)
@@ -143,34 +137,33 @@ class RankSteps:
     @property
     def num_backwards(self) -> int:
         """Return the number of backward calls, with those after the last update if it is known."""
-        seen = self.total("num_backwards")
+        seen = self.total("backwards")
         return max(seen, self._own_end.backwards) if self._own_end is not None else seen
 
     @property
     def num_by_hand(self) -> int:
         """Return the number of steps without an optimizer: a backward call counts as the update."""
-        singles = sum(num == 0 for num in self.steps.count("num_updates"))
+        singles = sum(num == 0 for num in self.steps.num_updates)
         return singles + sum(max(0, block.num_steps - block.num_updates) for block in self.blocks)
 
     @property
     def num_skipped(self) -> int:
         """Return the number of updates that the gradient scaler skipped."""
-        return self.total("num_skipped")
+        return sum(self.steps.num_skipped) + sum(block.num_skipped for block in self.blocks)
 
     @property
     def has_batches(self) -> bool:
         """Return whether a loader's batch was seen in any step."""
-        return self.total("num_batches") > 0
+        return self.total("batches") > 0
 
     @property
     def has_updates(self) -> bool:
         """Return whether an optimizer stepped in any step."""
-        return self.total("num_updates") > 0
+        return any(self.steps.num_updates) or any(block.num_updates for block in self.blocks)
 
     def total(self, name: str) -> int:
-        """Return the sum of a count over all steps, by its field."""
-        blocks: list[int] = [getattr(block, name) for block in self.blocks]
-        return sum(self.steps.count(name)) + sum(blocks)
+        """Return the sum of one of the guest's counts over all steps."""
+        return sum(self.steps.count(name)) + sum(block.count(name) for block in self.blocks)
 
     @property
     def _own_end(self) -> StreamEnd | None:
@@ -282,9 +275,7 @@ class _Folder:
         cpu_s, _ = self._divide(layout.cpu_at)
         ends_ns, details = table.column(END_NS), table.column(DETAIL)
         skipped = [int(value > 0) for value in table.column(SKIPPED)]
-        counts = {name: self._sum(_count(table, word)) for name, word in _COUNTED.items()}
-        counts["num_skipped"] = self._sum(skipped)
-        counts["num_updates"] = [made.num_updates for made in self._rounds]
+        counts = {name: self._sum(_count(table, name)) for name in layout.counts}
         device_s, has_device = self._device()
         return StepTable(
             index=array("q", range(len(self._rounds))),
@@ -294,8 +285,8 @@ class _Folder:
             spans_s=spans_s,
             device_s=device_s,
             counts={name: array("q", column) for name, column in counts.items() if any(column)},
-            gc_s=_seconds(self._sum(_count(table, "gc_ns"))),
-            prepare_s=_seconds(self._sum(_count(table, "prepare_ns"))),
+            num_updates=array("q", [made.num_updates for made in self._rounds]),
+            num_skipped=array("q", self._sum(skipped)),
             optimizers=tuple(made.optimizers for made in self._rounds),
             has_device=has_device,
             is_detailed=self._flags(all, [value > 0 for value in details]),
@@ -374,10 +365,7 @@ def _fold_progress(
         num_detailed=0,
         num_updates=sum(u.optimizer != BY_HAND for u in updates),
         num_skipped=sum(u.skipped > 0 for u in updates),
-        num_backwards=sum(u.num_backwards for u in updates),
-        num_copies=0,
-        num_syncs=0,
-        num_batches=0,
+        counts={"backwards": sum(u.num_backwards for u in updates)},
         has_phases=False,
     )
 
@@ -398,13 +386,7 @@ def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
         num_detailed=block.num_detailed,
         num_updates=block.num_updates,
         num_skipped=block.num_skipped,
-        num_backwards=counts.get("backwards", 0),
-        num_copies=counts.get("copies", 0),
-        num_syncs=counts.get("syncs", 0),
-        num_batches=counts.get("batches", 0),
-        gc_pauses=counts.get("gc_pauses", 0),
-        gc_s=counts.get("gc_ns", 0) * NS,
-        prepare_s=counts.get("prepare_ns", 0) * NS,
+        counts=counts,
         sizes=tuple(counts[name] for name in SIZES) if SIZES[0] in counts else (),
         disturbed=block.disturbed,
     )

@@ -28,7 +28,7 @@ class StepTable:
     Attributes:
         index: number of each step in its rank.
         device_s: device times of the steps in `has_device`; zeros elsewhere.
-        counts: the whole numbers of a `Step`, by field.
+        counts: the guest's counts, by the names of the record.
         has_device, is_detailed, is_disturbed: a byte for each step, 1 or 0.
         times_s, cpu_times_s: sums over the phases.
     """
@@ -40,8 +40,8 @@ class StepTable:
     spans_s: Columns
     device_s: Columns
     counts: Mapping[str, Sequence[int]]
-    gc_s: Numbers
-    prepare_s: Numbers
+    num_updates: Sequence[int]
+    num_skipped: Sequence[int]
     optimizers: Sequence[tuple[int, ...]]
     has_device: bytes
     is_detailed: bytes
@@ -76,9 +76,6 @@ class StepTable:
         def by_name(columns: Columns, names: Iterable[str]) -> dict[str, float]:
             return {name: columns[name][place] if name in columns else 0.0 for name in names}
 
-        def count(name: str) -> int:
-            return self.counts[name][place] if name in self.counts else 0
-
         return Step(
             index=self.index[place],
             end_s=self.end_s[place],
@@ -86,15 +83,9 @@ class StepTable:
             cpu_s=by_name(self.cpu_s, INSIDE),
             spans_s=by_name(self.spans_s, SPANS),
             device_s=by_name(self.device_s, INSIDE) if self.has_device[place] else None,
-            num_updates=count("num_updates"),
-            num_backwards=count("num_backwards"),
-            num_skipped=count("num_skipped"),
-            num_copies=count("num_copies"),
-            num_syncs=count("num_syncs"),
-            num_batches=count("num_batches"),
-            gc_pauses=count("gc_pauses"),
-            gc_s=self.gc_s[place],
-            prepare_s=self.prepare_s[place],
+            num_updates=self.num_updates[place],
+            num_skipped=self.num_skipped[place],
+            counts={name: column[place] for name, column in self.counts.items()},
             optimizers=self.optimizers[place],
             is_first=self.index[place] == 0,
             is_detailed=bool(self.is_detailed[place]),
@@ -102,7 +93,7 @@ class StepTable:
         )
 
     def count(self, name: str) -> Sequence[int]:
-        """Return a whole number of all steps, by its field."""
+        """Return one of the guest's counts for each step."""
         return self.counts[name] if name in self.counts else array("q", bytes(8 * len(self)))
 
     def span(self, name: str) -> Numbers:
@@ -132,8 +123,8 @@ class StepTable:
             spans_s=numbers(self.spans_s),
             device_s=numbers(self.device_s),
             counts={name: array("q", compress(c, kept)) for name, c in self.counts.items()},
-            gc_s=array("d", compress(self.gc_s, kept)),
-            prepare_s=array("d", compress(self.prepare_s, kept)),
+            num_updates=array("q", compress(self.num_updates, kept)),
+            num_skipped=array("q", compress(self.num_skipped, kept)),
             optimizers=tuple(compress(self.optimizers, kept)),
             has_device=bytes(compress(self.has_device, kept)),
             is_detailed=bytes(compress(self.is_detailed, kept)),

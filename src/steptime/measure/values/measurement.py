@@ -73,9 +73,8 @@ class Step:
     from `input_wait`); `spans_s` holds the times that are kept apart from the step. The first step
     of a stream (`is_first`) has no recorded beginning. Where not `is_detailed`, all CPU time is in
     `other`, and `fetch` and `collate` are in `input_wait`: the guest separates them on sampled
-    updates only. `prepare_s` is the part of `other` between a batch's arrival and the model's call.
-    `gc_s` is the time of garbage collections, in whatever phase they fell. Where `is_disturbed`,
-    our probe made the step longer, or the run stood still in it.
+    updates only. `counts` are the guest's, by its names (`record.buckets.COUNTS`). Where
+    `is_disturbed`, our probe made the step longer, or the run stood still in it.
     """
 
     index: int
@@ -85,18 +84,16 @@ class Step:
     spans_s: Mapping[str, float]
     device_s: Mapping[str, float] | None = None
     num_updates: int = 1
-    num_backwards: int = 0
     num_skipped: int = 0
-    num_copies: int = 0
-    num_syncs: int = 0
-    num_batches: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
     optimizers: tuple[int, ...] = ()
-    gc_pauses: int = 0
-    gc_s: float = 0.0
-    prepare_s: float = 0.0
     is_first: bool = False
     is_detailed: bool = True
     is_disturbed: bool = False
+
+    def count(self, name: str) -> int:
+        """Return one of the guest's counts."""
+        return self.counts.get(name, 0)
 
     @property
     def step_time_s(self) -> float:
@@ -350,6 +347,8 @@ class Measurement:
         copies_per_step: mean number of host-to-device copies per step.
         syncs_per_step: mean number of calls per step that make the host wait for the device, or
             would do so with a device.
+        counts_per_step: what the guest counts, in a mean step of the steady window, by the names of
+            the run folder; those of times are in seconds.
         ranks: a summary of each process that stepped.
         workers: the DataLoader's worker processes; None where there were none.
         host: load of the machine in the steady window, or in the whole run where there is no
@@ -448,3 +447,4 @@ class Measurement:
     wall_time: WallTime | None = None
     attention: tuple[AttentionCall, ...] | None = None
     loops: tuple[TrainingLoop, ...] = ()
+    counts_per_step: Mapping[str, float] | None = None

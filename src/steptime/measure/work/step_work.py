@@ -157,8 +157,10 @@ def _without_sizes(rank: FoldedRank, found: CountSeen) -> WorkSeen:
 
 def _differ(window: StepWindow) -> bool:
     """Return whether steps differ in how often they go backward, in whatever order."""
-    each = {*window.steps.count("num_backwards")}
-    means = {block.num_backwards / block.num_steps for block in window.blocks if block.num_steps}
+    each = {*window.steps.count("backwards")}
+    means = {
+        block.count("backwards") / block.num_steps for block in window.blocks if block.num_steps
+    }
     return len(each | means) > 1
 
 

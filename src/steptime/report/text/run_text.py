@@ -69,8 +69,11 @@ class _Detail:
 
 
 # Sections that explain nothing that a finding says, the least useful first.
-_NICETIES = ("overhead", "not seen", "padding", "roofs", "work", "machine", "beside", "memory")
-_SOME, _EVERY = frozenset(_NICETIES[:4]), frozenset(_NICETIES)
+_NICETIES = (
+    *("counts", "overhead", "not seen", "padding", "roofs", "work", "machine"),
+    *("beside", "memory"),
+)
+_SOME, _EVERY = frozenset(_NICETIES[:5]), frozenset(_NICETIES)
 _LAST = _EVERY | {"small phases", "lines", "workers"}
 
 _WHOLE = _Detail(num_notes=_ALL, num_ranks=_ALL, num_trainings=_ALL, num_loops=_ALL, is_brief=False)
@@ -142,6 +145,7 @@ def _report(
         "memory": memory_lines(document, page, is_brief=detail.is_brief),
         "machine": _machine(m, diagnosis, primary, page),
         "overhead": _overhead(m, page),
+        "counts": _counts(m, page),
     }
     left_out = [name for name, lines in nice.items() if name in detail.without and lines]
     nice.update({name: [] for name in left_out})
@@ -172,6 +176,7 @@ def _report(
         *nice["workers"],
         *(line for name in ("work", "padding", "roofs", "memory") for line in nice[name]),
         *fit_lines(document, page),
+        *nice["counts"],
         *nice["machine"],
         *nice["overhead"],
         *_notes(m, page, limit=detail.num_notes),
@@ -277,6 +282,11 @@ def _step_details(m: Measurement) -> Iterable[str]:
         yield f"{m.num_skipped_updates:,} updates skipped by the gradient scaler"
     if m.period is not None and m.period > 1:
         yield f"kinds of step repeat every {m.period}"
+
+
+def _counts(m: Measurement, page: Page) -> list[Text]:
+    text = step_words.describe_counts(m)
+    return page.block("a step has", text) if text else []
 
 
 def _step_time(m: Measurement, page: Page) -> list[Text]:

@@ -8,6 +8,15 @@ from steptime.measure.values.training_loop import TrainingLoop
 from steptime.report.words.run_words import describe_phase, joined
 
 _MAX_PHASES = 3
+_COUNTS = {
+    "batches": "batches",
+    "copies": "copies to the device",
+    "syncs": "waits for the device",
+    "forwards": "calls of models",
+    "backwards": "backward calls",
+    "gc_pauses": "collections of garbage",
+}
+"""What the guest counts in a step, by its names in the run folder."""
 _WORTH_A_WORD = 0.05
 
 
@@ -25,6 +34,13 @@ def describe_ranks(m: Measurement) -> tuple[str, str]:
     number = f"{format_count(min(numbers))} to {format_count(max(numbers))}"
     longest = f"of the {format_count(m.num_steps)}"
     return number, f" on {m.num_ranks} {many}, {format_count(sum(numbers))} in all; {longest}"
+
+
+def describe_counts(m: Measurement) -> str:
+    """Say how often a mean step does what the guest counts; empty where nothing is known."""
+    found = m.counts_per_step or {}
+    known = [(found[name], words) for name, words in _COUNTS.items() if name in found]
+    return joined([f"{number:.3g} {words}" for number, words in known]) if known else ""
 
 
 def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
