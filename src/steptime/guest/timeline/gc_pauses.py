@@ -16,7 +16,10 @@ from typing import Any
 
 from .interrupts import is_from_handler, raise_later
 
-NONE = (0, 0)
+FULL = 2
+"""The oldest generation: a collection of it goes through all objects."""
+
+NONE = (0, 0, 0)
 
 LONG_NS = 1_000_000
 """Collections of the young generation take microseconds, many times a step: sums are enough."""
@@ -27,7 +30,7 @@ step must not fill the disk."""
 
 
 class Pauses:
-    """The collections so far, and their time [ns]."""
+    """The collections so far, their time [ns], and the full ones, as `record.buckets` has them."""
 
     def __init__(self, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.clock = clock
@@ -36,7 +39,8 @@ class Pauses:
 
     def reset(self) -> None:
         """Start from zero: this is a new process."""
-        self.num = self.ns = self.num_taken = self.ns_taken = 0
+        self.num = self.ns = self.full = 0
+        self.taken = NONE
         self.began: int | None = None
         self.is_due = False
         self.long: list[tuple[int, int, int]] = []  # when, how long, which generation
@@ -105,21 +109,21 @@ class Pauses:
             ns = self.clock() - began
             self.ns += ns
             self.num += 1
+            self.full += info.get("generation") == FULL
             self.is_due = True
             if ns >= self.long_ns and self.room:
                 self.room -= 1
                 self.long.append((began, ns, info.get("generation", -1)))
 
-    def take(self) -> tuple[int, int]:
-        """Return number and time of the collections not taken yet; check `is_due` first."""
+    def take(self) -> tuple[int, ...]:
+        """Return number, time and full ones of the collections not taken yet; check `is_due`."""
         if not self.lock.acquire(blocking=False):
             return NONE  # another thread's update takes them now
         try:
             self.is_due = False  # set before the read, so that a collection in between is due again
-            num, ns = self.num, self.ns
-            taken = num - self.num_taken, ns - self.ns_taken
-            self.num_taken, self.ns_taken = num, ns
-            return taken
+            now, before = (self.num, self.ns, self.full), self.taken
+            self.taken = now
+            return tuple(map(int.__sub__, now, before))
         finally:
             self.lock.release()
 

@@ -15,6 +15,7 @@ _COUNTS = {
     "forwards": "calls of models",
     "backwards": "backward calls",
     "gc_pauses": "collections of garbage",
+    "gc_full": "full collections of garbage",
 }
 """What the guest counts in a step, by its names in the run folder."""
 _WORTH_A_WORD = 0.05
