@@ -47,6 +47,7 @@ from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words
 from steptime.report.words.advice import next_act
+from steptime.report.words.step_words import describe_counts
 
 SOURCE = Path(steptime.__file__).parent
 
@@ -731,3 +732,14 @@ def test_an_interval_is_shown_with_its_n() -> None:
     assert "1.50 s  median of 12, 95 % interval 1.35 s to 1.65 s" in show(
         replace(measurement, steady=steady)
     )
+
+
+def test_what_a_step_has_is_told_by_what_its_device_has() -> None:
+    counts = {"batches": 1.0, "copies": 3.0, "gc_full": 0.25, "inner_steps": 2.0}
+    found = replace(healthy(), counts_per_step=counts)
+    on_cpu = replace(found, ranks=tuple(replace(one, device="cpu") for one in found.ranks))
+    on_gpu = replace(found, ranks=tuple(replace(one, device="cuda") for one in found.ranks))
+
+    assert describe_counts(on_cpu) == "batches 1 · full collections of garbage 0.25"
+    assert "copies to the device 3" in describe_counts(on_gpu)
+    assert describe_counts(replace(found, counts_per_step=None)) == ""

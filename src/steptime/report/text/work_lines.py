@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rich.text import Text
 
-from steptime.core.given_peaks import PEAK_TYPES
+from steptime.core.devices.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
 from steptime.core.units import format_flops, format_percent, format_seconds
 from steptime.diagnose.values.utilization_values import Utilization

@@ -18,6 +18,9 @@ _COUNTS = {
     "gc_full": "full collections of garbage",
 }
 """What the guest counts in a step, by its names in the run folder."""
+
+_OF_A_DEVICE = ("copies", "syncs")
+"""On a CPU nothing is copied to a device, and nothing waits for one."""
 _WORTH_A_WORD = 0.05
 
 
@@ -40,8 +43,9 @@ def describe_ranks(m: Measurement) -> tuple[str, str]:
 def describe_counts(m: Measurement) -> str:
     """Say how often a mean step does what the guest counts; empty where nothing is known."""
     found = m.counts_per_step or {}
-    known = [(found[name], words) for name, words in _COUNTS.items() if name in found]
-    return joined([f"{number:.3g} {words}" for number, words in known]) if known else ""
+    on_cpu = all(rank.device == "cpu" for rank in m.ranks)
+    known = [name for name in _COUNTS if name in found and not (on_cpu and name in _OF_A_DEVICE)]
+    return " · ".join(f"{_COUNTS[name]} {found[name]:.3g}" for name in known)
 
 
 def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
