@@ -11,8 +11,8 @@ from typing import Any
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare
 from steptime.compare.values import ComparedRun, Comparison
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.interval import Interval
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, write_value

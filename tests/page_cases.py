@@ -10,8 +10,8 @@ from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
 from steptime.app.run.describe_run import describe_run
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.interval import Interval
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose

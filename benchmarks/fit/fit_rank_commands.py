@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from steptime.tune.trials.forecast_child import ForecastWish, forecast_in_child
+from steptime.tune.trials.children.forecast_child import ForecastWish, forecast_in_child
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import conditions

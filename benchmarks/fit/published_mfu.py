@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.hardware import find_accelerator
 from steptime.plan.conventions import (
     Recompute,
     Transformer,

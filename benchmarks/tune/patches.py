@@ -44,7 +44,7 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import write_recipe
 from steptime.tune.search.bench import Baseline
 from steptime.tune.study.study_folder import open_study
-from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.trials.facts.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import RealBench, Subject, step_s_of
 from steptime.tune.values.recipe_values import Proof, Recipe

@@ -102,7 +102,7 @@ class Originals:
         subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, check=True)
 
     def _write_recipe(self) -> None:
-        from steptime.core.machine_identity import MachineIdentity
+        from steptime.core.devices.machine_identity import MachineIdentity
         from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
         from steptime.tune.values.recipe_values import Script
         from study_cases import BF16, faster, on

@@ -13,7 +13,7 @@ import pytest
 from end_to_end.contained import require
 from end_to_end.harness import SCRIPTS, needs_linux, needs_torch
 from steptime.isolate.tiers import Tier
-from steptime.tune.trials.forecast_child import ForecastWish, forecast_in_child
+from steptime.tune.trials.children.forecast_child import ForecastWish, forecast_in_child
 
 pytestmark = [
     needs_torch,

@@ -14,8 +14,8 @@ from plain_child import PlainStart
 from steptime.levers import load
 from steptime.tune.search.bench import ProcessRequest
 from steptime.tune.study.study_folder import open_study
+from steptime.tune.trials.facts.other_python import check_other_python
 from steptime.tune.trials.observe_baseline import ParentFacts
-from steptime.tune.trials.other_python import check_other_python
 from steptime.tune.trials.real_bench import RealBench, Subject
 from steptime.tune.values.study_values import Applied
 

@@ -17,7 +17,7 @@ from steptime.app.verify.prove_training import ProofOptions, prove_study
 from steptime.cli.main import main
 from steptime.cli.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import ScriptFailedError
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.tune.recipe.recipe_file import (

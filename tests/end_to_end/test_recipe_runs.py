@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from end_to_end.harness import SCRIPTS, Done, needs_linux, needs_torch, run_forked
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.record import kinds
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe

@@ -16,7 +16,7 @@ import pytest
 
 from end_to_end.harness import needs_linux
 from steptime.cli.main import main
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.values.study_values import Applied

@@ -26,7 +26,7 @@ from end_to_end.harness import (
     run_observed,
 )
 from plain_child import PlainStart
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.search.bench import ProcessRequest

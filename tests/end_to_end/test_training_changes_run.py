@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, run_forked
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.values.study_values import Applied

@@ -7,7 +7,7 @@ import pytest
 from steptime.app.data import data_bench
 from steptime.app.data.data_bench import BenchOptions
 from steptime.isolate.tiers import Containment, Tier
-from steptime.tune.trials.bench_child import BenchStart, PassEnded
+from steptime.tune.trials.children.bench_child import BenchStart, PassEnded
 from unit.loader_bench_cases import BESIDE, SLOW, loop, uneven
 
 

@@ -9,7 +9,7 @@ import pytest
 from steptime.levers.base import Facts, Preserves
 from steptime.levers.host import process_binding
 from steptime.levers.host.cores import nodes_of, one_of_each, parse_cores
-from steptime.tune.trials import resources
+from steptime.tune.trials.facts import resources
 
 LEVER = process_binding.LEVER
 EIGHT = set(range(8))

@@ -14,8 +14,8 @@ from steptime.app.machine import retake_ceilings
 from steptime.app.machine.machine import MachineOptions, examine
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.kept_ceilings import find_ceilings, note_exceeded
+from steptime.core.devices.machine_condition import MachineCondition, find_changes
 from steptime.core.interval import Interval
-from steptime.core.machine_condition import MachineCondition, find_changes
 from steptime.core.store import Run
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind

@@ -21,7 +21,7 @@ from steptime.app.run.observe import EndedRun
 from steptime.app.run.prepare import RunOptions, RunPlan
 from steptime.app.stored.load import load_run, save
 from steptime.cli import main, output, run, runs
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, create_run, write_value
 from steptime.errors import SteptimeError, StoreError, UsageError

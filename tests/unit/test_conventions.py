@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steptime.core.accelerators import ACCELERATORS, DTYPES
+from steptime.core.devices.accelerators import ACCELERATORS, DTYPES
 from steptime.plan.conventions import (
     CONVENTIONS,
     Recompute,

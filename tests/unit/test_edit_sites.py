@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steptime.guest.hooks.patching import PATCHES
 from steptime.guest.trial.edit_sites import SiteNotes, describe_output, find_images
-from steptime.tune.trials.source_sites import hash_file, name_in, read_sites
+from steptime.tune.trials.facts.source_sites import hash_file, name_in, read_sites
 from steptime.tune.values.site_values import SourcePlace, parse_place
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import pytest
 import steptime
 from steptime.app.run.prepare import RunOptions, prepare
 from steptime.cli.main import main
-from steptime.core.given_peaks import check_peaks, parse_peaks
+from steptime.core.devices.given_peaks import check_peaks, parse_peaks
 from steptime.core.store import read_value
 from steptime.errors import UsageError
 from steptime.launch.values import CommandRecord

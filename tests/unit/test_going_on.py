@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.tune.search.going_on import untold
+from steptime.tune.search.rounds.going_on import untold
 from steptime.tune.values.study_values import Applied, State
 
 A, B, C = (Applied(name=name, settings={}) for name in ("a", "b", "c"))

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.core.accelerators import ACCELERATORS
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.accelerators import ACCELERATORS
+from steptime.core.devices.hardware import find_accelerator
 from steptime.guest.bootstrap import describe_device
 
 GIB = 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steptime.measure.fold.seen_lines import MemorySample
-from steptime.tune.trials.kernel_use import KernelUse, kernel_use
+from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
 
 ENDS_S = [float(number) for number in range(10)]
 

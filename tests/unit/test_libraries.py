@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.trials.facts.libraries import find_libraries
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads ELF files")
 

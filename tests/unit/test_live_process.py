@@ -9,8 +9,8 @@ import pytest
 from steptime.levers.base import Facts
 from steptime.tune.search.bench import ArmResult, Bench, ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, BudgetLedger
-from steptime.tune.search.comparison_series import ComparisonSeries
-from steptime.tune.search.live_process import LiveProcess
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.rounds.live_process import LiveProcess
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
 
 START_S = 5.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from steptime.measure.tried.trial_lines import TaggedUpdate
-from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
+from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.process_pairs import Side, compare_sides
 from steptime.tune.values.study_values import WELL
 

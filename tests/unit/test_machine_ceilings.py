@@ -15,8 +15,8 @@ from documents import check_document
 from steptime.app.machine import machine as machine_app
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.interval import Interval
-from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import NotFoundError, StoreError
 from steptime.machine import ceilings
 from steptime.machine.ceiling_state import is_contended, judge

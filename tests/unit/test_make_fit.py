@@ -14,7 +14,7 @@ from steptime.cli.fit_answer import exit_code_of
 from steptime.cli.main import main
 from steptime.cli.options import parse_size
 from steptime.core.codec import from_json, to_json
-from steptime.core.part_memory import find_parts
+from steptime.core.devices.part_memory import find_parts
 from steptime.errors import UsageError
 from steptime.guest.trial.device_limit import limit_devices
 from steptime.levers import load_all
@@ -43,7 +43,7 @@ from steptime.tune.fit.held_parts import (
 )
 from steptime.tune.fit.measures import find_options, make_ground
 from steptime.tune.search.bench import ArmResult, Baseline, ComparisonResult
-from steptime.tune.trials.forecast_child import CommandForecast
+from steptime.tune.trials.children.forecast_child import CommandForecast
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
 from steptime.verify.values import Outcome, Verdict

@@ -11,13 +11,13 @@ import pytest
 
 from steptime.app.run.recipe_loading import find_interpreter
 from steptime.app.study.tune import choose_levers
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import UsageError
 from steptime.levers import load
 from steptime.levers.base import Preserves
 from steptime.tune.recipe.recipe_file import make_recipe
 from steptime.tune.recipe.recipe_setup import set_up
-from steptime.tune.trials.other_python import OtherPython, check_other_python
+from steptime.tune.trials.facts.other_python import OtherPython, check_other_python
 from steptime.tune.trials.trial_setting import add_variables, variables_of
 from steptime.tune.values.recipe_values import Recipe, Script
 from steptime.tune.values.study_values import Applied

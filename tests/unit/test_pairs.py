@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.core.interval import Interval
-from steptime.tune.search.pairs import (
+from steptime.tune.search.proof.pairs import (
     MIN_FLOOR,
     Worth,
     chain,

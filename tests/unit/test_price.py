@@ -7,7 +7,7 @@ import pytest
 from report_cases import healthy
 from steptime.app.run.describe_run import describe_run
 from steptime.app.stored.plain_text import plain_text
-from steptime.core.given_price import parse_price
+from steptime.core.devices.given_price import parse_price
 from steptime.errors import UsageError
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.wall.device_energy import EnergyMeter

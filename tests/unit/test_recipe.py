@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.note import Fact
 from steptime.errors import RecipeError
 from steptime.levers import load_all

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from steptime.tune.trials import resources
+from steptime.tune.trials.facts import resources
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's files")
 

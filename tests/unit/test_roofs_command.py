@@ -11,7 +11,7 @@ import pytest
 
 from steptime.app.stored.kept_ceilings import find_ceilings
 from steptime.core.codec import to_json
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
 from steptime.launch.origin import read_machine
 from steptime.launch.values import CommandRecord

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripted_bench import ScriptedBench, label_of, labels_of, make_lever, make_levers
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.levers.base import Moment
 from steptime.tune.search.bench import ProcessRequest
 from steptime.tune.search.earlier_results import Experience, experience_of

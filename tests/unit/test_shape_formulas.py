@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.hardware import find_accelerator
 from steptime.plan.memory_fit import MODES
 from steptime.plan.quantization import (
     peak_of_parts,

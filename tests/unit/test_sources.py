@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")
 
 from steptime.data.sources import open_source  # noqa: E402 - it needs both
-from steptime.data.sources.folder_files import pack_names  # noqa: E402
+from steptime.data.sources.formats.folder_files import pack_names  # noqa: E402
 from steptime.data.stored_bytes import StoredPlace  # noqa: E402
 from steptime.errors import DataError, NotFoundError, UsageError  # noqa: E402
 

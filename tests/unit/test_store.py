@@ -17,8 +17,8 @@ from steptime.app.run.run_end import read_end
 from steptime.app.stored import run_index, run_listing
 from steptime.app.stored.run_listing import find_run, list_runs, reindex
 from steptime.core import store
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.fallback_store import fallback_folder, find_fallback, make_fallback
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import RunState
 from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, create_run

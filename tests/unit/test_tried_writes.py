@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from steptime.tune.trials.tried_writes import read_levers, scripts_own_writes, write_levers
+from steptime.tune.trials.facts.tried_writes import read_levers, scripts_own_writes, write_levers
 
 
 def trial(folder: Path, *paths: str, levers: tuple[str, ...] | None = ()) -> Path:

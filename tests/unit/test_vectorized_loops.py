@@ -21,7 +21,7 @@ from steptime.levers.examples import WINDOWS
 from steptime.levers.tools.line_edits import LineChange, edited, is_for, read_edits
 from steptime.measure.source.loop_marks import LoopMark
 from steptime.testing.lever_session_double import PlainSession
-from steptime.tune.trials.loop_diffs import live_diffs
+from steptime.tune.trials.facts.loop_diffs import live_diffs
 
 torch = pytest.importorskip("torch")
 

@@ -142,8 +142,8 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     check_target("--json", options.json)
     profile = profile_wish(options)
     from steptime.app.run.prepare import RunOptions
-    from steptime.core.given_peaks import parse_peaks
-    from steptime.core.given_price import parse_price
+    from steptime.core.devices.given_peaks import parse_peaks
+    from steptime.core.devices.given_price import parse_price
 
     return RunOptions(
         command=command,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.hardware import find_accelerator
 from steptime.diagnose.peaks import DevicePeaks
 from steptime.measure.values.measurement import RankSummary
 from steptime.measure.values.model.work import Count

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.hardware import find_accelerator
 from steptime.measure.values.measurement import RankSummary
 
 GIVEN = "given by the user"

@@ -10,19 +10,19 @@ from typing import Any
 
 if typing.TYPE_CHECKING:
     from steptime.errors import CapacityError, DataError, MissingExtraError, RankLostError
-    from steptime.graph.feature_exchange import (
+    from steptime.graph.partitions.feature_exchange import (
         ExchangeCounts,
         PartitionedFeatures,
         most_sampled_nodes,
     )
-    from steptime.graph.partition import Partition, make_partition, partition_graph
-    from steptime.graph.partition_files import (
+    from steptime.graph.partitions.partition import Partition, make_partition, partition_graph
+    from steptime.graph.partitions.partition_files import (
         RankData,
         load_partition,
         load_rank,
         save_partition,
     )
-    from steptime.graph.partition_memory import (
+    from steptime.graph.partitions.partition_memory import (
         GraphSizes,
         MemoryPlan,
         available_bytes,
@@ -55,10 +55,19 @@ __all__ = [
 # Each is imported when somebody asks for it, with the packages that it needs.
 _NAMES = {
     "errors": ("CapacityError", "DataError", "MissingExtraError", "RankLostError"),
-    "graph.feature_exchange": ("ExchangeCounts", "PartitionedFeatures", "most_sampled_nodes"),
-    "graph.partition": ("Partition", "make_partition", "partition_graph"),
-    "graph.partition_files": ("RankData", "load_partition", "load_rank", "save_partition"),
-    "graph.partition_memory": (
+    "graph.partitions.feature_exchange": (
+        "ExchangeCounts",
+        "PartitionedFeatures",
+        "most_sampled_nodes",
+    ),
+    "graph.partitions.partition": ("Partition", "make_partition", "partition_graph"),
+    "graph.partitions.partition_files": (
+        "RankData",
+        "load_partition",
+        "load_rank",
+        "save_partition",
+    ),
+    "graph.partitions.partition_memory": (
         *("GraphSizes", "MemoryPlan", "available_bytes", "check_fits", "plan_memory"),
     ),
 }

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.version import installed_version
 from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.core.machine_condition import MachineCondition
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_condition import MachineCondition
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.model.profiled import ProfileWish
 from steptime.measure.values.observations import RecipeUse

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steptime.core.machine_condition import MachineCondition, find_changes
+from steptime.core.devices.machine_condition import MachineCondition, find_changes
 from steptime.machine.values.ceiling_values import (
     QUIET_CORES,
     BenchProcess,

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import decode, encode, from_json, to_json
+from steptime.core.devices.machine_condition import MachineCondition, find_changes
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.executable import NotStarted, find_executable
-from steptime.core.machine_condition import MachineCondition, find_changes
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.stats import median_interval
 from steptime.core.store import write_text
 from steptime.errors import DamagedRunError, NotFoundError

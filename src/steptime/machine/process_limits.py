@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import Group, find_group, read_cpu_quota
+from steptime.core.devices.control_groups import Group, find_group, read_cpu_quota
 from steptime.machine._files import (
     KernelFiles,
     format_cpu_list,

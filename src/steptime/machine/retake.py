@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from steptime.core.machine_condition import find_changes
+from steptime.core.devices.machine_condition import find_changes
 from steptime.machine.ceiling_state import ROOFS, judge
 from steptime.machine.values.ceiling_values import Ceiling, Ceilings
 

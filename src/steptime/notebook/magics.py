@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from steptime.app.run.attempt import attempt
-from steptime.core.given_peaks import parse_peaks
+from steptime.core.devices.given_peaks import parse_peaks
 from steptime.errors import SteptimeError, UsageError
 from steptime.launch.values import CELL
 from steptime.measure.values.model.profiled import DEFAULT_STEP, ProfileWish

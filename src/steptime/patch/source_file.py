@@ -16,7 +16,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, Posi
 
 from steptime.patch.values import CannotPlaceError
 from steptime.record.regular_file import read_regular
-from steptime.tune.trials.source_sites import hash_file
+from steptime.tune.trials.facts.source_sites import hash_file
 from steptime.tune.values.site_values import SourcePlace
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.hardware import find_accelerator
 from steptime.plan.quantization import TILE, tile_blocks, waves
 from steptime.plan.values.shape_values import DeviceSeen
 

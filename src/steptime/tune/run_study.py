@@ -37,12 +37,12 @@ from steptime.tune.study.study_folder import (
 )
 from steptime.tune.study.study_key import make_key
 from steptime.tune.study_options import StudyOptions
-from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.trials.facts.libraries import find_libraries
+from steptime.tune.trials.facts.tried_writes import scripts_own_writes
 from steptime.tune.trials.observe_baseline import ParentFacts, SeveralTrainingsError
 from steptime.tune.trials.quiet_watch import QuietWatch
 from steptime.tune.trials.real_bench import RealBench, Subject
 from steptime.tune.trials.trial_process import ContainedProcess, Start
-from steptime.tune.trials.tried_writes import scripts_own_writes
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Found, Study, StudyOutcome
 

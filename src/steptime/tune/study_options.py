@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.levers.base import Lever
-from steptime.tune.trials.other_python import OtherPython
+from steptime.tune.trials.facts.other_python import OtherPython
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

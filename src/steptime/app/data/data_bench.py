@@ -28,7 +28,7 @@ from steptime.levers import NAMES
 from steptime.measure.tried.bench_lines import PassLines, find_line, find_lines, make_loader_bench
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.record import kinds
-from steptime.tune.trials.bench_child import BenchStart, PassEnded, run_pass
+from steptime.tune.trials.children.bench_child import BenchStart, PassEnded, run_pass
 from steptime.tune.values.study_values import TrialEnd
 
 Tell = Callable[[str], None]

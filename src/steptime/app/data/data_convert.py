@@ -16,7 +16,7 @@ from steptime.data.values.conversion_values import (
     Prediction,
 )
 from steptime.errors import DataError, MissingExtraError, UsageError
-from steptime.tune.trials.resources import count_cores, read_available_bytes
+from steptime.tune.trials.facts.resources import count_cores, read_available_bytes
 
 if TYPE_CHECKING:
     from steptime.data.convert.treatment import Treatment

@@ -14,7 +14,7 @@ from pathlib import Path
 from steptime.app.run.attempt import attempt
 from steptime.app.stored.page_file import write_page_file
 from steptime.app.stored.plain_text import WIDTH, plain_text
-from steptime.core.part_memory import PartMemory, find_parts, known_parts
+from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
 from steptime.core.version import installed_version
 from steptime.errors import RecipeError, StoreError, UsageError
@@ -22,7 +22,7 @@ from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.run_fit import FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import check_output, render_recipe, write_recipe
-from steptime.tune.trials.resources import read_available_bytes
+from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.study_values import State
 

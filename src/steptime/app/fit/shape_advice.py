@@ -35,7 +35,7 @@ from steptime.plan.values.shape_values import (
     ShapeAdvice,
 )
 from steptime.tune.fit.run_fit import FOLDERS
-from steptime.tune.trials.products_child import products_in_child
+from steptime.tune.trials.children.products_child import products_in_child
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from steptime.launch.user_command import user_environment
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.work import COUNTED_APART
-from steptime.tune.trials.count_child import count_in_child
+from steptime.tune.trials.children.count_child import count_in_child
 
 
 def wants_count(measurement: Measurement) -> bool:

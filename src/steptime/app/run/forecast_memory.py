@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from steptime.plan.values import MemoryForecast
-from steptime.tune.trials.forecast_child import ForecastWish, forecast_in_child
+from steptime.tune.trials.children.forecast_child import ForecastWish, forecast_in_child
 
 
 def forecast_command(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from steptime.app.run.attempt import attempt
 from steptime.app.run.command_words import as_argv
 from steptime.app.run.prepare import RunOptions, RunPlan, prepare
-from steptime.core.given_peaks import check_peaks
+from steptime.core.devices.given_peaks import check_peaks
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError

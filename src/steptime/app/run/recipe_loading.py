@@ -11,7 +11,7 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_differences import find_differences
 from steptime.tune.recipe.recipe_file import read_recipe
 from steptime.tune.recipe.recipe_setup import Setup, set_up
-from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.trials.facts.libraries import find_libraries
 from steptime.tune.values.recipe_values import Recipe
 
 

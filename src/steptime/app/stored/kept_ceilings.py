@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.core.codec import decode, encode
-from steptime.core.machine_condition import MachineCondition
+from steptime.core.devices.machine_condition import MachineCondition
 from steptime.core.store import Run, read_value, write_text
 from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord

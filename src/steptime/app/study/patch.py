@@ -13,7 +13,7 @@ from steptime.isolate.probe import probe
 from steptime.launch.user_command import user_environment
 from steptime.tune.recipe.recipe_file import read_recipe
 from steptime.tune.recipe.recipe_setup import check_levers
-from steptime.tune.trials.libraries import find_libraries
+from steptime.tune.trials.facts.libraries import find_libraries
 
 if TYPE_CHECKING:
     from steptime.levers.base import Lever

@@ -29,7 +29,7 @@ from steptime.report.html.html_study import (
 )
 from steptime.report.words.study_words import describe_applied
 from steptime.tune.recipe.recipe_file import RECIPE
-from steptime.tune.trials.tried_writes import read_levers
+from steptime.tune.trials.facts.tried_writes import read_levers
 from steptime.tune.values.study_values import State, Study
 from steptime.verify.loss_distance import compare_losses
 from steptime.verify.recordings import Recording, read_recording

@@ -46,7 +46,7 @@ from steptime.tune.recipe.recipe_file import (
 )
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
-from steptime.tune.trials.other_python import OtherPython, check_other_python
+from steptime.tune.trials.facts.other_python import OtherPython, check_other_python
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
 from steptime.verify.values import Outcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from steptime.core.accelerators import DTYPES
+from steptime.core.devices.accelerators import DTYPES
 from steptime.errors import UsageError
 
 PEAK_TYPES = ("fp64", *DTYPES)

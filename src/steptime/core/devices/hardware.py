@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from steptime.core.accelerators import ACCELERATORS, Accelerator
+from steptime.core.devices.accelerators import ACCELERATORS, Accelerator
 
 _SLICE = re.compile(r"(?P<device>.+?) (?P<slice>MIG \d+[cg]\.\S+)")
 """What NVIDIA's driver calls a slice: the whole device, then the profile of the slice."""

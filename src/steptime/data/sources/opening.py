@@ -108,7 +108,7 @@ class Opening:
     def _reader(self, index: object) -> FormatReader:
         module, _, function = FORMATS[self.format].partition(".")
         try:
-            opener = getattr(import_module(f"steptime.data.sources.{module}"), function)
+            opener = getattr(import_module(f"steptime.data.sources.formats.{module}"), function)
             self._check_options(opener)
             reader: FormatReader = opener(self.place, index, **dict(self.options))
         except ImportError as error:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from steptime.data.sources.csv_files import is_csv
+from steptime.data.sources.formats.csv_files import is_csv
+from steptime.data.sources.formats.lmdb_files import is_lmdb
+from steptime.data.sources.formats.prepared_folder import is_prepared
+from steptime.data.sources.formats.tar_files import is_tar
+from steptime.data.sources.formats.tfrecord_files import is_tfrecord
 from steptime.data.sources.json_index import read_index
-from steptime.data.sources.lmdb_files import is_lmdb
-from steptime.data.sources.prepared_folder import is_prepared
 from steptime.data.sources.shards import ending_of, is_data_name
-from steptime.data.sources.tar_files import is_tar
-from steptime.data.sources.tfrecord_files import is_tfrecord
 from steptime.data.stored_bytes import StoredPlace
 from steptime.errors import DataError
 

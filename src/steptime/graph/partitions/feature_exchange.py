@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steptime.graph.partition import Partition, sum_of_bytes
-from steptime.graph.partition_kernels import copy_rows, in_words
-from steptime.graph.rank_watch import RankWatch
+from steptime.graph.partitions.partition import Partition, sum_of_bytes
+from steptime.graph.partitions.partition_kernels import copy_rows, in_words
+from steptime.graph.partitions.rank_watch import RankWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

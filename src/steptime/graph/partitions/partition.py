@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from steptime.errors import MissingExtraError
-from steptime.graph.partition_kernels import (
+from steptime.graph.partitions.partition_kernels import (
     count_both_ways,
     count_cut,
     place_both_ways,

@@ -17,7 +17,7 @@ import numpy as np
 
 from steptime.core.store import read_document, write_text
 from steptime.errors import DataError
-from steptime.graph.partition import Partition, sum_of_bytes
+from steptime.graph.partitions.partition import Partition, sum_of_bytes
 
 Array = np.ndarray[Any, Any]
 

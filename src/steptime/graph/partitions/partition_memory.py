@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import psutil
 
-from steptime.core.control_groups import read_memory_room
+from steptime.core.devices.control_groups import read_memory_room
 from steptime.core.units import format_bytes
 from steptime.errors import CapacityError
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import find_group
+from steptime.core.devices.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_lines, read_text
 from steptime.machine.read.run_tool import RunTool
 from steptime.machine.storage import find_mount

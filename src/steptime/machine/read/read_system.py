@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import find_group
+from steptime.core.devices.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
 from steptime.machine.values.check_facts import Port, Space, System
 from steptime.record.numbers_told import whole_number_in

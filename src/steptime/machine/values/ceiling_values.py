@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.core.accelerators import Accelerator
-from steptime.core.hardware import find_accelerator
+from steptime.core.devices.accelerators import Accelerator
+from steptime.core.devices.hardware import find_accelerator
+from steptime.core.devices.machine_condition import MachineCondition
 from steptime.core.interval import Interval
-from steptime.core.machine_condition import MachineCondition
 from steptime.core.schema import SCHEMA
 
 QUIET_CORES = 0.1

@@ -18,7 +18,7 @@ from steptime.plan.learning_rate import advise_learning_rate
 from steptime.plan.values.batch_values import LearningRateAdvice
 from steptime.tune.fit.held_parts import Parts, peaks_by_batch
 from steptime.tune.search.bench import ArmResult, Baseline, ComparisonResult
-from steptime.tune.search.pairs import interval, to_speedup
+from steptime.tune.search.proof.pairs import interval, to_speedup
 from steptime.tune.values.fit_values import BatchTrial
 from steptime.tune.values.study_values import Applied, State
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from steptime.tune.search.bench import Baseline, ComparisonResult
-from steptime.tune.trials.forecast_child import CommandForecast
+from steptime.tune.trials.children.forecast_child import CommandForecast
 from steptime.tune.values.study_values import Ending, State
 from steptime.verify.values import Verdict
 

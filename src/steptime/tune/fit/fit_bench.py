@@ -26,14 +26,14 @@ from steptime.tune.fit.bench_answers import MACHINE_SHORT, LimitedRun, Observed
 from steptime.tune.fit.device_peak import device_peak
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.trials.bounds import WindowSize, is_full, longest_gap_s
-from steptime.tune.trials.forecast_child import (
+from steptime.tune.trials.children.forecast_child import (
     CommandForecast,
     ForecastWish,
     forecast_script,
 )
+from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
 from steptime.tune.trials.real_bench import RealBench
-from steptime.tune.trials.resources import read_available_bytes
 from steptime.tune.trials.trial_process import TrialEnded, TrialProcess
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
 from steptime.tune.values.study_values import Ending, State, TrialEnd

@@ -5,7 +5,7 @@ In: a finished `FitStudy`. Out: a Recipe, which `tune.recipe.recipe_file` writes
 
 from __future__ import annotations
 
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.tune.recipe.recipe_file import recipe_with
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.recipe_values import Proof, Recipe, Script

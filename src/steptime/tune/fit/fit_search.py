@@ -32,7 +32,7 @@ from steptime.tune.fit.peak_forecast import (
     peaks_of_ranks,
     with_forecast,
 )
-from steptime.tune.trials.forecast_child import CommandForecast
+from steptime.tune.trials.children.forecast_child import CommandForecast
 from steptime.tune.values.fit_values import BatchTrial, FitMeasure, FitPeak, FitRun, RankPeak
 from steptime.tune.values.study_values import Applied, NotTried, State, TrialEnd
 from steptime.verify.values import Outcome, Verdict

@@ -22,7 +22,7 @@ from steptime.tune.fit.held_parts import (
     total_of,
 )
 from steptime.tune.search.bench import Baseline
-from steptime.tune.trials.forecast_child import CommandForecast
+from steptime.tune.trials.children.forecast_child import CommandForecast
 from steptime.tune.values.fit_values import FitPeak, RankPeak
 
 FAKE_STEP = "fake_step"

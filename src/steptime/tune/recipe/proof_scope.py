@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.launch.origin import read_machine
 from steptime.launch.script_files import hash_script
 from steptime.tune.values.recipe_values import Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.measure.values.observations import Difference
 from steptime.tune.recipe.recipe_file import storable
 from steptime.tune.values.recipe_values import Recipe, Script

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.interval import Interval
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.ranges import OutOfRangeError, check_numbers
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text

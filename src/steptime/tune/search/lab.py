@@ -22,20 +22,16 @@ from steptime.tune.search.bench import (
     ProcessRequest,
 )
 from steptime.tune.search.budget import BudgetLedger, planned_budget
-from steptime.tune.search.comparison_series import (
-    ComparisonSeries,
-    Confirmation,
-    is_left_out,
-)
 from steptime.tune.search.earlier_results import Experience
-from steptime.tune.search.known_comparisons import KnownComparisons
-from steptime.tune.search.live_groups import live_groups
-from steptime.tune.search.live_process import LiveProcess
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
-from steptime.tune.search.quality import Quality
+from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation, is_left_out
+from steptime.tune.search.proof.known_comparisons import KnownComparisons
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
+from steptime.tune.search.proof.quality import Quality
+from steptime.tune.search.proof.yardstick import Yardstick
+from steptime.tune.search.rounds.live_groups import live_groups
+from steptime.tune.search.rounds.live_process import LiveProcess
 from steptime.tune.search.search_notes import Key, Notes, SearchSummary, key_of, number
-from steptime.tune.search.yardstick import Yardstick
 from steptime.tune.values.study_values import (
     Ending,
     FewPairs,

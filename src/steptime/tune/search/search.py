@@ -13,11 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from steptime.tune.search.bench import Bench
-from steptime.tune.search.bundle import build_live
 from steptime.tune.search.earlier_results import ordered
-from steptime.tune.search.going_on import go_on, go_on_with_more, untried
 from steptime.tune.search.lab import Lab, SearchOptions
-from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN, NEVER_FIRST, SHARES_CORES
 from steptime.tune.search.order import (
     Offer,
@@ -26,12 +23,15 @@ from steptime.tune.search.order import (
     offer,
     split_by_headroom,
 )
-from steptime.tune.search.proof import Refused, keep_for_proof, prove
-from steptime.tune.search.screen import NOISE_ROUNDS, calibrate, can_be_live
+from steptime.tune.search.proof.proof import Refused, keep_for_proof, prove
+from steptime.tune.search.rounds.bundle import build_live
+from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untried
+from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.screen import NOISE_ROUNDS, calibrate, can_be_live
+from steptime.tune.search.rounds.single_changes import take_what_helps
+from steptime.tune.search.rounds.turns import go_further, has_time_for_turns, try_in_turns
 from steptime.tune.search.search_ending import end
 from steptime.tune.search.search_notes import SearchSummary, names_of, number
-from steptime.tune.search.single_changes import take_what_helps
-from steptime.tune.search.turns import go_further, has_time_for_turns, try_in_turns
 from steptime.tune.values.study_values import NEEDS_PROOF, Applied, Found, State, StudyOutcome
 
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]

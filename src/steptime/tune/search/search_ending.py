@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 
 from steptime.core.note import Fact
-from steptime.tune.search.comparison_series import ComparisonSeries, Confirmation
-from steptime.tune.search.confirmation import doubt, is_faster, least_confirmation
-from steptime.tune.search.going_on import (
+from steptime.tune.search.lab import Lab
+from steptime.tune.search.order import Offer
+from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation
+from steptime.tune.search.proof.confirmation import doubt, is_faster, least_confirmation
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup
+from steptime.tune.search.rounds.going_on import (
     EFFECT,
     LEAST_TOLD,
     MOST_HIDDEN,
@@ -19,10 +22,7 @@ from steptime.tune.search.going_on import (
     open_ones,
     untold,
 )
-from steptime.tune.search.lab import Lab
-from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup
+from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.search_notes import number
 from steptime.tune.values.study_values import FewPairs, Found, StudyOutcome, Unproven
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
-from steptime.tune.search.pairs import to_speedup
+from steptime.tune.search.proof.pairs import to_speedup
 from steptime.tune.values.study_values import (
     WELL,
     Applied,

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from steptime.core.codec import from_json, parse_document, to_json
-from steptime.core.machine_identity import MachineIdentity
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.core.store import read_document, write_text
 from steptime.errors import DamagedRunError

@@ -29,7 +29,7 @@ from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
-from steptime.tune.search.live_groups import COMPILE
+from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.trials.arms import (
     NOT_FINITE,
     TOO_SHORT,

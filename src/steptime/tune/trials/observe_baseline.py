@@ -29,16 +29,16 @@ from steptime.measure.wall.trainings import trainings_in
 from steptime.record import files
 from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
-from steptime.tune.trials.kernel_use import KernelUse, kernel_use
-from steptime.tune.trials.loop_diffs import live_diffs
-from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step, startup_s
-from steptime.tune.trials.resources import (
+from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
+from steptime.tune.trials.facts.loop_diffs import live_diffs
+from steptime.tune.trials.facts.resources import (
     count_cores,
     count_nodes,
     count_physical_cores,
     read_available_bytes,
 )
-from steptime.tune.trials.source_sites import read_sites
+from steptime.tune.trials.facts.source_sites import read_sites
+from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step, startup_s
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd

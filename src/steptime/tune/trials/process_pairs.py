@@ -20,7 +20,7 @@ from steptime.measure.tried.trial_lines import read_trial
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.wall.trainings import trainings_in
 from steptime.tune.search.bench import ArmResult, ComparisonResult, PairLoad
-from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
+from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd

@@ -29,8 +29,8 @@ from steptime.measure.fold.host_lines import read_host
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.record.regular_file import open_regular
+from steptime.tune.trials.facts.tried_writes import write_levers
 from steptime.tune.trials.trial_watch import TrialWatch
-from steptime.tune.trials.tried_writes import write_levers
 from steptime.tune.values.study_values import Ending, TrialEnd
 from steptime.watch.host.host_sampler import HostSampler, system_readers
 from steptime.watch.host.training_processes import read_training_processes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.interval import Interval
-from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import State, TrainingScope

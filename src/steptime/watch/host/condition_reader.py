@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import read_cpu_quota
-from steptime.core.machine_condition import MachineCondition
+from steptime.core.devices.control_groups import read_cpu_quota
+from steptime.core.devices.machine_condition import MachineCondition
 from steptime.watch.host.processes import read_file
 
 _PROC, _SYS = Path("/proc"), Path("/sys")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.control_groups import find_group, lines_of
+from steptime.core.devices.control_groups import find_group, lines_of
 
 _PROC = Path("/proc")
 _NO_LIMIT_BYTES = 1 << 60  # version 1 writes a number near 2**63 for "no limit"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.control_groups import read_cpu_quota
+from steptime.core.devices.control_groups import read_cpu_quota
 from steptime.core.schema import SCHEMA
 from steptime.record import kinds
 from steptime.watch.host.host_memory import HostMemory, memory_reader

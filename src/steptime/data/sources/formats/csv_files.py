@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from steptime.data.source import Column, Values
-from steptime.data.sources.arrow_values import columns_of, values_of
 from steptime.data.sources.file_object import file_object
+from steptime.data.sources.formats.arrow_values import columns_of, values_of
 from steptime.data.sources.shards import find_shards
 from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace, read_exactly
 from steptime.errors import DataError

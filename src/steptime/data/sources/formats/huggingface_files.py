@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from steptime.data.sources.arrow_files import ArrowBatches, ArrowReader, find_batches
 from steptime.data.sources.decoded_groups import CACHE_BYTES
+from steptime.data.sources.formats.arrow_files import ArrowBatches, ArrowReader, find_batches
 from steptime.data.sources.json_index import read_index, shard_in
 from steptime.data.stored_bytes import StoredPlace
 from steptime.errors import DataError

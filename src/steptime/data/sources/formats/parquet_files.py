@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
-from steptime.data.sources.arrow_values import columns_of, values_of
 from steptime.data.sources.decoded_groups import CACHE_BYTES, MAX_GROUP_BYTES, DecodedGroups
 from steptime.data.sources.file_object import file_object
+from steptime.data.sources.formats.arrow_values import columns_of, values_of
 from steptime.data.sources.shards import OpenShards, find_shards
 from steptime.data.stored_bytes import DamagedBytesError, StoredPlace, by_shard
 from steptime.errors import DataError

@@ -12,12 +12,12 @@ import math
 
 from steptime.core.note import Fact
 from steptime.core.stats import values_for_interval
-from steptime.tune.search.comparison_series import ComparisonSeries, Confirmation
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.pairs import MIN_FLOOR, MIN_PAIRS, pairs_for, to_speedup
-from steptime.tune.search.screen import sharpen_noise
+from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation
+from steptime.tune.search.proof.pairs import MIN_FLOOR, MIN_PAIRS, pairs_for, to_speedup
+from steptime.tune.search.proof.yardstick import Judged
+from steptime.tune.search.rounds.screen import sharpen_noise
 from steptime.tune.search.search_notes import key_of, names_of, number, numbers_of
-from steptime.tune.search.yardstick import Judged
 from steptime.tune.values.study_values import State
 
 FIRST_ERROR, LATER_ERROR = 0.04, 0.01

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steptime.tune.search.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.search_notes import Key, key_of
 from steptime.tune.values.study_values import State
 

@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from steptime.tune.search.apart import split
 from steptime.tune.search.budget import break_even_steps
-from steptime.tune.search.comparison_series import Confirmation
-from steptime.tune.search.confirmation import (
+from steptime.tune.search.lab import Lab
+from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE
+from steptime.tune.search.proof.comparison_series import Confirmation
+from steptime.tune.search.proof.confirmation import (
     OVERTIME,
     affords,
     confirm,
@@ -26,12 +27,11 @@ from steptime.tune.search.confirmation import (
     may_go_on,
     numbers,
 )
-from steptime.tune.search.lab import Lab
-from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE
-from steptime.tune.search.pairs import MIN_PAIRS
+from steptime.tune.search.proof.pairs import MIN_PAIRS
+from steptime.tune.search.rounds.apart import split
+from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.single_changes import is_in
 from steptime.tune.search.search_notes import key_of, label, names_of
-from steptime.tune.search.single_changes import is_in
 from steptime.tune.values.study_values import (
     Applied,
     Found,

@@ -13,8 +13,8 @@ from enum import Enum
 from steptime.core.interval import Interval
 from steptime.levers.base import Facts, Lever
 from steptime.tune.search.bench import ComparisonResult
-from steptime.tune.search.comparison_series import TAKEN_CORES, ComparisonSeries
-from steptime.tune.search.pairs import (
+from steptime.tune.search.proof.comparison_series import TAKEN_CORES, ComparisonSeries
+from steptime.tune.search.proof.pairs import (
     MIN_FLOOR,
     MIN_PAIRS,
     Worth,

@@ -14,9 +14,9 @@ from steptime.core.interval import Interval
 from steptime.tune.search.budget import MORE_S
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import DOES_MORE
-from steptime.tune.search.pairs import chain, half_width, inverse, to_speedup
+from steptime.tune.search.proof.pairs import chain, half_width, inverse, to_speedup
+from steptime.tune.search.rounds.single_changes import Banned, is_in
 from steptime.tune.search.search_notes import Key, key_of, names_of, numbers_of
-from steptime.tune.search.single_changes import Banned, is_in
 from steptime.tune.values.study_values import Applied, State
 
 PRECISE = 0.02

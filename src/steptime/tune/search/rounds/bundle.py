@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
-from steptime.tune.search.apart import Apart, say_parts, split, take_apart
-from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
-from steptime.tune.search.screen import (
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
+from steptime.tune.search.rounds.apart import Apart, say_parts, split, take_apart
+from steptime.tune.search.rounds.screen import (
     NOISE_ROUNDS,
     Champion,
     glance,
@@ -26,8 +26,14 @@ from steptime.tune.search.screen import (
     rungs,
     screen,
 )
+from steptime.tune.search.rounds.single_changes import (
+    Banned,
+    is_in,
+    pairs_beside,
+    swaps,
+    take_what_helps,
+)
 from steptime.tune.search.search_notes import names_of, numbers_of
-from steptime.tune.search.single_changes import Banned, is_in, pairs_beside, swaps, take_what_helps
 from steptime.tune.values.study_values import Applied, State
 
 LOOK_ROUNDS = 2

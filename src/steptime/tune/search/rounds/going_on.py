@@ -9,14 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from steptime.tune.search.comparison_series import ComparisonSeries
-from steptime.tune.search.confirmation import affords, doubt, least_confirmation, look, may_go_on
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth
-from steptime.tune.search.proof import lower_reserve, may_attempt
-from steptime.tune.search.screen import NOISE_ROUNDS, sharpen_noise
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.confirmation import (
+    affords,
+    doubt,
+    least_confirmation,
+    look,
+    may_go_on,
+)
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth
+from steptime.tune.search.proof.proof import lower_reserve, may_attempt
+from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.screen import NOISE_ROUNDS, sharpen_noise
 from steptime.tune.search.search_notes import key_of
 from steptime.tune.values.study_values import State, Trial
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptime.levers.base import Facts
-from steptime.tune.search.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.values.study_values import State
 
 MAX_LIVE_STATES = 8

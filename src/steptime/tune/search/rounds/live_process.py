@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from steptime.levers.base import Facts
 from steptime.tune.search.bench import Bench, ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BudgetLedger
-from steptime.tune.search.comparison_series import ComparisonSeries
-from steptime.tune.search.live_groups import COMPILE, MAX_COMPILED_STATES, max_states
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.rounds.live_groups import COMPILE, MAX_COMPILED_STATES, max_states
 from steptime.tune.search.search_notes import Key, key_of, number
 from steptime.tune.values.study_values import State
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps, length_of_run
-from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import (
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.pairs import (
     MIN_PAIRS,
     Worth,
     half_width,

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Sequence
 
 from steptime.core.interval import Interval
-from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
-from steptime.tune.search.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
+from steptime.tune.search.rounds.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
 from steptime.tune.search.search_notes import key_of, names_of, numbers_of
 from steptime.tune.values.study_values import State
 

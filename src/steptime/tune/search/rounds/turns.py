@@ -12,17 +12,17 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from steptime.core.interval import Interval
-from steptime.tune.search.apart import split
-from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES, SPARES
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
-from steptime.tune.search.screen import NOISE_ROUNDS, earns, is_told, rungs
+from steptime.tune.search.proof.comparison_series import ComparisonSeries
+from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
+from steptime.tune.search.proof.yardstick import INPUT_PHASES
+from steptime.tune.search.rounds.apart import split
+from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.screen import NOISE_ROUNDS, earns, is_told, rungs
+from steptime.tune.search.rounds.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
-from steptime.tune.search.single_changes import Banned, is_in, take_what_helps
-from steptime.tune.search.yardstick import INPUT_PHASES
 from steptime.tune.values.study_values import Applied, NotTried, State
 
 FIRST_PAIRS = 2

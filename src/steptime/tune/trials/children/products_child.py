@@ -14,7 +14,7 @@ from steptime.core.codec import from_json
 from steptime.core.executable import NotStarted
 from steptime.errors import DamagedRunError, NotStartedError, ScriptFailedError, SteptimeError
 from steptime.plan.values.shape_values import SeenProducts
-from steptime.tune.trials.count_child import has_counted, start_counting
+from steptime.tune.trials.children.count_child import has_counted, start_counting
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import TrialEnd

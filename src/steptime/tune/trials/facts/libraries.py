@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import lines_of
+from steptime.core.devices.control_groups import lines_of
 from steptime.record.regular_file import open_regular
 
 FILES: Mapping[str, tuple[str, ...]] = {

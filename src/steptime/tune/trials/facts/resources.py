@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.control_groups import read_cpu_quota
+from steptime.core.devices.control_groups import read_cpu_quota
 from steptime.levers.host.cores import nodes_of
 from steptime.watch.host.host_memory import memory_reader
 

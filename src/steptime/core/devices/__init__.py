@@ -1,0 +1,1 @@
+"""Devices and machines by name: peaks, memory, price, condition and identity."""

@@ -1,0 +1,1 @@
+"""One reader for each format, or its library behind one."""

@@ -1,0 +1,1 @@
+"""What may be claimed: pairs and their statistics, fresh repeats, quality."""

@@ -1,0 +1,1 @@
+"""The rounds of a search: the noise, bundles, single changes, turns of processes, what is left."""
