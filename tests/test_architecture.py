@@ -147,10 +147,7 @@ MAX_LEVER_LINES = 150
 MAX_MODULES = 16
 CROWDED = {
     "cli": 33,
-    "guest/count": 21,
-    "guest/trial": 21,
     "isolate": 23,
-    "record": 18,
     "report/html": 32,
     "report/text": 42,
     "report/words": 28,
@@ -792,7 +789,7 @@ OPENS_ITSELF = {
     "levers/pictures/prepared.py": "the guest loads it, and it knows the standard library alone",
     "machine/_files.py": "files of the kernel",
     "machine/read/read_sshd.py": "files of the system",
-    "record/process_identity.py": "files of the kernel",
+    "record/live/process_identity.py": "files of the kernel",
     "testing/levers.py": "the source of a lever that the caller wrote",
     "tune/trials/observe_baseline.py": "a file of the kernel",
     "tune/trials/facts/resources.py": "files of the kernel",

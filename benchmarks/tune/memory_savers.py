@@ -26,7 +26,7 @@ from ranks_and_memory_levers import in_turns, summary
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from steptime.guest.trial.block_look import PASSES, BlockLook
+from steptime.guest.trial.looks.block_look import PASSES, BlockLook
 from steptime.levers import load
 from steptime.levers.base import BlockFacts, BlockOperator, Facts
 from steptime.levers.memory.selective_checkpointing import settings_for

@@ -20,7 +20,7 @@ from end_to_end.harness import (
     run_folder,
     run_forked,
 )
-from steptime.record import call_ring
+from steptime.record.live import call_ring
 from steptime.watch.stalls.process_stacks import find_py_spy
 
 SPECIMEN = SPECIMENS / "desync.py"

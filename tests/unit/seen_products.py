@@ -8,7 +8,7 @@ import torch
 
 from steptime.core.codec import from_json
 from steptime.guest.count.counting_mode import make_mode
-from steptime.guest.count.product_book import ProductBook
+from steptime.guest.count.operators.product_book import ProductBook
 from steptime.guest.count.tally import Tally
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames

@@ -21,8 +21,8 @@ from steptime.cli import main
 from steptime.core.store import Run
 from steptime.errors import NotAnsweredError, NotFoundError, StoreError, UsageError
 from steptime.measure.values.stall import StackFrame, StalledRank, ThreadStack
-from steptime.record.process_identity import describe_own_process
-from steptime.record.questions import ANSWERS, QUESTION, Question, parse_question
+from steptime.record.live.process_identity import describe_own_process
+from steptime.record.live.questions import ANSWERS, QUESTION, Question, parse_question
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess, put_question, take_back
 from unit.builders import Line, make_head, make_update, measure_lines, write_run

@@ -19,8 +19,8 @@ from steptime.guest.watchers.call_record import Arguments, CallRecord, find_argu
 from steptime.measure.fold.run_records import ErrorSeen, ProcessExit
 from steptime.measure.values.desync import Desync
 from steptime.measure.wall.stall_file import StallFile, read_ended_desync
-from steptime.record import call_ring
-from steptime.record.call_ring import CALLS_AT, NUM_CALLS, OPERATIONS, SIZE, calls_file
+from steptime.record.live import call_ring
+from steptime.record.live.call_ring import CALLS_AT, NUM_CALLS, OPERATIONS, SIZE, calls_file
 from steptime.watch.stalls import call_files, ended_calls
 from steptime.watch.stalls.call_files import read_calls
 from steptime.watch.stalls.ended_calls import conclude_calls, explain_end

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.guest.hooks.patching import PATCHES
-from steptime.guest.trial.edit_sites import SiteNotes, describe_output, find_images
+from steptime.guest.trial.looks.edit_sites import SiteNotes, describe_output, find_images
 from steptime.tune.trials.facts.source_sites import hash_file, name_in, read_sites
 from steptime.tune.values.site_values import SourcePlace, parse_place
 

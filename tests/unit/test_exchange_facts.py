@@ -146,7 +146,7 @@ def test_without_nccl_there_is_nothing_to_set(changes, words):
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.trial.exchange_book import ExchangeBook, count_nodes  # noqa: E402
+from steptime.guest.trial.looks.exchange_book import ExchangeBook, count_nodes  # noqa: E402
 
 
 class Ddp(torch.nn.Module):

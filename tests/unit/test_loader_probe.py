@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from steptime.guest.trial.loader_probe import describe_loader, probe_loader
+from steptime.guest.trial.looks.loader_probe import describe_loader, probe_loader
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data

@@ -3,7 +3,7 @@
 import pytest
 
 from steptime.guest.hooks.patching import PATCHES, put_back
-from steptime.guest.trial.script_habits import ScriptHabits
+from steptime.guest.trial.looks.script_habits import ScriptHabits
 from steptime.levers import load
 from steptime.levers.base import Facts, Preserves
 from steptime.testing.lever_session_double import PlainSession

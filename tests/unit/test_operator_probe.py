@@ -20,7 +20,7 @@ from steptime.guest.count.count_plan import (
     MIN_LATE,
     CountPlan,
 )
-from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
+from steptime.guest.count.operators.operator_probe import PROBE_AT, OperatorProbe
 from steptime.guest.count.tally import TINY_NS
 from steptime.guest.sites.site_windows import WATCHED_UPDATES, WINDOWS, SiteWindows
 from steptime.guest.timeline.call_sizes import NODES, TRAINED

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("libcst")
 
 from patch_cases import changed_lines, patched, sites_of
-from steptime.guest.trial.edit_sites import SiteNotes, describe_blocks
+from steptime.guest.trial.looks.edit_sites import SiteNotes, describe_blocks
 from steptime.patch.values import Handover
 from steptime.tune.values.study_values import Applied
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.count.fp32_precision import is_tf32
+from steptime.guest.count.operators.fp32_precision import is_tf32
 
 GPU, CPU = SimpleNamespace(type="cuda"), SimpleNamespace(type="cpu")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from steptime.record import process_identity
-from steptime.record.process_identity import children, descendants
+from steptime.record.live import process_identity
+from steptime.record.live.process_identity import children, descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from steptime.guest.count.product_book import MAX_PRODUCTS
+from steptime.guest.count.operators.product_book import MAX_PRODUCTS
 from unit.seen_products import only, seen_of
 
 

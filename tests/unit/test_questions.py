@@ -12,7 +12,7 @@ import pytest
 
 from steptime.guest.asked.answer_files import mark_of, write_answer
 from steptime.guest.asked.question_watcher import QuestionWatcher, RefusedError
-from steptime.record.questions import (
+from steptime.record.live.questions import (
     ANSWERS,
     MAX_ANSWER_BYTES,
     QUESTION,

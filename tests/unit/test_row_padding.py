@@ -10,8 +10,8 @@ import pytest
 
 from steptime.core.codec import from_json
 from steptime.guest.trial.lever_facts import FactsBook
-from steptime.guest.trial.loader_probe import probe_lengths
-from steptime.guest.trial.row_padding import MAX_BATCHES, MAX_TRIES, PaddingBook, TokenCounter
+from steptime.guest.trial.looks.loader_probe import probe_lengths
+from steptime.guest.trial.looks.row_padding import MAX_BATCHES, MAX_TRIES, PaddingBook, TokenCounter
 from steptime.guest.trial.samples import SampleCounter
 from steptime.levers.base import PaddingFacts
 

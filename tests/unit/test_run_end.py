@@ -20,7 +20,7 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run
 from steptime.launch.values import Survivor
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
-from steptime.record.process_identity import describe_own_process
+from steptime.record.live.process_identity import describe_own_process
 from steptime.report.words.outliving_words import describe_outliving
 from steptime.watch.host import training_processes
 from steptime.watch.host.training_processes import Sighting, TrainingProcess, find_marked, sight

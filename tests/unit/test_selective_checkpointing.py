@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.count import operator_probe  # noqa: E402
-from steptime.guest.trial.block_look import BlockLook  # noqa: E402
+from steptime.guest.count.operators import operator_probe  # noqa: E402
+from steptime.guest.trial.looks.block_look import BlockLook  # noqa: E402
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import BlockFacts, BlockOperator, Facts  # noqa: E402
 from steptime.levers.examples import TEXT  # noqa: E402

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
-from steptime.guest.trial.input_look import InputLook  # noqa: E402
+from steptime.guest.trial.looks.input_look import InputLook  # noqa: E402
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
 from steptime.levers.kernels.sparse_input import known_of  # noqa: E402

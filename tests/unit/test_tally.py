@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from steptime.core.codec import from_json  # noqa: E402
 from steptime.guest.count.counting_mode import make_mode  # noqa: E402
-from steptime.guest.count.operator_times import OperatorTimes  # noqa: E402
+from steptime.guest.count.operators.operator_times import OperatorTimes  # noqa: E402
 from steptime.guest.count.tally import Tally  # noqa: E402
 from steptime.measure.values.model.work import Count  # noqa: E402
 from unit.test_device import MS, Device  # noqa: E402

@@ -30,8 +30,8 @@ from steptime.measure.fold.run_records import RecordReader, read_records
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.wall.group_kin import Kin, group_kin
 from steptime.measure.wall.stall_file import StallFile, read_stalls
-from steptime.record.begun import Begun, number_alike
 from steptime.record.lines import Torn
+from steptime.record.live.begun import Begun, number_alike
 from steptime.report.document.run_document import run_envelope
 from steptime.report.html.html_trainings import trainings_part
 from steptime.report.text.live_text import Pace, live_line

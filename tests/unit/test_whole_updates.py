@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from steptime.guest.count import operator_probe  # noqa: E402
-from steptime.guest.count.operator_probe import OperatorProbe  # noqa: E402
+from steptime.guest.count.operators import operator_probe  # noqa: E402
+from steptime.guest.count.operators.operator_probe import OperatorProbe  # noqa: E402
 from steptime.guest.count.whole_updates import COUNT_AT, WholeUpdates  # noqa: E402
 from steptime.record.buckets import OTHER  # noqa: E402
 

@@ -12,7 +12,7 @@ import pytest
 from steptime.core.codec import from_json, to_json
 from steptime.diagnose.ailments.compute.zero_products import find_zero_input
 from steptime.diagnose.values.finding import Severity
-from steptime.guest.count.zero_inputs import count_zeros
+from steptime.guest.count.operators.zero_inputs import count_zeros
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.operator_time import TimedOperator
 from steptime.measure.values.model.work import ClassCount, Count

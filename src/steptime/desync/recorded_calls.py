@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from steptime.measure.values.desync import CollectiveCall
-from steptime.record.call_ring import (
+from steptime.record.live.call_ring import (
     CALL,
     CALLS_AT,
     FILE,

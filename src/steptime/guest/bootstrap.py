@@ -11,7 +11,7 @@ from typing import Any
 
 from ..record import kinds
 from ..record.buckets import BACKWARDS, FORWARDS
-from ..record.process_identity import describe_own_process
+from ..record.live.process_identity import describe_own_process
 from .health.loss_watch import LossWatcher
 from .hooks import (
     checkpoint_hooks,

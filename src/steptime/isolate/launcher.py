@@ -39,7 +39,7 @@ from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
 from steptime.isolate.waiting_call import open_proc
 from steptime.isolate.writes import has_socket, list_layers, list_log, write_list
-from steptime.record.process_identity import children, descendants
+from steptime.record.live.process_identity import children, descendants
 
 _STATUS_BYTES = 4096  # a write of as much to a pipe arrives as a whole
 

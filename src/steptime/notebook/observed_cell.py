@@ -23,7 +23,7 @@ from steptime.guest.late import Visit
 from steptime.launch.origin import describe_run
 from steptime.launch.values import CELL, CommandRecord, Survivors
 from steptime.measure.values.model.profiled import FOLDER, ProfileWish
-from steptime.record.process_identity import read_boot
+from steptime.record.live.process_identity import read_boot
 
 if TYPE_CHECKING:
     from steptime.app.run.observed_run import ObservedRun

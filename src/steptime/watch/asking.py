@@ -20,9 +20,10 @@ from steptime.errors import DamagedRunError, NotAnsweredError, StoreError
 from steptime.measure.values.model.profiled import FOLDER as PROFILES
 from steptime.measure.wall.rank_progress import RankProgress, open_rank
 from steptime.measure.wall.trainings import FoundTraining, trainings_in
-from steptime.record import files, questions
+from steptime.record import files
 from steptime.record.lines import LineReader
-from steptime.record.questions import Question
+from steptime.record.live import questions
+from steptime.record.live.questions import Question
 from steptime.record.regular_file import read_regular
 from steptime.watch.host.training_processes import (
     Sighting,

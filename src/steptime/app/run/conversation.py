@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.errors import DamagedRunError
-from steptime.record.questions import Question
+from steptime.record.live.questions import Question
 from steptime.watch import asking
 from steptime.watch.asking import Answer, AskedProcess
 

@@ -22,7 +22,7 @@ from steptime.errors import SteptimeError
 from steptime.launch.values import CommandRecord, Survivor, Survivors
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
 from steptime.record import files
-from steptime.record.process_identity import read_boot
+from steptime.record.live.process_identity import read_boot
 from steptime.watch.host.training_processes import (
     Sighting,
     TrainingProcess,

@@ -10,7 +10,7 @@ import os
 from json import dumps
 from typing import Any
 
-from ...record.questions import (
+from ...record.live.questions import (
     ANSWERS,
     MAX_ANSWER_BYTES,
     MAX_QUESTION_BYTES,

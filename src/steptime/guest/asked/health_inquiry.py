@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..count.operator_probe import is_compiling_at_all
+from ..count.operators.operator_probe import is_compiling_at_all
 from ..hooks.layer_hooks import layer_look
 from .question_watcher import RefusedError
 
 if TYPE_CHECKING:
-    from ...record.questions import Question
+    from ...record.live.questions import Question
     from ..health.layer_look import LayerLook
     from ..hooks.context import Context
     from ..timeline.journal import Journal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...record.questions import ANSWERED, COUNT, HEALTH, PROFILE, Question
+from ...record.live.questions import ANSWERED, COUNT, HEALTH, PROFILE, Question
 from .count_inquiry import CountInquiry
 from .memory_inquiry import MemoryInquiry
 from .question_watcher import Inquiry, QuestionWatcher

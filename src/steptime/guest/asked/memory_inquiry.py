@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..count.operator_probe import PROBE_AT
+from ..count.operators.operator_probe import PROBE_AT
 from ..memory.dissect import make_probe
 from ..memory.memory_probe import MemoryProbe
 from ..watchers.process_memory import load_resource, make_reader

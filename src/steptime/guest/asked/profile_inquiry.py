@@ -15,7 +15,7 @@ from ..sites.site_windows import MAX_ROUND
 from .question_watcher import RefusedError
 
 if TYPE_CHECKING:
-    from ...record.questions import Question
+    from ...record.live.questions import Question
     from ..hooks.context import Context
     from ..timeline.journal import Journal
 

@@ -14,7 +14,7 @@ from time import time as unix_time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...record import kinds
-from ...record.questions import Question, stream_of
+from ...record.live.questions import Question, stream_of
 from ..timeline.recorder import Recorder
 from .answer_files import Mark, mark_of, read_question, write_answer
 

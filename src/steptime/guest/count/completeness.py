@@ -16,14 +16,14 @@ from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
-from .flops import makes_products
 from .graph_nodes import (
     is_native,
     leaves_below,
     originals_of,
     own_function_of,
 )
-from .operator_names import ADDITIONS, COPIES, IDLE, UNWRITTEN
+from .operators.flops import makes_products
+from .operators.operator_names import ADDITIONS, COPIES, IDLE, UNWRITTEN
 from .tensor_facts import is_view, tensors_in
 from .trained_matrix import Matrix
 

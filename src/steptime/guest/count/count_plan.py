@@ -19,7 +19,7 @@ from ...record.places import BY_HAND
 from ..timeline.call_sizes import LARGEST, NODES, TRAINED
 from ..timeline.recorder import Recorder
 from .completeness import CompletenessProof
-from .operator_probe import PROBE_AT, OperatorProbe
+from .operators.operator_probe import PROBE_AT, OperatorProbe
 from .sizes import count_trained
 from .tally import Tally
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
-from .operator_places import OperatorPlaces
+from .operators.operator_places import OperatorPlaces
+from .operators.zero_inputs import ZeroInputs
 from .tally import Tally
-from .zero_inputs import ZeroInputs
 
 
 class FirstLook:

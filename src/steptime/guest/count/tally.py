@@ -19,9 +19,9 @@ from typing import Any
 
 from ..hooks.patching import drop_frame
 from .completeness import CompletenessProof
-from .flops import OperatorWork, find_work
-from .fp32_precision import is_tf32
-from .operator_names import CLASSES, RECURRENT
+from .operators.flops import OperatorWork, find_work
+from .operators.fp32_precision import is_tf32
+from .operators.operator_names import CLASSES, RECURRENT
 from .tensor_facts import bytes_moved, tensors_in
 from .time_sums import TimeSums
 

@@ -37,7 +37,7 @@ from .tally import Tally
 
 if TYPE_CHECKING:
     from ..timeline.journal import Journal
-    from .product_book import ProductBook
+    from .operators.product_book import ProductBook
 
 COUNT_AT = 6
 """The updates before are left alone: states and caches are made in them."""

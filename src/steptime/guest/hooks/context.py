@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...record import kinds
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
-from ..count.operator_probe import OperatorProbe
-from ..count.product_book import ProductBook
+from ..count.operators.operator_probe import OperatorProbe
+from ..count.operators.product_book import ProductBook
 from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
 from ..health.evaluation_losses import EvaluationLosses

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import BACKWARD, COMMUNICATION
-from ...record.call_ring import OPERATIONS
+from ...record.live.call_ring import OPERATIONS
 from ..timeline.acts import LEAVE
 from ..timeline.journal import Journal
 from ..timeline.thread_timeline import ThreadTimeline

@@ -19,7 +19,7 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
-from ..count.operator_probe import TAKE_TENSORS as PROBE_TENSORS
+from ..count.operators.operator_probe import TAKE_TENSORS as PROBE_TENSORS
 from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
 from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ..health.loss_watch import TAKE_TENSORS

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...record import kinds
 from ...record.numbers_told import whole_number_in
-from ..count.operator_probe import PROBE_AT
+from ..count.operators.operator_probe import PROBE_AT
 from .device_state import read_device
 from .holdings import (
     StorageLedger,

@@ -49,7 +49,7 @@ from .rollout_time import ActingCalls
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
 if TYPE_CHECKING:
-    from ..count.operator_probe import OperatorProbe
+    from ..count.operators.operator_probe import OperatorProbe
 
 INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
 

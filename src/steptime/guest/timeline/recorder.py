@@ -29,8 +29,8 @@ from ...record.buckets import (
     PENDING,
 )
 from ...record.files import MAX_RANKS, PROCESSES, SCHEMA, rank_file
+from ...record.live.process_identity import describe_own_process
 from ...record.places import BY_HAND
-from ...record.process_identity import describe_own_process
 from ...record.writing import markers_line, rows_line
 from .gc_pauses import Pauses
 from .interrupts import is_from_handler

@@ -14,16 +14,16 @@ from typing import Any
 
 from ..hooks.patching import drop_frame, replace
 from ..watchers.inputs import num_cores
-from .attention_look import AttentionLook
-from .block_look import BlockLook
-from .cell_look import CellLook
-from .exchange_book import ExchangeBook
-from .gradient_look import GradientLook
-from .input_look import InputLook
 from .lever_stack import LeverStack
-from .loader_probe import describe_loader, probe_lengths, probe_loader
-from .row_padding import PaddingBook
-from .script_habits import ScriptHabits
+from .looks.attention_look import AttentionLook
+from .looks.block_look import BlockLook
+from .looks.cell_look import CellLook
+from .looks.exchange_book import ExchangeBook
+from .looks.gradient_look import GradientLook
+from .looks.input_look import InputLook
+from .looks.loader_probe import describe_loader, probe_lengths, probe_loader
+from .looks.row_padding import PaddingBook
+from .looks.script_habits import ScriptHabits
 from .trial_plan import lever_tool
 
 MAX_CALLS = 200
@@ -61,7 +61,7 @@ class FactsBook:
         torch: the module.
         stack: the levers.
         fail: counts a failure of ours by place.
-        is_probing: whether some samples of each loader may be read (`guest/trial/loader_probe.py`).
+        is_probing: whether some samples of each loader may be read (`loader_probe`).
     """
 
     def __init__(

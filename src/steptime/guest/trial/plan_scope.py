@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ...record.begun import number_alike, read_begun
 from ...record.files import PROCESSES
+from ...record.live.begun import number_alike, read_begun
 
 
 def is_meant(scope: Mapping[str, Any] | None, run: str) -> bool:

@@ -16,13 +16,13 @@ from typing import Any
 from ...record import kinds
 from ..hooks.context import Context
 from ..timeline.journal import Journal
-from .edit_sites import SiteNotes
 from .lever_facts import FactsBook, count_graphs, world_size
 from .lever_guest import LeverGuest, probed_backward
 from .lever_session import Owner
 from .lever_stack import NotUndoneError
 from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
-from .row_padding import TokenCounter
+from .looks.edit_sites import SiteNotes
+from .looks.row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
 from .trial_plan import TrialPlan, Wanted, read_plan
 from .worker_search import WorkerSearch

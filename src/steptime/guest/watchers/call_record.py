@@ -14,7 +14,7 @@ import sys
 from json import dumps
 from typing import Any, NamedTuple
 
-from ...record.call_ring import (
+from ...record.live.call_ring import (
     CALL,
     CALLS_AT,
     ENTERED,

@@ -27,7 +27,7 @@ from steptime.measure.values.model.anatomy import Instant
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.wall.trainings import trainings_in
 from steptime.record import files
-from steptime.record.begun import number_alike, read_begun
+from steptime.record.live.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.facts.loop_diffs import live_diffs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.record.process_identity import descendants
+from steptime.record.live.process_identity import descendants
 
 _PROC = Path("/proc")
 _KIB = 1024

@@ -21,12 +21,7 @@ import psutil
 from steptime.launch.values import Survivor
 from steptime.record import files, kinds
 from steptime.record.lines import Line, LineReader, kind_of, read_lines
-from steptime.record.process_identity import (
-    read_boot,
-    read_host,
-    read_namespace,
-    read_started,
-)
+from steptime.record.live.process_identity import read_boot, read_host, read_namespace, read_started
 
 _SLACK_S = 60.0  # the clock may have been set meanwhile; others' processes are excluded by the mark
 _NAME_LENGTH = 60

@@ -17,7 +17,7 @@ from steptime.desync.find_desync import COLLECTIVE, RankPlace, find_desync
 from steptime.desync.recorded_calls import RankCalls, decode_calls
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import StalledRank
-from steptime.record import call_ring
+from steptime.record.live import call_ring
 from steptime.record.regular_file import read_regular
 from steptime.watch.stalls.process_stacks import read_kernel
 from steptime.watch.stalls.stack_summary import is_in_backward

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from steptime.measure.values.stall import StackFrame, ThreadStack
-from steptime.record.process_identity import descendants
+from steptime.record.live.process_identity import descendants
 
 LIMIT_S = 10.0
 """For one process; py-spy takes about 30 ms, or a second where no core is free."""

@@ -19,7 +19,7 @@ from steptime.measure.wall.group_kin import group_kin
 from steptime.measure.wall.rank_progress import RankProgress, open_rank
 from steptime.measure.wall.stall_file import StallFile
 from steptime.record.files import RANKS
-from steptime.record.process_identity import descendants
+from steptime.record.live.process_identity import descendants
 from steptime.watch.stalls.call_files import explain_ranks, read_calls
 from steptime.watch.stalls.process_stacks import ProcessProbe, probe_process
 from steptime.watch.stalls.stack_summary import StackSummary, find_culprits, summarize_stack

@@ -14,11 +14,11 @@ from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from ..count.counting_mode import leave_mode, make_mode
-from ..count.operator_probe import INEXACT, is_compiling_at_all
-from ..count.tensor_facts import is_view, tensors_in
-from ..memory.holdings import tensors_within
-from .trial_plan import lever_tool
+from ...count.counting_mode import leave_mode, make_mode
+from ...count.operators.operator_probe import INEXACT, is_compiling_at_all
+from ...count.tensor_facts import is_view, tensors_in
+from ...memory.holdings import tensors_within
+from ..trial_plan import lever_tool
 
 BYTES, SECONDS, OPERATORS = "bytes", "seconds", "operators"
 

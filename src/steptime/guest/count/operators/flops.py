@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ..tensor_facts import is_sparse, is_view, largest, num_stored
 from .operator_names import (
     ATTENTION,
     CONVOLUTION,
@@ -29,7 +30,6 @@ from .operator_names import (
     SPARSE,
     WINDOWS,
 )
-from .tensor_facts import is_sparse, is_view, largest, num_stored
 
 Bound = Mapping[str, Any]
 """Arguments by their names in the operator's schema."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..sites.frames import Frames, innermost
+from ...sites.frames import Frames, innermost
 
 MIN_NS = 50_000
 """Walking frames takes a third of that."""

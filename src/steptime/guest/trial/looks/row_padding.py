@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .trial_plan import lever_tool
+from ..trial_plan import lever_tool
 
 MAX_BATCHES = 16
 """As many as `length_grouping` sorts together, so that what it would give can be computed."""

@@ -16,10 +16,10 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from ..hooks.patching import drop_frame, replace
-from ..sites.file_owners import LIBRARYS, NOBODYS, TYPED, FileOwners
-from .samples import find_tensor
-from .trial_plan import lever_tool
+from ...hooks.patching import drop_frame, replace
+from ...sites.file_owners import LIBRARYS, NOBODYS, TYPED, FileOwners
+from ..samples import find_tensor
+from ..trial_plan import lever_tool
 
 Place = tuple[str, int, "int | None", "int | None", "int | None"]
 

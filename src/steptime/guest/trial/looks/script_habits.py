@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..hooks.patching import put, replace
+from ...hooks.patching import put, replace
 
 
 class ScriptHabits:

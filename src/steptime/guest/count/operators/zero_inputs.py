@@ -12,8 +12,8 @@ from array import array
 from ctypes import string_at
 from typing import Any
 
-from ..sites.frames import Frames, Place, innermost
-from .tally import Tally
+from ...sites.frames import Frames, Place, innermost
+from ..tally import Tally
 
 MIN_ELEMENTS = 1 << 16
 """A smaller matrix is multiplied in microseconds."""

@@ -16,8 +16,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from ..watchers.inputs import batch_size_of
-from .trial_plan import lever_tool
+from ...watchers.inputs import batch_size_of
+from ..trial_plan import lever_tool
 
 NUM_SAMPLES = 8
 """A coin flip, from a generator of the data set's own, escapes notice once in 256 times."""

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..count.operator_probe import is_compiling_at_all
-from .trial_plan import lever_tool
+from ...count.operators.operator_probe import is_compiling_at_all
+from ..trial_plan import lever_tool
 
 MAX_CALLS = 4
 """Calls of models that are looked into."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..hooks.patching import put
+from ...hooks.patching import put
 
 MAX_UPDATES = 8
 """Updates that are looked at; then the property is gone, because each read costs some 0.3 us."""

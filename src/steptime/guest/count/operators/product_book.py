@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
-from ...record import kinds
-from ..sites.frames import Frames, innermost
+from ....record import kinds
+from ...sites.frames import Frames, innermost
+from ..tensor_facts import is_view, tensors_in
 from .flops import formula_of
 from .operator_names import ATTENTION, CONVOLUTION, MATMUL, RECURRENT
 from .product_sizes import attention_of, convolution_of, matmul_of, recurrent_of
-from .tensor_facts import is_view, tensors_in
 
 if TYPE_CHECKING:
-    from .tally import Tally
+    from ..tally import Tally
 
 MAX_PRODUCTS = 400
 """Rows that are written, those that took longest, so that the line stays short."""

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from json import dumps
 from typing import Any
 
-from ...record import kinds
-from ..hooks.patching import drop_frame
-from ..sites.file_owners import FileOwners
-from ..sites.frames import Frames, innermost
+from ....record import kinds
+from ...hooks.patching import drop_frame
+from ...sites.file_owners import FileOwners
+from ...sites.frames import Frames, innermost
 
 BACKENDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """`torch.nn.attention.SDPBackend` in words."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .files import SCHEMA
+from ..files import SCHEMA
 
 QUESTION = "question.json"
 ANSWERS = "answers"

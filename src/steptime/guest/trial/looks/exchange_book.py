@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...record.numbers_told import whole_number_in
+from ....record.numbers_told import whole_number_in
 
 INFINIBAND = "/sys/class/infiniband"
 

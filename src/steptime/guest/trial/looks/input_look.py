@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .trial_plan import lever_tool
+from ..trial_plan import lever_tool
 
 MAX_MATRICES = 8
 NODE_FEATURES = "x"

@@ -14,16 +14,16 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from ...record import kinds
-from ..hooks.patching import drop_frame
-from ..memory.storages import Storages
-from ..watchers.inputs import Shapes
+from ....record import kinds
+from ...hooks.patching import drop_frame
+from ...memory.storages import Storages
+from ...watchers.inputs import Shapes
+from ..completeness import CompletenessProof
+from ..counting_mode import leave_mode, make_mode
+from ..first_look import FirstLook
+from ..tally import TINY_NS, Tally
 from .attention_calls import AttentionCalls
-from .completeness import CompletenessProof
-from .counting_mode import leave_mode, make_mode
-from .first_look import FirstLook
 from .operator_times import operator_times
-from .tally import TINY_NS, Tally
 
 PROBE_AT = 12
 """The update that is probed: after the first window of walked frames and before the second, when

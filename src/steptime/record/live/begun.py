@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .kinds import START
-from .lines import kind_of, read_lines
+from ..kinds import START
+from ..lines import kind_of, read_lines
 
 SPAWNED = "--multiprocessing-fork"
 """A word of each child that Python's multiprocessing spawned; the words beside it change."""

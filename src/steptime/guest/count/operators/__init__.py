@@ -1,0 +1,1 @@
+"""Operators: their names, their work, their time, and the lines that call them."""

@@ -1,0 +1,1 @@
+"""What a trial learns of the script: its models, loaders, gradients, habits and places."""

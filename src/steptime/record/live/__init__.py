@@ -1,0 +1,1 @@
+"""What processes of a run share while it goes on: identities, questions, rings of collectives."""
