@@ -65,14 +65,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where a test takes longer and has no mark slow(reason)",
     )
     parser.addoption(
-        "--rotate",
+        "--fast",
         action="store_true",
-        help="of the tests marked `rotates`, take those whose turn it is (tests/rotation.py)",
+        help="the tests of the fast check: of slow ones those marked `core`, and of those marked "
+        "`rotates` the ones whose turn it is (tests/rotation.py)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--rotate"):
+    if config.getoption("--fast"):
         os.environ[FAST] = "1"  # the harness starts forks where it can
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist: its tests are told to the first
     if config.getoption("--slow-after") and not is_worker:
@@ -91,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f'{item.nodeid}: write slow("why it is")')
         if item.get_closest_marker("slow"):
             item.user_properties.append(("is_slow", True))
-    if config.getoption("--rotate"):
+    if config.getoption("--fast"):
         waiting = {item for item in items if not _has_its_turn(item)}
         config.hook.pytest_deselected(items=list(waiting))
         items[:] = [item for item in items if item not in waiting]
@@ -100,10 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _has_its_turn(item: pytest.Item) -> bool:
-    """Whether the one that a test is about, by its mark or by its parameters, has its turn."""
+    """Whether the fast check takes a test: where many are alike, those whose turn it is."""
     mark = item.get_closest_marker("rotates")
-    if mark is None:
-        return True
+    if mark is None or item.get_closest_marker("serial"):
+        return not item.get_closest_marker("slow") or bool(item.get_closest_marker("core"))
     return takes(mark.args[0] or item.name, mark.kwargs["rooms"])
 
 

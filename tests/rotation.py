@@ -1,7 +1,7 @@
 """Which of many tests alike the fast check takes: a fifth of them, another one with each commit.
 
 A test marked `rotates` is one of many that would find the same fault in other specimens. The fast
-check (`--rotate`) takes those whose turn it is by the hash of the commit; it takes all of them
+check (`--fast`) takes those whose turn it is by the hash of the commit; it takes all of them
 where the change touches what they watch, and where nothing is known of the change. `--all` takes
 them all.
 """

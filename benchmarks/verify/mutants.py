@@ -52,7 +52,7 @@ END_TO_END = {
 }
 """What of the end-to-end tests belongs to a room."""
 UNITS = ("tests/unit", "tests/contract")
-IN_THE_FAST_CHECK = ("--rotate", "-m", "not serial and (not slow or core or rotates)")
+IN_THE_FAST_CHECK = ("--fast", "-m", "not serial")
 UNIT_LIMIT_S, CORE_LIMIT_S = 400.0, 900.0  # a busy machine takes its time
 TYPES_LIMIT_S = 400.0
 ALL_LIMIT_S = 1800.0

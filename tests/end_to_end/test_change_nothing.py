@@ -84,7 +84,7 @@ def compare(tmp_path_factory: pytest.TempPathFactory) -> Compare:
 @pytest.fixture(scope="module")
 def together(compare: Compare, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Runs the specimens in one process on so many ranks, bare and observed; those in turn."""
-    rotates = request.config.getoption("--rotate")
+    rotates = request.config.getoption("--fast")
 
     def run(num_ranks: int, paths: Sequence[Path]) -> tuple[Path, Done, Done]:
         chosen = [path for path in paths if not rotates or takes(path.stem)]
