@@ -398,7 +398,7 @@ class Lever:
     preserves: Preserves
     when: str
     applies: Callable[[Facts], str | None]
-    space: Callable[[Facts], tuple[Settings, ...]]
+    space: Callable[[Facts], tuple[Settings, ...]] = lambda facts: ({},)
     moment: Moment
     edit: Callable[[Settings], str]
     costs: str

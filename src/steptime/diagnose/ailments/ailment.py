@@ -91,19 +91,19 @@ class Ailment:
         when_contended: whether it holds while other programs keep the cores busy.
     """
 
-    kind: BottleneckKind | None
-    cause: str | None
+    kind: BottleneckKind | None = None
+    cause: str | None = None
     what: str
     needs: str
     rule: Rule
     asked: Asked
-    thresholds: tuple[Threshold, ...]
-    title: str | None
+    thresholds: tuple[Threshold, ...] = ()
+    title: str | None = None
     sentence: str
-    explanation: str | None
-    removal: Removal | None
+    explanation: str | None = None
+    removal: Removal | None = None
     remedy: str | None
-    levers: tuple[str, ...]
+    levers: tuple[str, ...] = ()
     when_contended: WhenContended
 
 

@@ -90,11 +90,9 @@ NEIGHBOR = Ailment(
     rule=find_contention,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_IDLE_CORES, MAX_STRETCH),
-    title=None,
     sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile. Trust the "
     "shares of a step more than its times.",
     explanation="A thread of the run waited for a core for {lost} of the time.",
-    removal=None,
     remedy="Train when the machine is quiet.",
     levers=("num_threads", "wait_policy"),
     when_contended=by_nothing("It is the neighbor itself."),

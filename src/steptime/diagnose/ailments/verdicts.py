@@ -143,13 +143,9 @@ NO_STEPS = Ailment(
     rule=find_no_steps,
     asked=Asked.APART,
     thresholds=(MIN_STEADY_STEPS,),
-    title=None,
     sentence="no optimizer step was seen.",
-    explanation=None,
-    removal=None,
     remedy="Make sure that the command trains until an optimizer of torch has stepped several "
     "times.",
-    levers=(),
     when_contended=by_facts("Steps are counted."),
 )
 TOO_FEW_STEPS = Ailment(
@@ -160,13 +156,10 @@ TOO_FEW_STEPS = Ailment(
     rule=find_no_steps,
     asked=Asked.APART,
     thresholds=(MIN_STEADY_STEPS, MIN_AFTER_STEPS_S),
-    title=None,
     sentence="{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed.",
     explanation="The process worked for {after_steps} after the last step that was seen: what a "
     "script derives and updates by hand cannot be seen.",
-    removal=None,
     remedy="Let it train for more steps.",
-    levers=(),
     when_contended=by_facts("Steps are counted."),
 )
 NOISE = Ailment(
@@ -177,13 +170,9 @@ NOISE = Ailment(
     rule=find_noise,
     asked=Asked.DOUBT,
     thresholds=(MAX_HALF_WIDTH,),
-    title=None,
     sentence="the step times scatter so much that their median is known only to within "
     "{step_time_half_width}.",
-    explanation=None,
-    removal=None,
     remedy="Let it train longer, or on a quieter machine.",
-    levers=(),
     when_contended=by_nothing("Other programs are the likeliest reason why times scatter."),
 )
 UNATTRIBUTED_TIME = Ailment(
@@ -194,12 +183,9 @@ UNATTRIBUTED_TIME = Ailment(
     rule=find_unattributed,
     asked=Asked.DOUBT,
     thresholds=(CRITICAL_FRACTION,),
-    title=None,
     sentence="{unattributed} of a step is in Python code that no marker explains.",
-    explanation=None,
     removal=without("that code"),
     remedy="Find out what the script does between forward, backward and optimizer.",
-    levers=(),
     when_contended=by_cpu_time(
         "What others may have taken of that code is taken away from it, and of all phases alike.",
         own_unattributed,
@@ -207,18 +193,14 @@ UNATTRIBUTED_TIME = Ailment(
 )
 BALANCED = Ailment(
     kind=BottleneckKind.BALANCED,
-    cause=None,
     what="none of these",
     needs="",
     rule=find_nothing,
     asked=Asked.APART,
     thresholds=(MOST_OF_STEP,),
-    title=None,
     sentence="no phase that was seen takes so much of a step that a remedy would pay.",
     explanation="Most of it is arithmetic, {compute}.",
-    removal=None,
     remedy="Arithmetic has {compute} of a step; make it cheaper (mixed precision, torch.compile).",
-    levers=(),
     when_contended=by_same_load("All phases take longer, and their shares stay."),
 )
 AILMENTS = (NO_STEPS, TOO_FEW_STEPS, NOISE, UNATTRIBUTED_TIME, BALANCED)

@@ -51,7 +51,6 @@ LEVER = Lever(
         "NUMERIC where the model draws no random numbers."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     class_here=numeric_without_draws,
     judged_by_cpu_time=True,

@@ -42,7 +42,6 @@ LEVER = Lever(
         "draws no random numbers: compiled dropout draws others."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     class_here=numeric_without_draws,
     judged_by_cpu_time=True,

@@ -55,7 +55,6 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when="On the CPU with more than one thread; it pays off where other programs share the cores.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.ENVIRONMENT,
     variables=variables,
     edit=lambda settings: (

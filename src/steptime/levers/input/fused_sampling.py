@@ -60,7 +60,6 @@ LEVER = Lever(
         "`steptime[graph]` is installed beside PyG."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     judged_by_cpu_time=True,
     judged_beside_others=True,

@@ -74,7 +74,6 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when="A DataLoader feeds a CUDA device.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     apply=apply,
     edit=lambda settings: (

@@ -129,7 +129,6 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when="A DataLoader with workers and torch's own sampler feeds a CUDA device.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     apply=apply,
     edit=lambda settings: (

@@ -93,7 +93,6 @@ LEVER = Lever(
         "default collate."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     judged_by_cpu_time=True,
     judged_beside_others=True,

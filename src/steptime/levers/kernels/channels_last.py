@@ -120,7 +120,6 @@ LEVER = Lever(
     preserves=Preserves.NUMERIC,
     when="The model convolves images that are in PyTorch's usual order of memory.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,

@@ -39,7 +39,6 @@ LEVER = Lever(
     preserves=Preserves.NUMERIC,
     when="The model convolves images on a CUDA device, and the script has not turned it on.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     apply=apply,
     edit=lambda settings: "torch.backends.cudnn.benchmark = True  # before training",

@@ -72,7 +72,6 @@ LEVER = Lever(
         "it agrees with the script's own operators on the run's own numbers, gradients included."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,

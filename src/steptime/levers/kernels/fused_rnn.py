@@ -68,7 +68,6 @@ LEVER = Lever(
         "by step."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,

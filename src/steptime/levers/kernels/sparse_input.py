@@ -55,7 +55,6 @@ LEVER = Lever(
         "the features of a graph's nodes as a bag of words, or its adjacency as a dense matrix."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     class_here=numeric_without_draws,

@@ -112,7 +112,6 @@ LEVER = Lever(
     when="The script checkpoints activations (torch.utils.checkpoint), those of an update fit into "
     "the free memory, and the model has no batch norm. It is EXACT with use_reentrant=False.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     judged_beside_others=True,

@@ -102,7 +102,6 @@ LEVER = Lever(
     when=f"The training holds {MIN_MEMORY_FRACTION:.0%} of the memory that its CUDA device has, "
     "the model is not compiled, and the host has room for its activations twice.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     frees=frees,
     apply=apply,

@@ -81,7 +81,6 @@ LEVER = Lever(
     when=f"The training holds {MIN_MEMORY_FRACTION:.0%} of the memory that it may have, and one "
     "optimizer of torch alone reads the gradients of one backward in one process.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     frees=frees,

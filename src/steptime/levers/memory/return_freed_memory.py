@@ -48,7 +48,6 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when="On the CPU with glibc, where memory is short.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.ENVIRONMENT,
     judged_by_cpu_time=True,
     variables=variables,

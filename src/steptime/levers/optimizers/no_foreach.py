@@ -79,7 +79,6 @@ LEVER = Lever(
     when="Memory is short, an optimizer of torch updates all weights at once (foreach), and a step "
     "holds most in the optimizer, as far as that is known.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     frees=frees,

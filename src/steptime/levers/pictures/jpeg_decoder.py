@@ -53,7 +53,6 @@ LEVER = Lever(
         "used where both give the same bits: baseline files of one or three colors."
     ),
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     judged_by_cpu_time=True,
     judged_beside_others=True,

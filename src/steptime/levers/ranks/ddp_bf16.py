@@ -66,7 +66,6 @@ LEVER = Lever(
     when="Several ranks exchange float32 gradients by DistributedDataParallel and NCCL, without a "
     "communication hook of the script's.",
     applies=applies,
-    space=lambda facts: ({},),
     moment=Moment.STARTUP,
     apply=apply,
     edit=lambda settings: (

@@ -150,16 +150,13 @@ def _largest(waterfall: Waterfall, name: str) -> tuple[Evidence, ...]:
 
 BANDWIDTH = Ailment(
     kind=BottleneckKind.MEMORY_BANDWIDTH_BOUND,
-    cause=None,
     what="operators that wait for memory take more of a step than arithmetic",
     needs="measured ceilings, the count of a step",
     rule=find_bandwidth,
     asked=Asked.APART,
     thresholds=SCALE,
-    title=None,
     sentence="operators that wait for memory take {bandwidth_bound} of a step, and arithmetic "
     "takes {arithmetic}.",
-    explanation=None,
     removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
@@ -180,10 +177,8 @@ OVERHEAD = Ailment(
     rule=find_overhead,
     asked=Asked.APART,
     thresholds=SCALE,
-    title=None,
     sentence="{overhead} of a step passes between operators, in Python and in starting them. "
     "Arithmetic and memory each take {operators} at most.",
-    explanation=None,
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=("compile", "fused_optimizer", "fused_gelu", "num_threads", "wait_policy"),

@@ -67,7 +67,6 @@ def _found(row: Ailment, calls: Sequence[AttentionCall], worst: AttentionCall) -
 _BY_ARGUMENTS = by_facts("The arguments decide on the kernel, whoever else was there.")
 
 SLOW_BACKEND = Ailment(
-    kind=None,
     cause="attention_backend",
     what="torch takes a slower kernel for attention than it has",
     needs="`attention`",
@@ -77,15 +76,11 @@ SLOW_BACKEND = Ailment(
     title="attention",
     sentence="torch computes attention by its {backend} backend in {num_calls} calls of a step, "
     "over rows of {num_positions} positions, because of {reason}.",
-    explanation=None,
-    removal=None,
     remedy="Take that away where the model allows it: is_causal=True in place of a causal mask, a "
     "mask without gradients, dropout outside of attention, 16 bits on a GPU.",
-    levers=(),
     when_contended=_BY_ARGUMENTS,
 )
 WEIGHTS_WANTED = Ailment(
-    kind=None,
     cause="attention_weights",
     what="a layer of attention computes its weights, so that no fused kernel can be used",
     needs="`attention`",
@@ -95,14 +90,10 @@ WEIGHTS_WANTED = Ailment(
     title="attention",
     sentence="nn.MultiheadAttention computes its weights in {num_calls} calls of a step, over rows "
     "of {num_positions} positions, and therefore uses no fused kernel.",
-    explanation=None,
-    removal=None,
     remedy="Call it with need_weights=False if nothing uses the weights.",
-    levers=(),
     when_contended=_BY_ARGUMENTS,
 )
 WRITTEN = Ailment(
-    kind=None,
     cause="attention_written",
     what="attention is written out in single operators",
     needs="`attention`",
@@ -112,8 +103,6 @@ WRITTEN = Ailment(
     title="attention",
     sentence="attention is written out in single operators, {num_calls} times a step, over rows of "
     "{num_positions} positions. All its weights are kept in memory.",
-    explanation=None,
-    removal=None,
     remedy="Use torch.nn.functional.scaled_dot_product_attention where the weights are needed for "
     "nothing else.",
     levers=("fused_attention",),

@@ -134,13 +134,11 @@ LEVERS = (
 
 COMPUTE = Ailment(
     kind=BottleneckKind.COMPUTE_BOUND,
-    cause=None,
     what="the arithmetic fills the step",
     needs="the six compute phases; operators by time; measured ceilings for the headroom",
     rule=find_compute,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(WARNING_FRACTION, MIN_LOST_FRACTION),
-    title=None,
     sentence="the forward pass, the backward pass and the optimizer take {compute} of a step.",
     explanation=_BY_TIME,
     removal=_REMOVAL,
@@ -151,7 +149,7 @@ COMPUTE = Ailment(
 
 
 def _part_row(
-    *, cause: str, what: str, sentence: str, remedy: str, levers: tuple[str, ...]
+    *, cause: str, what: str, sentence: str, remedy: str, levers: tuple[str, ...] = ()
 ) -> Ailment:
     """Return the row of one part of the arithmetic, which is judged as all of it is."""
     return replace(
@@ -182,7 +180,6 @@ GRADIENTS = _part_row(
     "takes {gradient_processing} of a step; all arithmetic takes {compute}.",
     remedy="Handle all gradients in one call (`clip_grad_norm_` with `foreach=True`), instead of "
     "each parameter in a loop, and read norms (`.item()`) only where they are logged.",
-    levers=(),
 )
 RANDOM_NUMBERS = _part_row(
     cause="random_numbers",

@@ -54,7 +54,6 @@ def _fraction_of(device: DeviceProfile) -> float:
 
 
 ALGORITHM = Ailment(
-    kind=None,
     cause="convolution_algorithm",
     what="convolutions take much of a device, by an algorithm that cuDNN chose",
     needs="a profile of a device, with names of kernels",
@@ -64,8 +63,6 @@ ALGORITHM = Ailment(
     title="convolutions",
     sentence="convolutions run for {convolutions} of the profiled time of the device, "
     "{by_algorithm} of their time by {algorithm}, as their kernels are named.",
-    explanation=None,
-    removal=None,
     remedy="Let cuDNN try its algorithms (`torch.backends.cudnn.benchmark = True`), where sizes "
     "stay the same; some of them want channels last, or 16 bits.",
     levers=("cudnn_benchmark", "channels_last", "autocast"),

@@ -46,7 +46,6 @@ def find_unused_graphs(measurement: Measurement) -> Finding | None:
 
 
 UNUSED_GRAPHS = Ailment(
-    kind=None,
     cause="unused_graphs",
     what="models are called with gradients that no backward call uses",
     needs="the graphs of one eager step",
@@ -57,9 +56,7 @@ UNUSED_GRAPHS = Ailment(
     sentence="{num_unused_nodes} of {num_nodes} operators that autograd noted in a step were part "
     "of no backward call: a model is called with gradients that nobody uses.",
     explanation="What is noted costs time at each operator, and holds its inputs in memory.",
-    removal=None,
     remedy="Call the model that acts, or that makes targets, under torch.inference_mode().",
-    levers=(),
     when_contended=by_facts("Operators are counted."),
 )
 AILMENTS = (UNUSED_GRAPHS,)

@@ -61,7 +61,6 @@ def _place_of(seen: ZeroInput) -> Site | None:
 
 
 ZERO_INPUT = Ailment(
-    kind=None,
     cause="zero_input",
     what="an input that is mostly zeros is multiplied as a dense matrix",
     needs="the operators of one eager step on the CPU",

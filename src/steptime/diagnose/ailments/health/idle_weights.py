@@ -91,25 +91,19 @@ def _of_group(
 _COUNTED = by_facts("Other programs do not change what learns.")
 
 GROWING_GRAPH = Ailment(
-    kind=None,
     cause="growing_graph",
     what="the graph of each update is kept alive",
     needs="`health.kept_graphs`",
     rule=find_growing_graph,
     asked=Asked.ALWAYS,
-    thresholds=(),
     title="growing graph",
     sentence="after {num_updates} updates the graphs of updates {first_update} to {last_update} "
     "are still alive: each update's graph is kept, so that memory grows, and the backward with it "
     "if it goes through them.",
-    explanation=None,
-    removal=None,
     remedy="Sum up losses with .item(), and carry states from update to update with .detach().",
-    levers=(),
     when_contended=_COUNTED,
 )
 UNUSED_GRADIENT = Ailment(
-    kind=None,
     cause="unused_gradient",
     what="weights get gradients that no optimizer uses",
     needs="`health.weights`",
@@ -119,15 +113,11 @@ UNUSED_GRADIENT = Ailment(
     title="unused gradients",
     sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) get gradients, "
     "but no optimizer holds them, and nobody writes to them: {weights}.",
-    explanation=None,
-    removal=None,
     remedy="Give them to the optimizer, or set requires_grad_(False), which makes the backward "
     "shorter.",
-    levers=(),
     when_contended=_COUNTED,
 )
 ZERO_GRADIENT = Ailment(
-    kind=None,
     cause="zero_gradient",
     what="the gradients of some weights are exactly zero",
     needs="`health.weights`",
@@ -137,15 +127,11 @@ ZERO_GRADIENT = Ailment(
     title="zero gradients",
     sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) had a gradient "
     "of exactly zero in each sample up to update {num_updates}: {weights}.",
-    explanation=None,
-    removal=None,
     remedy="Look whether units behind them are dead, a factor is zero, or the loss does not depend "
     "on them.",
-    levers=(),
     when_contended=_COUNTED,
 )
 NO_GRADIENT = Ailment(
-    kind=None,
     cause="no_gradient",
     what="an optimizer holds weights that get no gradient",
     needs="`health.weights`",
@@ -155,10 +141,7 @@ NO_GRADIENT = Ailment(
     title="no gradients",
     sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) had no gradient "
     "whenever their optimizer stepped, up to update {num_updates}: {weights}.",
-    explanation=None,
-    removal=None,
     remedy="Look whether the loss depends on them, and whether something on the way is detached.",
-    levers=(),
     when_contended=_COUNTED,
 )
 AILMENTS = (GROWING_GRAPH, UNUSED_GRADIENT, ZERO_GRADIENT, NO_GRADIENT)

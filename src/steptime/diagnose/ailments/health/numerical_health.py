@@ -233,24 +233,18 @@ def _is_lost(measurement: Measurement) -> bool:
 _COUNTED = by_facts("Other programs do not change the training's numbers.")
 
 NON_FINITE = Ailment(
-    kind=None,
     cause="non_finite",
     what="the loss, the gradients or the weights became infinite or NaN",
     needs="`health`",
     rule=find_non_finite,
     asked=Asked.ALWAYS,
-    thresholds=(),
     title="not finite",
     sentence="{what} in the {value} from update {first_update} on, {until}: {updates_wasted} of "
     "{num_updates} updates were wasted.",
-    explanation=None,
-    removal=None,
     remedy="Find what makes the first bad number in update {first_update}.",
-    levers=(),
     when_contended=_COUNTED,
 )
 LOSS_SPIKE = Ailment(
-    kind=None,
     cause="loss_spike",
     what="the loss rose suddenly, and came back",
     needs="`health`",
@@ -261,15 +255,11 @@ LOSS_SPIKE = Ailment(
     sentence="in update {first_update} the loss rose from {loss_before} to {loss_peak}, "
     "{over_largest} as far as in any of the 512 updates before, and needed {spike_updates} updates "
     "to come half-way back. Such spikes: {num_spikes}.",
-    explanation=None,
-    removal=None,
     remedy="Look at the batch of update {first_update}, and at the learning rate: clip the "
     "gradients by their norm, or lengthen the warmup.",
-    levers=(),
     when_contended=_COUNTED,
 )
 DIVERGING = Ailment(
-    kind=None,
     cause="diverging",
     what="the loss rose and did not come back, or grows faster and faster",
     needs="`health`",
@@ -278,28 +268,20 @@ DIVERGING = Ailment(
     thresholds=(DIVERGED_LEVEL, MIN_DIVERGED, DIVERGED_GROWTH, DIVERGED_FROM_FIRST),
     title="diverging",
     sentence="the loss rose from {loss_before} to {loss_last}, and stayed there to the end.",
-    explanation=None,
-    removal=None,
     remedy="Lower the learning rate, or clip the gradients by their norm.",
-    levers=(),
     when_contended=_COUNTED,
 )
 LOSS_FLAT = Ailment(
-    kind=None,
     cause="loss_flat",
     what="the losses repeat, so that updates change nothing",
     needs="`health`",
     rule=find_flat_loss,
     asked=Asked.ALWAYS,
-    thresholds=(),
     title="flat loss",
     sentence="from update {first_update} to the end the loss repeats to six digits every "
     "{repeats_every} updates (last {loss_last}): the updates change nothing.",
-    explanation=None,
-    removal=None,
     remedy="Look whether the optimizer holds the weights of the model, whether gradients reach "
     "them, and whether the learning rate is zero.",
-    levers=(),
     when_contended=_COUNTED,
 )
 AILMENTS = (NON_FINITE, LOSS_SPIKE, DIVERGING, LOSS_FLAT)

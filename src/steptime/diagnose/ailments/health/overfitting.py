@@ -77,7 +77,6 @@ def _gap(found: Interval) -> tuple[Evidence, ...]:
 
 
 OVERFITTING = Ailment(
-    kind=None,
     cause="overfitting",
     what="the loss of evaluations rises while that of the training falls",
     needs="`health.evaluations`",
@@ -88,11 +87,8 @@ OVERFITTING = Ailment(
     sentence="the loss of evaluations was lowest after update {lowest_update} "
     "({lowest_evaluation}) and has risen by {rise} (95 % interval {rise_low} to {rise_high}) to "
     "{last_evaluation}, while that of the training fell from {training_then} to {training_last}.",
-    explanation=None,
-    removal=None,
     remedy="Keep the weights of update {lowest_update}, or regularize: weight decay, dropout, "
     "augmentation, more data.",
-    levers=(),
     when_contended=by_facts("Other programs do not change the losses."),
 )
 AILMENTS = (OVERFITTING,)

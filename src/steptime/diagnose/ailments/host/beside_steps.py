@@ -64,7 +64,6 @@ def _make(largest: WallPart, start_s: float, fraction: float) -> Finding:
 def _row(cause: str, *, what: str, needs: str, remedy: str) -> Ailment:
     """Return the row of a long start, by the part that takes most of it."""
     return Ailment(
-        kind=None,
         cause=cause,
         what=what,
         needs=needs,
@@ -74,10 +73,8 @@ def _row(cause: str, *, what: str, needs: str, remedy: str) -> Ailment:
         title="long start",
         sentence="{start_up_total} passed until the steps went at their pace, {start_up} of the "
         "run. Most of it was {largest}, {largest_time}.",
-        explanation=None,
         removal=run_without("the start"),
         remedy=remedy,
-        levers=(),
         when_contended=by_same_load(
             "A start computes and reads, as steps do; beside a neighbor both take longer."
         ),

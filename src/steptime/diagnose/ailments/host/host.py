@@ -244,10 +244,8 @@ TINY_OPERATORS = Ailment(
     rule=find_tiny_operators,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_EXPLAINED, TINY_OPERATOR_COST_S),
-    title=None,
     sentence="{num_tiny} of {num_operators} operators in a step take under 20 µs. Starting them "
     "costs more than they do, up to {tiny_operators} of a step.",
-    explanation=None,
     removal=without("the cost of starting them"),
     remedy="Let torch.compile fuse them, or put their work into fewer, larger operators.",
     levers=("compile", "fused_rnn", "fused_gelu", "fused_optimizer", "num_threads", "interpreter"),
@@ -264,10 +262,8 @@ LAUNCHES = Ailment(
     rule=find_launches,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="the device is idle for {idle} of a step. For {launches} of a step it waits for the "
     "host to launch the next operator.",
-    explanation=None,
     removal=without("that wait"),
     remedy="Let torch.compile fuse operators, or record them as CUDA graphs (mode "
     "reduce-overhead).",
@@ -286,12 +282,9 @@ SYNC = Ailment(
     rule=find_sync,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="the host waits for the device in the middle of a step, for {sync} of its time.",
-    explanation=None,
     removal=without("that wait"),
     remedy="Read values from the device less often (every tenth step, say).",
-    levers=(),
     when_contended=by_cpu_time(
         "What others may have taken of the waits is taken away; a wait that spins uses a core, and "
         "keeps its share.",
@@ -306,7 +299,6 @@ GC = Ailment(
     rule=find_gc,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="Python's garbage collection takes {gc} of a step. Rank {gc_rank} collects "
     "{gc_pauses} times a step, which takes {gc_time}.",
     explanation="Python searches all objects for cycles, whatever the phase.",
@@ -325,7 +317,6 @@ RECOMPILE = Ailment(
     rule=find_recompile,
     asked=Asked.ALWAYS,
     thresholds=(*SCALE, MIN_RECOMPILES, RECOMPILE_LIMIT),
-    title=None,
     sentence="functions were compiled again {num_recompiles} times. All compiling together took "
     "{compile_total}.",
     explanation="Sizes that vary, or values read from Python, make a graph invalid.",
@@ -344,7 +335,6 @@ PAGE_FAULTS = Ailment(
     rule=find_page_faults,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, PAGE_FAULT_S),
-    title=None,
     sentence="the operating system hands out memory again: {num_page_faults} page faults a step "
     "take {page_faults} of its CPU time.",
     explanation="The allocator gives memory back and asks for it again.",

@@ -75,15 +75,12 @@ ROLLOUT = Ailment(
     rule=find_rollout,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="what the updates train on is made between them, by acting in environments or by "
     "generating, which takes {rollout} of all steps' time.",
-    explanation=None,
     removal=without("the rollouts"),
     remedy="Step several environments at once, in processes of their own (a vector environment); "
     "generate for all prompts in one batch, with a cache of keys and values; act under "
     "torch.inference_mode(), and compile the model that acts.",
-    levers=(),
     when_contended=by_cpu_time(
         "What others may have taken of the rollout and of all other phases is taken away: an "
         "environment that waits keeps its time.",
@@ -98,13 +95,10 @@ PROCESS_WAIT = Ailment(
     rule=find_process_wait,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="steps wait for {process}, which takes {process_wait} of their time.",
-    explanation=None,
     removal=without("that wait"),
     remedy="Let what is awaited run ahead of the step: a longer queue, more such processes, fewer "
     "and larger messages; or do that work in the workers of a DataLoader.",
-    levers=(),
     when_contended=by_cpu_time(
         "What others may have taken of the wait and of all other phases is taken away: a wait for "
         "a process that lost its core is not told from one for a slow process.",

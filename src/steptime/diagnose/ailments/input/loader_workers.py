@@ -179,7 +179,6 @@ def _what_it_waits_for(workers: WorkerSummary | None, waited_s: float) -> tuple[
 
 
 WORKER_COPIES = Ailment(
-    kind=None,
     cause="worker_copies",
     what="forked workers copy a data set's Python objects by reading them",
     needs="workers' memory (Linux), objects of the data set",
@@ -191,14 +190,11 @@ WORKER_COPIES = Ailment(
     "first. {attribute} is a {container} of {length} {element} objects, about {object_bytes}; with "
     "a copy in each worker that is {at_most}.",
     explanation="Reading a Python object writes its reference count, so its page is copied.",
-    removal=None,
     remedy="Keep these values in one NumPy array, an Arrow table or a tensor (strings as bytes in "
     "one array, with offsets): their elements have no reference counts, and workers share them.",
-    levers=(),
     when_contended=by_facts("It goes by bytes, and not by time."),
 )
 TOO_MANY_WORKERS = Ailment(
-    kind=None,
     cause="too_many_workers",
     what="the loader has more workers than the process has cores, and the cores are busy",
     needs="`num_workers`, the cores by affinity and quota, `host_load`",
@@ -209,17 +205,15 @@ TOO_MANY_WORKERS = Ailment(
     sentence="{num_workers} loader workers share {usable_cores} cores with the training, which "
     "keeps {busy_cores} of them busy.",
     explanation="Workers that wait for a core make no batches, hold memory and start slowly.",
-    removal=None,
     remedy="Use as many workers as there are cores at most (DataLoader: num_workers).",
     levers=("dataloader",),
     when_contended=by_facts("It goes by the number of workers and by the cores of this run alone."),
 )
 
 
-def _first_row(cause: str, *, what: str, explanation: str | None, remedy: str) -> Ailment:
+def _first_row(cause: str, *, what: str, explanation: str | None = None, remedy: str) -> Ailment:
     """Return the row of a late first batch, by what it waits for."""
     return Ailment(
-        kind=None,
         cause=cause,
         what=what,
         needs="`wall_time`, the step time; of workers the first lines",
@@ -230,9 +224,7 @@ def _first_row(cause: str, *, what: str, explanation: str | None, remedy: str) -
         sentence="the first batch came after {first_batch_time}, {first_batch_share} of the run; "
         "{steps_meanwhile} steps would have fitted in.",
         explanation=explanation,
-        removal=None,
         remedy=remedy,
-        levers=(),
         when_contended=by_same_load(
             "Starting and reading compute, as steps do; beside a neighbor both take longer."
         ),
@@ -266,7 +258,6 @@ SLOW_FIRST_READ = _first_row(
 LATE_FIRST_BATCH = _first_row(
     "late_first_batch",
     what="the first batch comes late, and nothing says why",
-    explanation=None,
     remedy="See what the workers do until then: steptime stacks shows them while the run waits.",
 )
 AILMENTS = (

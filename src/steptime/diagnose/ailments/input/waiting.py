@@ -185,7 +185,7 @@ def _input_row(
     *,
     what: str,
     needs: str,
-    explanation: str | None,
+    explanation: str | None = None,
     remedy: str,
     levers: tuple[str, ...],
     when_contended: WhenContended,
@@ -199,7 +199,6 @@ def _input_row(
         rule=find_input_wait,
         asked=Asked.ENOUGH_STEPS,
         thresholds=(*SCALE, MIN_EXPLAINED),
-        title=None,
         sentence="a step waits {input_wait_median} for data, {input_wait} of its time.",
         explanation=explanation,
         removal=without("the wait"),
@@ -277,7 +276,6 @@ INPUT_WAIT = _input_row(
     None,
     what="the step waits for data, and nothing says why",
     needs="`input_wait`",
-    explanation=None,
     remedy="Prepare the batches ahead of the step.",
     levers=("dataloader",),
     when_contended=_IN_WORKERS,
@@ -290,7 +288,6 @@ WORKER_STARTUP = Ailment(
     rule=find_worker_startup,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SPANS),
-    title=None,
     sentence="{num_epoch_starts} starts of an epoch took {epoch_start_total}, "
     "{epoch_start} of all steps and starts.",
     explanation="The loader starts its workers again in each epoch.",
@@ -309,13 +306,10 @@ PREPROCESSING = Ailment(
     rule=find_preprocessing,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="the script itself prepares each batch between the loader and the model, which takes "
     "{preprocessing} of a step.",
-    explanation=None,
     removal=without("that work"),
     remedy="Do that work in the data set, in worker processes (DataLoader: num_workers above 0).",
-    levers=(),
     when_contended=by_cpu_time(
         "It is a part of the phase `other`, and keeps as much of its share as that phase does.",
         own_preprocessing,
@@ -329,7 +323,6 @@ COPIES = Ailment(
     rule=find_copies,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="a step waits {h2d_median} for copies from the host to the device, {h2d} of its time.",
     explanation="Copies from pinned memory with non_blocking=True run beside the arithmetic.",
     removal=without("those copies"),
@@ -342,7 +335,6 @@ COPIES = Ailment(
     ),
 )
 EVALUATION = Ailment(
-    kind=None,
     cause="evaluation",
     what="evaluation takes much of the run",
     needs="span `evaluation` in two steps or more",
@@ -352,16 +344,13 @@ EVALUATION = Ailment(
     title="much evaluation",
     sentence="{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all "
     "steps and evaluations.",
-    explanation=None,
     removal=run_without("the evaluations"),
     remedy="Evaluate less often, or on less data.",
-    levers=(),
     when_contended=by_same_load(
         "An evaluation computes, as steps do; beside a neighbor both take longer."
     ),
 )
 CHECKPOINT = Ailment(
-    kind=None,
     cause="checkpoint",
     what="checkpoints take much of the run",
     needs="span `checkpoint` in two steps or more",
@@ -376,7 +365,6 @@ CHECKPOINT = Ailment(
     remedy="Write checkpoints less often, or beside the steps "
     "(torch.distributed.checkpoint.async_save): then the script waits for the copy alone. Where "
     "pickling takes most of it, keep tensors in the checkpoint and other objects out of it.",
-    levers=(),
     when_contended=by_same_load(
         "Checkpoints are counted; what waits for the disk is not made longer, so that the share is "
         "rather too low."

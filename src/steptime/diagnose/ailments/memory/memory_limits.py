@@ -213,10 +213,7 @@ OUT_OF_MEMORY = Ailment(
     rule=find_out_of_memory,
     asked=Asked.ALWAYS,
     thresholds=(FULL_FRACTION,),
-    title=None,
     sentence="a process of the run ran out of memory and died, after {updates_done} updates.",
-    explanation=None,
-    removal=None,
     remedy="Make the batch smaller, or accumulate gradients over smaller ones.",
     levers=(),  # a study begins with the unchanged command, which dies
     when_contended=by_facts("A process died of it, whoever else was there."),
@@ -229,10 +226,8 @@ SWAPPING = Ailment(
     rule=find_swapping,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SWAP_BYTES_PER_S, MIN_MAJOR_FAULTS, MAJOR_FAULT_S),
-    title=None,
     sentence="memory is read back from swap: {major_faults} page faults a step take {swapping} of "
     "its time.",
-    explanation=None,
     removal=without("the swapping"),
     remedy="Give the run less to hold, or the machine more memory.",
     levers=(
@@ -246,7 +241,6 @@ SWAPPING = Ailment(
     ),
 )
 LEAK = Ailment(
-    kind=None,
     cause="leak",
     what="resident memory grows with the steps",
     needs="memory of a rank",
@@ -256,14 +250,10 @@ LEAK = Ailment(
     title="memory leak",
     sentence="resident memory grows by {slope} a step (95 % interval {slope_low} to {slope_high}) "
     "and is now at {resident}. It grew by {growth} in the steps that count.",
-    explanation=None,
-    removal=None,
     remedy=_LOOK_AT_THE_LOOP,
-    levers=(),
     when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )
 DEVICE_LEAK = Ailment(
-    kind=None,
     cause="device_leak",
     what="allocated memory on the device grows with the steps",
     needs="memory of a device",
@@ -273,10 +263,7 @@ DEVICE_LEAK = Ailment(
     title="memory leak",
     sentence="memory allocated on the device grows by {slope} a step (95 % interval {slope_low} to "
     "{slope_high}) and is now at {resident}. It grew by {growth} in the steps that count.",
-    explanation=None,
-    removal=None,
     remedy=_LOOK_AT_THE_LOOP,
-    levers=(),
     when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )
 AILMENTS = (OUT_OF_MEMORY, SWAPPING, LEAK, DEVICE_LEAK)

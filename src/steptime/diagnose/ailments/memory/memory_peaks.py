@@ -175,7 +175,6 @@ def _allocator_of(found: Anatomy) -> Allocator | None:
 
 _BY_BYTES = "It goes by bytes, and not by time."
 LONGEST_TO_COME = Ailment(
-    kind=None,
     cause="longest_to_come",
     what="a larger batch than all so far is still to come in the epoch, whose step holds more",
     needs="the order of the epoch, sizes of rows that the data set keeps, a followed step",
@@ -186,15 +185,11 @@ LONGEST_TO_COME = Ailment(
     sentence="the peak so far, {peak_so_far}, is not the worst. Batch {batch} of the epoch is the "
     "largest, with sample {sample} ({sample_size} long; the longest so far had "
     "{largest_size_so_far}), and its step will hold {forecast}: {forecast_low} to {forecast_high}.",
-    explanation=None,
-    removal=None,
     remedy="Cap or split the longest samples, or fill batches up to a number of tokens; or choose "
     "the micro-batch for that batch.",
-    levers=(),
     when_contended=by_facts(_BY_BYTES),
 )
 PEAK_BY_LENGTH = Ailment(
-    kind=None,
     cause="peak_by_length",
     what="the memory of a step goes with the length of its rows: few steps decide what fits",
     needs="several followed steps of different sizes",
@@ -204,15 +199,11 @@ PEAK_BY_LENGTH = Ailment(
     title="memory goes with length",
     sentence="steps hold {smallest_peak} to {largest_peak}, by the size of their batch. Step "
     "{step} decides what fits.",
-    explanation=None,
-    removal=None,
     remedy="Fill batches up to a number of tokens, or put rows of similar length together in small "
     "batches, and the others can be larger.",
-    levers=(),
     when_contended=by_facts(_BY_BYTES),
 )
 LARGE_TEMPORARIES = Ailment(
-    kind=None,
     cause="large_temporaries",
     what="at the peak of a step, results that live for a moment hold most of the memory",
     needs="a followed step",
@@ -222,15 +213,11 @@ LARGE_TEMPORARIES = Ailment(
     title="large temporaries",
     sentence="at the peak, results that live for a moment hold {temporaries}, "
     "{temporaries_share} of {step_peak}.",
-    explanation=None,
-    removal=None,
     remedy="Compute that place in chunks, in place, or by one fused operator, and the peak sinks "
     "without another batch.",
-    levers=(),
     when_contended=by_facts(_BY_BYTES),
 )
 FRAGMENTATION = Ailment(
-    kind=None,
     cause="fragmentation",
     what="the device's allocator holds memory that it can give out in small pieces only",
     needs="a device's allocator (untested on a device)",
@@ -240,10 +227,7 @@ FRAGMENTATION = Ailment(
     title="fragmented memory",
     sentence="of {reserved} that torch's allocator holds, {in_pieces} lie in pieces too small to "
     "join; the largest free piece has {largest_free}.",
-    explanation=None,
-    removal=None,
     remedy="Set PYTORCH_ALLOC_CONF=expandable_segments:True.",
-    levers=(),
     when_contended=by_facts(_BY_BYTES),
 )
 AILMENTS = (LONGEST_TO_COME, PEAK_BY_LENGTH, LARGE_TEMPORARIES, FRAGMENTATION)

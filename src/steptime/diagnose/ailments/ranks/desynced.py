@@ -121,19 +121,14 @@ def describe_call(call: CollectiveCall | None) -> str:
 
 
 DESYNC = Ailment(
-    kind=None,
     cause="desync",
     what="the ranks called different collectives, or one did not come to a call of the others",
     needs="several ranks; `stalls[].desync`, or a failed run",
     rule=find_desync,
     asked=Asked.ALWAYS,
-    thresholds=(),
     title="desync",
     sentence="{told}.",
-    explanation=None,
-    removal=None,
     remedy="Let all ranks make the same calls in the same order.",
-    levers=(),
     when_contended=by_facts("What each rank called is no matter of time."),
 )
 AILMENTS = (DESYNC,)

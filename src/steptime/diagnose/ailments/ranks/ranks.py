@@ -110,7 +110,6 @@ COLLECTIVES = Ailment(
     rule=find_communication,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    title=None,
     sentence="even the last rank to arrive spends {least_communication} of a step in the exchange.",
     explanation="It is the exchange of gradients itself, not a wait for a late rank.",
     removal=without("the exchange"),
@@ -131,13 +130,11 @@ LATE_RANK = Ailment(
     rule=find_straggler,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_EXPLAINED, MIN_STEADY_STEPS),
-    title=None,
     sentence="the other ranks wait for rank {late_rank} for {wait} of a step.",
     explanation="Rank {late_rank} loses its time in {cause}: it spends {excess} of its step more "
     "there than the others.",
     removal=without("the wait"),
     remedy="See what is different about rank {late_rank}: its machine, or its share of the data.",
-    levers=(),
     when_contended=by_cpu_time(
         "Any rank may be late because it lost its core; so the late one must have more to do in "
         "its phase even without what others may have taken.",

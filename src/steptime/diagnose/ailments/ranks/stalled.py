@@ -70,7 +70,6 @@ def _severity(measurement: Measurement, stalls: Sequence[Stall]) -> Severity:
 
 
 STALL = Ailment(
-    kind=None,
     cause="stall",
     what="the run stood still",
     needs="`stalls`",
@@ -80,17 +79,13 @@ STALL = Ailment(
     title="stalled",
     sentence="no step came for {stall_time}, though one usually takes {usual_step}. The run stood "
     "still after step {stalled_after}.",
-    explanation=None,
-    removal=None,
     remedy="Find out what that line waits for, and mend it.",
-    levers=(),
     when_contended=by_facts(
         "A fair scheduler keeps no thread from its core for seconds; the stacks show what it waits "
         "for."
     ),
 )
 STALLED_RANK = Ailment(
-    kind=None,
     cause="stalled_rank",
     what="the run stood still because the other ranks waited for one",
     needs="`stalls` with a culprit",
@@ -100,10 +95,7 @@ STALLED_RANK = Ailment(
     title="stalled",
     sentence="no step came for {stall_time}, though one usually takes {usual_step}. After step "
     "{stalled_after} the other ranks waited for rank {culprit_rank}.",
-    explanation=None,
-    removal=None,
     remedy="Find out what rank {culprit_rank} does at that line, and mend it.",
-    levers=(),
     when_contended=by_facts(
         "A fair scheduler keeps no thread from its core for seconds; the stacks show what it waits "
         "for."

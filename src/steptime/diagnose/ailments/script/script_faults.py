@@ -58,19 +58,15 @@ def find_graph_breaks(measurement: Measurement) -> Finding | None:
 def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     """Return a row on what the source seems to do."""
     return Ailment(
-        kind=None,
         cause=code,
         what=what,
         needs="the script's source, backward calls",
         rule=partial(find_suspicion, code=code),
         asked=Asked.ALWAYS,
-        thresholds=(),
         title="suspicion",
         sentence=sentence,
         explanation="This is a suspicion from the source.",
-        removal=None,
         remedy=remedy,
-        levers=(),
         when_contended=by_facts("It is read from the source, and backward calls are counted."),
     )
 
@@ -78,19 +74,14 @@ def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
 def _switch(name: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     """Return a row on a switch that was on."""
     return Ailment(
-        kind=None,
         cause=name,
         what=what,
         needs="switches",
         rule=partial(find_switch, name=name),
         asked=Asked.ALWAYS,
-        thresholds=(),
         title="debug switch",
         sentence=sentence,
-        explanation=None,
-        removal=None,
         remedy=remedy,
-        levers=(),
         when_contended=by_facts("The switch was on, whoever else was there."),
     )
 
@@ -152,17 +143,13 @@ DISTRIBUTED_DEBUG = _switch(
     remedy="Unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO.",
 )
 GRAPH_BREAKS = Ailment(
-    kind=None,
     cause="graph_breaks",
     what="a compiled function falls into pieces",
     needs="events of torch.compile",
     rule=find_graph_breaks,
     asked=Asked.ALWAYS,
-    thresholds=(),
     title="graph breaks",
     sentence="torch.compile broke the graph at {num_graph_breaks} places of this code.",
-    explanation=None,
-    removal=None,
     remedy="Move what breaks the graph out of the compiled function (fullgraph=True names the "
     "first such place).",
     levers=("no_compile",),

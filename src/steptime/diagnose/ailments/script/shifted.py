@@ -75,13 +75,12 @@ def _row(
     *,
     what: str,
     needs: str,
-    explanation: str | None,
+    explanation: str | None = None,
     remedy: str,
     when_contended: WhenContended,
 ) -> Ailment:
     """Return the row of a change of the step time, by what changed with it."""
     return Ailment(
-        kind=None,
         cause=cause,
         what=what,
         needs=needs,
@@ -93,9 +92,7 @@ def _row(
         "{shift_before}. That is {shift_ratio} as long (95 % interval {shift_low} to "
         "{shift_high}).",
         explanation=explanation,
-        removal=None,
         remedy=remedy,
-        levers=(),
         when_contended=when_contended,
     )
 
@@ -112,7 +109,6 @@ BY_CHANGE: Mapping[str, Ailment] = {
         "shift",
         what="the step time changed and stayed so, and nothing else was seen to change",
         needs="step times over the run",
-        explanation=None,
         remedy="Find out what changed on the machine or in the script then.",
         when_contended=_BOTH_SIDES,
     ),

@@ -153,7 +153,6 @@ PADDED = Ailment(
     rule=find_padding,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(MAX_USEFUL, MIN_BATCHES, *SCALE),
-    title=None,
     sentence="only {useful} of the positions of a batch are used: rows have {mean_length} on "
     "average and are padded to {mean_width}.",
     explanation="Cutting each batch to its longest row would save {trimmed_gain} of a step, with "
@@ -173,10 +172,8 @@ UNEVEN = Ailment(
     rule=find_imbalance,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(MIN_EXPLAINED, MIN_STEADY_STEPS, *SCALE),
-    title=None,
     sentence="the rank with the longest batch of a step has {excess} more work than the mean rank, "
     "and the others wait for it: {wait} of a step.",
-    explanation=None,
     removal=without("the wait for longer batches"),
     remedy="Give all ranks rows of similar length in the same step: sort by length within groups "
     "before the rows are dealt to the ranks, or fill batches up to a number of tokens.",
