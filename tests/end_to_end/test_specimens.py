@@ -249,9 +249,9 @@ def test_without_a_loader_nothing_is_known_of_input_wait(run_specimen: RunSpecim
 def test_micro_batches_are_one_step_and_the_last_may_have_fewer(run_specimen: RunSpecimen) -> None:
     steps = CASES["accumulation"].run(run_specimen).steps()
 
-    assert [step.num_backwards for step in steps] == [4, 4, 2] * 8
+    assert [step.count("backwards") for step in steps] == [4, 4, 2] * 8
     for step in steps:
-        assert step.wall_s["forward"] >= 0.005 * step.num_backwards
+        assert step.wall_s["forward"] >= 0.005 * step.count("backwards")
 
 
 @rotates("GAN")
