@@ -132,7 +132,9 @@ def test_evaluations_are_steps_where_one_step_is_the_whole_training(
     (closures,) = re.findall(r"closures (\d+)", run.stdout)
     assert run.data["num_backwards"] == int(closures)
     assert run.data["num_steps"] == int(closures) - MANY_EVALUATIONS + 1
-    assert [step.count("backwards") for step in run.steps()][1:] == [1] * (run.data["num_steps"] - 1)
+    assert [step.count("backwards") for step in run.steps()][1:] == [1] * (
+        run.data["num_steps"] - 1
+    )
     notes = {note["code"]: note["facts"] for note in run.data["notes"]}
     facts = {"evaluations": run.data["num_steps"], "optimizer_steps": 1}
     assert notes["steps_by_evaluation"] == facts
