@@ -18,7 +18,6 @@ from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
 from steptime.measure.steps.step_table import INSIDE, Columns, Numbers, StepTable, add_up, zeros
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span
-from steptime.record.buckets import SIZES
 from steptime.record.places import NS
 
 
@@ -239,9 +238,9 @@ def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
 
 
 def mean_counts(windows: Sequence[StepWindow]) -> dict[str, float] | None:
-    """Return what the guest counts, in a mean step of the windows; times are in seconds.
+    """Return what the guest counts, in a mean step of the windows; None without steps.
 
-    The sizes of inputs are no counts of a step. None: there are no steps.
+    Times are in seconds.
     """
     num_steps = sum(window.num_steps for window in windows)
     names = dict.fromkeys(name for window in windows for name in window.counted())
@@ -250,6 +249,6 @@ def mean_counts(windows: Sequence[StepWindow]) -> dict[str, float] | None:
         mean = sum(window.total(name) for window in windows) / num_steps
         if name.endswith("_ns"):
             found[f"{name[:-3]}_s"] = mean * NS
-        elif name not in SIZES:
+        else:
             found[name] = mean
     return found if num_steps else None

@@ -275,7 +275,8 @@ class _Folder:
         cpu_s, _ = self._divide(layout.cpu_at)
         ends_ns, details = table.column(END_NS), table.column(DETAIL)
         skipped = [int(value > 0) for value in table.column(SKIPPED)]
-        counts = {name: self._sum(_count(table, name)) for name in layout.counts}
+        names = [name for name in layout.counts if name not in SIZES]  # those are of single rows
+        counts = {name: self._sum(_count(table, name)) for name in names}
         device_s, has_device = self._device()
         return StepTable(
             index=array("q", range(len(self._rounds))),
@@ -386,7 +387,7 @@ def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
         num_detailed=block.num_detailed,
         num_updates=block.num_updates,
         num_skipped=block.num_skipped,
-        counts=counts,
+        counts={name: number for name, number in counts.items() if name not in SIZES},
         sizes=tuple(counts[name] for name in SIZES) if SIZES[0] in counts else (),
         disturbed=block.disturbed,
     )
