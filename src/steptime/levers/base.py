@@ -246,7 +246,6 @@ class Facts:
     is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
-    has_token_embedding: bool | None = None
     graph_widths: tuple[int, ...] | None = None
     draws_in_calls: bool | None = None
     stepped_cells: tuple[str, ...] | None = None

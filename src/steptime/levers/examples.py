@@ -91,7 +91,6 @@ TEXT = Facts(
     has_convolution=False,
     has_batch_statistics=False,
     has_sequence_convolution=False,
-    has_token_embedding=True,
     draws_in_calls=False,
     stepped_cells=(),
     plain_attention=("Attention",),
@@ -152,7 +151,6 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(CPU, graph_widths=()),
     dataclasses.replace(CPU, zero_fraction=0.987, draws_in_calls=True),
     dataclasses.replace(CPU, zero_fraction=0.9),
-    dataclasses.replace(CPU, has_token_embedding=False),
     *(
         dataclasses.replace(CPU, loaders=(dataclasses.replace(NEIGHBORS, neighbor_sampling=how),))
         for how in ("induced", "remote", "other")

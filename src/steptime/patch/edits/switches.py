@@ -97,7 +97,6 @@ def _at_calls(
     act: Callable[[cst.Call], cst.Call],
     *,
     what: str,
-    note: str | None = None,
 ) -> Sequence[Placed | NotPlaced]:
     """Change each such call in the files of the proof."""
     found: list[Placed | NotPlaced] = []
@@ -106,7 +105,7 @@ def _at_calls(
             if is_one(source, call):
                 where = f"{source.name}:{source.line_of(call)}"
                 changes: tuple[Change, ...] = (CallChange(source=source, call=call, act=act),)
-                found.append(Placed(where, changes, note))
+                found.append(Placed(where, changes))
     return _some(found, what)
 
 
@@ -118,23 +117,3 @@ def _some(found: list[Placed | NotPlaced], what: str) -> list[Placed | NotPlaced
 
 def _is_compile(source: SourceFile, call: cst.Call) -> bool:
     return source.code(call.func) == "torch.compile"
-
-
-def _is_off(call: cst.Call) -> bool:
-    return bool(call.args) and _is_false(call.args[0])
-
-
-def _is_false(arg: cst.Arg) -> bool:
-    return isinstance(arg.value, cst.Name) and arg.value.value == "False"
-
-
-def _first_off(call: cst.Call, name: str) -> cst.Call:
-    """The call with False for its first argument, given by position or by name."""
-    off = cst.Name("False")
-    if not call.args or any(arg.star for arg in call.args):
-        return call.with_changes(args=[cst.Arg(off)])
-    first = next(
-        (n for n, arg in enumerate(call.args) if arg.keyword and arg.keyword.value == name), 0
-    )
-    args = [arg.with_changes(value=off) if n == first else arg for n, arg in enumerate(call.args)]
-    return call.with_changes(args=args)
