@@ -1,7 +1,7 @@
-"""The loop whose cost is compared: a 41-module MLP, SGD, a DataLoader, `loss.item()` a step.
+"""The loop whose cost is compared: an MLP, SGD, a DataLoader, `loss.item()` a step.
 
-Runs in a child of overhead.py, under Steptime's guest or beside TraceML. Prints one JSON line:
-the CPU time of a step [µs] in each block, by arm and round.
+Runs in a child of overhead.py, under Steptime's guest or beside TraceML. Writes one JSON list:
+the CPU time of a step [µs] in each block, by arm, a round each.
 """
 
 from __future__ import annotations
@@ -17,23 +17,34 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-BLOCK, SETTLE = 60, 5
+SETTLE = 5
+BLOCK_S = 0.8
+"""A guest that rests between bursts does so several times in a block of short steps."""
+
+SIZES = {"0.3": (4, 32, 16), "1": (20, 64, 32), "10": (20, 256, 128), "100": (20, 768, 256)}
+"""Linear layers, features and samples of a batch, by about what a step takes [ms]."""
 
 
 class Loop:
     """The training loop; one optimizer step a call of `step`."""
 
-    def __init__(self, around: Callable[[Any], Any]) -> None:
+    def __init__(self, size: str, around: Callable[[Any], Any]) -> None:
         torch.manual_seed(0)
+        num_layers, width, batch = SIZES[size]
+        self.num_steps = max(SETTLE, round(BLOCK_S / float(size) * 1000))
         torch.set_num_threads(1)
         layers: list[nn.Module] = []
-        for _ in range(20):
-            layers += [nn.Linear(64, 64), nn.ReLU()]
+        for _ in range(num_layers):
+            layers += [nn.Linear(width, width), nn.ReLU()]
         self.model = nn.Sequential(*layers)
         self.loss = nn.MSELoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        data = torch.utils.data.TensorDataset(torch.randn(32_000, 64), torch.randn(32_000, 64))
-        self.loader = torch.utils.data.DataLoader(data, batch_size=32)
+        inputs, targets = torch.randn(4096, width), torch.randn(4096, width)
+        data = torch.utils.data.TensorDataset(inputs, targets)
+        drawn = torch.utils.data.RandomSampler(
+            data, replacement=True, num_samples=batch * (self.num_steps + SETTLE)
+        )
+        self.loader = torch.utils.data.DataLoader(data, batch_size=batch, sampler=drawn)
         self.around = around
 
     def block(self, *, is_on: bool) -> float:
@@ -41,7 +52,7 @@ class Loop:
         batches = iter(self.loader)
         around = self.around if is_on else contextlib.nullcontext
         began = 0
-        for i in range(SETTLE + BLOCK):
+        for i in range(SETTLE + self.num_steps):
             if i == SETTLE:
                 began = time.process_time_ns()
             with around(self.model):
@@ -51,21 +62,21 @@ class Loop:
                 loss.backward()
                 self.optimizer.step()
                 loss.item()
-        return (time.process_time_ns() - began) / BLOCK / 1000
+        return (time.process_time_ns() - began) / self.num_steps / 1000
 
 
 def main() -> None:
-    kind, rounds = os.environ["ARMS"].split()
+    kind, size, rounds = os.environ["ARMS"].split()
     switch: Callable[[Literal["on", "off"]], None]
     if kind == "traceml":
         import traceml_ai
 
         traceml_ai.init(mode="auto")
-        loop, switch = Loop(traceml_ai.trace_step), lambda state: None
+        loop, switch = Loop(size, traceml_ai.trace_step), lambda state: None
     else:
         from _switch import Switch
 
-        loop, switch = Loop(contextlib.nullcontext), Switch().turn
+        loop, switch = Loop(size, contextlib.nullcontext), Switch().turn
     for on in (True, False) * 3:
         switch("on" if on else "off")
         loop.block(is_on=on)

@@ -1,13 +1,13 @@
 """What Steptime costs inside a training process, beside TraceML where that is installed.
 
-    python benchmarks/run/overhead.py [--rounds 60] [--peer-python PYTHON_WITH_TRACEML_AI]
+    python benchmarks/run/overhead.py [--rounds 25] [--steps 0.3 1] [--peer-python PYTHON]
 
-Hooks are switched on and off inside one process in blocks of 60 steps, in random order, and the
+Hooks are switched on and off inside one process in blocks of a second, in random order, and the
 paired differences of process CPU time are taken: between processes two equal arms differ by as
-much as what is to be measured. TraceML cannot be taken out of a process, so its arm is
-`trace_step` around each step, switched likewise, with its patches in place in both arms; what
-they cost outside `trace_step` is left out, in its favor. Start-up is compared between interleaved
-processes. Results go to benchmarks/results/overhead.json.
+much as what is to be measured. PYTHON is an interpreter that has traceml-ai. TraceML cannot be
+taken out of a process, so its arm is `trace_step` around each step, switched likewise, with its
+patches in place in both arms; what they cost outside `trace_step` is left out, in its favor.
+Start-up is compared between interleaved processes. Results go to benchmarks/results/overhead.json.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from _conditions import BENCHMARKS, ENVIRONMENT, conditions, interval
 LOOP = Path(__file__).resolve().parent / "_arms.py"
 
 
-def compare_blocks(kind: str, command: list[str], rounds: int, folder: str) -> dict[str, Any]:
+def compare_blocks(
+    kind: str, command: list[str], size: str, rounds: int, folder: str
+) -> dict[str, Any]:
     """Paired differences of the loop with and without hooks [µs of CPU a step]."""
-    out = os.path.join(folder, f"{kind}.json")
-    environment = os.environ | ENVIRONMENT | {"ARMS_OUT": out, "ARMS": f"{kind} {rounds}"}
+    out = os.path.join(folder, f"{kind}-{size}.json")
+    environment = os.environ | ENVIRONMENT | {"ARMS_OUT": out, "ARMS": f"{kind} {size} {rounds}"}
     done = subprocess.run(
         [*command, str(LOOP)],
         env=environment,
@@ -88,17 +90,22 @@ def show(name: str, value: dict[str, float], scale: float = 1.0, unit: str = "µ
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--steps", nargs="+", default=["0.3", "1", "10", "100"], help="in ms")
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--peer-python", help="an interpreter that has traceml-ai")
     options = parser.parse_args()
     results: dict[str, Any] = {"conditions": conditions()}
     with tempfile.TemporaryDirectory() as folder:
         ours = [sys.executable, "-m", "steptime", "run", "--", sys.executable]
-        results["steptime"] = compare_blocks("steptime", ours, options.rounds, folder)
+        commands = {"steptime": ours}
         if options.peer_python:
-            peer = [str(Path(options.peer_python).with_name("traceml")), "run", "--mode", "summary"]
-            results["traceml"] = compare_blocks("traceml", peer, options.rounds, folder)
+            peer = str(Path(options.peer_python).with_name("traceml"))
+            commands["traceml"] = [peer, "run", "--mode", "summary"]
+        for size in options.steps:
+            for kind, command in commands.items():
+                found = compare_blocks(kind, command, size, options.rounds, folder)
+                results.setdefault(kind, {})[size] = found
         results["start_up"] = start_up(options.starts, folder)
     results["conditions"]["load_average_after"] = os.getloadavg()
     report(results)
@@ -110,13 +117,16 @@ def report(results: dict[str, Any]) -> None:
     """Print the table."""
     print(json.dumps(results["conditions"]))
     for tool in ("steptime", "traceml"):
-        found = results.get(tool)
-        if found and "failed" in found:
-            print(f"{tool}: failed: {found['failed']}")
-        elif found:
-            show(f"{tool}: a step without hooks", found["base_us"])
-            show(f"{tool}: two equal arms", found["equal_arms_us"])
-            show(f"{tool}: added a step", found["difference_us"])
+        for size, found in results.get(tool, {}).items():
+            name = f"{tool}, {size} ms"
+            if "failed" in found:
+                print(f"{name}: failed: {found['failed']}")
+                continue
+            show(f"{name}: a step without hooks", found["base_us"])
+            show(f"{name}: two equal arms", found["equal_arms_us"])
+            show(f"{name}: added a step", found["difference_us"])
+            share = found["difference_us"]["median"] / found["base_us"]["median"]
+            print(f"{name + ': added, of a step':<44}{100 * share:9.2f} %")
     for name in ("added_wall_s", "added_cpu_s", "help_wall_s", "help_cpu_s"):
         show(f"start-up, {name.replace('_s', '')}", results["start_up"][name], 1000, "ms")
 
