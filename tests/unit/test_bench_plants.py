@@ -16,8 +16,8 @@ from steptime.record.lines import LineReader
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-from steptime.guest.bench.loop_pass import install_bench  # noqa: E402
-from steptime.guest.bootstrap import enter, look_at_nothing_else  # noqa: E402
+from steptime.guest.bootstrap import enter, finish  # noqa: E402
+from steptime.guest.modes.alone import BenchMode  # noqa: E402
 
 importlib.import_module("torch._dynamo")  # once, and not in each copy of this process
 
@@ -42,9 +42,8 @@ def run_pass(folder, what, words, **wish):
         gc.freeze()  # to look through all that pytest holds would take as long as a step
         torch.set_num_threads(1)
         targets: dict = {}
-        context = enter(torch, str(run), targets)
-        look_at_nothing_else(context)
-        install_bench(context, wish, targets)
+        mode = BenchMode(wish)
+        mode.install(enter(torch, str(run), mode, targets), targets, finish)
         load_specimen().main(words)
         atexit._run_exitfuncs()
         return {}

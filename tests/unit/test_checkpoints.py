@@ -98,7 +98,7 @@ def test_a_row_of_another_shape_is_refused(row):
 def torch(book, monkeypatch):
     """Torch with its saving hooked, and put back at the end."""
     torch = pytest.importorskip("torch")
-    from steptime.guest.hooks import checkpoint_hooks
+    from steptime.guest.frameworks.torch import checkpoint_hooks
     from steptime.guest.hooks.patching import PATCHES
 
     num_before, save = len(PATCHES), torch.save

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steptime.guest.count.operators.operator_times import OperatorTimes
-from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock
+from steptime.guest.frameworks.torch.device_clock import MAX_WAITING, DeviceClock
 from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from steptime.record.buckets import (
     BACKWARD,

@@ -6,7 +6,7 @@ import pytest
 
 from steptime.core.devices.accelerators import ACCELERATORS
 from steptime.core.devices.hardware import find_accelerator
-from steptime.guest.bootstrap import describe_device
+from steptime.guest.frameworks.torch.process_head import describe_device
 
 GIB = 2**30
 

@@ -388,7 +388,7 @@ def test_an_ordinary_step_after_evaluations_is_a_row_of_its_own(script: Script) 
 
 def test_in_a_trial_a_step_stays_whole(script: Script) -> None:
     trial = SimpleNamespace(tag=lambda: None, end_update=lambda journal, optimizer: None)
-    script.recorder.trial = trial
+    script.recorder.follower = trial
     evaluate_in_one_step(script, MANY_EVALUATIONS + 50)
 
     assert [row["counts"]["backwards"] for row in script.rows()] == [MANY_EVALUATIONS + 50]

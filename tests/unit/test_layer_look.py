@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from steptime.guest.frameworks.torch.layer_hooks import make_layer_look
 from steptime.guest.health.first_bad import MAX_BRACKETS
 from steptime.guest.health.layer_look import LayerLook
-from steptime.guest.hooks.layer_hooks import make_layer_look
 from steptime.guest.sites.file_owners import USERS
 from steptime.guest.sites.frames import Frames
 from steptime.guest.timeline.recorder import Recorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.device_clock import DeviceClock
+from steptime.guest.frameworks.torch.device_clock import DeviceClock
 from steptime.guest.timeline.rollout_time import MIN_CALLS, ActingCalls
 from steptime.record.buckets import BUCKETS, FORWARD, SYNC
 from unit.guest_loop import Loop, by_name

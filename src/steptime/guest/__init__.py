@@ -7,11 +7,11 @@ never break or change the training. Clocks and `dumps` are bound when a module i
 script may replace them later.
 
 In: markers from the hooks, and the plan of a trial. Out: lines in the run's folder. To read it,
-start with `bootstrap.py`, which puts everything in place, then follow one step: `hooks/` notes a
-marker in a `timeline/` journal, and the recorder there writes the rows. `sites/`, `count/`,
-`memory/` and `profile/` examine a few updates more closely, `watchers/` observe the process at each
-write, `trial/`, `quality/` and `redirect/` serve the trials of `tune`, and `tfdata/` a bench of the
-input pipeline.
+start with `bootstrap.py`; `modes/` says what a process is there for, `frameworks/` holds what knows
+a framework and `hooks/` what all of them share. A hook notes a marker in a `timeline/` journal, and
+the recorder there writes the rows. `sites/`, `count/`, `memory/` and `profile/` examine a few
+updates more closely, `watchers/` observe the process at each write, `trial/`, `quality/` and
+`redirect/` serve the trials of `tune`, and `tfdata/` a bench of the input pipeline.
 """
 
 from __future__ import annotations

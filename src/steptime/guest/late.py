@@ -19,9 +19,11 @@ from typing import Any
 
 from ..record import kinds
 from ..record.files import PROCESSES
-from .bootstrap import enter, finish, install_profile
-from .hooks.context import Context
+from .bootstrap import enter, finish
+from .frameworks.torch.torch_context import TorchContext
+from .frameworks.torch.torch_install import install_profile
 from .hooks.patching import put_back
+from .modes.mode import GuestMode
 from .timeline.recorder import announce
 from .watchers.compile_books import CompileWatcher
 
@@ -87,6 +89,12 @@ class LateFinder:
             tell(module)
 
 
+class Visiting(GuestMode):
+    """Observe a while; nobody asks, and nobody is there to remove what a call record leaves."""
+
+    answers = records_calls = False
+
+
 class Visit:
     """One stay of the guest in this process.
 
@@ -99,7 +107,7 @@ class Visit:
         self.run = run
         self.profile = profile
         self.finder = LateFinder()
-        self.context: Context | None = None
+        self.context: TorchContext | None = None
 
     def begin(self) -> None:
         """Enter now, or when the cell has imported torch."""
@@ -110,14 +118,14 @@ class Visit:
 
     def _enter(self, torch: Any) -> None:
         try:
-            self.context = context = enter(torch, self.run, self.finder.targets, is_late=True)
+            self.context = context = enter(
+                torch, self.run, Visiting(), self.finder.targets, is_late=True
+            )
             if context is None:
                 return
             for watcher in context.recorder.watchers:
                 if isinstance(watcher, CompileWatcher):
                     context.guarded("compiled", watcher.skip_past)
-            if context.calls is not None:
-                context.calls.switch_off()  # nobody is there to remove what it leaves
             if self.profile is not None:
                 context.guarded("install:profile", install_profile, context, self.profile)
             self._call_for_known()
@@ -157,7 +165,7 @@ class Visit:
         self.context = None
 
 
-def mute(context: Context) -> None:
+def mute(context: TorchContext) -> None:
     """Let wrappers that somebody still holds call the original and note nothing."""
     context.anatomy = context.autopsy = context.trial = context.lent_probe = None
     context.kinds.clear()

@@ -9,20 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..count.operators.operator_probe import is_compiling_at_all
-from ..hooks.layer_hooks import layer_look
+from ..frameworks.torch.layer_hooks import layer_look
 from .question_watcher import RefusedError
 
 if TYPE_CHECKING:
     from ...record.live.questions import Question
+    from ..frameworks.torch.torch_context import TorchContext
     from ..health.layer_look import LayerLook
-    from ..hooks.context import Context
     from ..timeline.journal import Journal
 
 
 class HealthInquiry:
     """A probe of the layers that ends after some updates."""
 
-    def __init__(self, context: Context, question: Question) -> None:
+    def __init__(self, context: TorchContext, question: Question) -> None:
         self.context = context
         self.num_steps = question.num_steps
         self.look: LayerLook | None = None

@@ -10,10 +10,10 @@ from .memory_inquiry import MemoryInquiry
 from .question_watcher import Inquiry, QuestionWatcher
 
 if TYPE_CHECKING:
-    from ..hooks.context import Context
+    from ..frameworks.torch.torch_context import TorchContext
 
 
-def watch_for_questions(context: Context) -> None:
+def watch_for_questions(context: TorchContext) -> None:
     """Look for questions when the recorder writes; the head of the file says what they may be."""
     recorder = context.recorder
     recorder.answers = ANSWERED
@@ -22,7 +22,7 @@ def watch_for_questions(context: Context) -> None:
     )
 
 
-def make_inquiry(context: Context, question: Question) -> Inquiry:
+def make_inquiry(context: TorchContext, question: Question) -> Inquiry:
     """Return what finds the answer to a question."""
     if question.what == COUNT:
         return CountInquiry()

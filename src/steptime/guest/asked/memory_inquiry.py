@@ -15,7 +15,7 @@ from ..watchers.process_memory import load_resource, make_reader
 from .question_watcher import RefusedError
 
 if TYPE_CHECKING:
-    from ..hooks.context import Context
+    from ..frameworks.torch.torch_context import TorchContext
     from ..timeline.journal import Journal
 
 MAX_GROUPS = 12
@@ -53,7 +53,7 @@ class AskedProbe(MemoryProbe):
 class MemoryInquiry:
     """Takes the memory of the update that begins when it begins."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TorchContext) -> None:
         self.context = context
         self.is_over = False
         self.told: dict[str, Any] | None = None

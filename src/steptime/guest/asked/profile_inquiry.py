@@ -16,14 +16,14 @@ from .question_watcher import RefusedError
 
 if TYPE_CHECKING:
     from ...record.live.questions import Question
-    from ..hooks.context import Context
+    from ..frameworks.torch.torch_context import TorchContext
     from ..timeline.journal import Journal
 
 
 class ProfileInquiry:
     """A window of the steps that come."""
 
-    def __init__(self, context: Context, question: Question) -> None:
+    def __init__(self, context: TorchContext, question: Question) -> None:
         self.context = context
         wish = Wish("torch,1,", num_steps=question.num_steps, suffix=f"-asked-{question.id}")
         self.num_steps = question.num_steps

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...record import kinds
 from ...record.files import BENCH
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..hooks.patching import replace
 from ..sites.frames import innermost
 from ..timeline.recorder import append
@@ -36,7 +36,7 @@ NS = 1_000_000_000
 
 
 def install_bench(
-    context: Context, wish: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
+    context: TorchContext, wish: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
 ) -> None:
     """Put the hooks of one pass in place."""
     bench = LoopPass(context, wish)
@@ -81,7 +81,7 @@ def hook_iterator(iterator_class: Any, bench: LoopPass) -> None:
 class LoopPass:
     """One pass over the script's loop; it writes what it saw once it has seen enough."""
 
-    def __init__(self, context: Context, wish: Mapping[str, Any]) -> None:
+    def __init__(self, context: TorchContext, wish: Mapping[str, Any]) -> None:
         self.context = context
         self.torch = context.torch
         self.what = wish["pass"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...record import kinds
 from ...record.files import FORECAST
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..hooks.patching import put, replace
 from ..memory.dissect import mapped_sizes
 from ..timeline.recorder import append
@@ -33,7 +33,7 @@ MAX_ROUNDS = 4
 """So many updates of the first optimizer are made while others step for the first time."""
 
 
-def install_forecast(context: Context, wish: Mapping[str, Any]) -> None:
+def install_forecast(context: TorchContext, wish: Mapping[str, Any]) -> None:
     """Put the hooks of a forecast in place.
 
     Args:
@@ -52,7 +52,7 @@ def install_forecast(context: Context, wish: Mapping[str, Any]) -> None:
         write(path, None, [f"failed: {type(error).__name__}: {error}"])
 
 
-def install_hooks(context: Context, wish: Mapping[str, Any], path: str) -> None:
+def install_hooks(context: TorchContext, wish: Mapping[str, Any], path: str) -> None:
     """Put the hooks in place; raise NoFakesError where this torch has no fakes that we know."""
     torch = context.torch
     fakes = Fakes(torch)

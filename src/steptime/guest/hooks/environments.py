@@ -15,9 +15,9 @@ from types import FunctionType
 from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, ROLLOUT
+from ..frameworks.torch.torch_context import TorchContext
 from ..timeline.acts import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT
 from ..timeline.journal import Journal
-from .context import Context
 from .patching import NOT_OURS, drop_frame, hidden, put
 
 ENVIRONMENTS = {
@@ -38,10 +38,10 @@ GENERATORS = {
 """The classes with a method `generate`, by the module that defines them."""
 
 STEPS = ("step", "reset", "step_async", "step_wait")
-_context: list[Context] = []  # the one that observes this process
+_context: list[TorchContext] = []  # the one that observes this process
 
 
-def hook_libraries(context: Context, targets: dict[str, Callable[[Any], None]]) -> None:
+def hook_libraries(context: TorchContext, targets: dict[str, Callable[[Any], None]]) -> None:
     """Hook the libraries that are here, and the others once they are imported."""
     _context[:] = [context]
     context.undo.append(_context.clear)
@@ -163,14 +163,14 @@ def run_generate(original: Any, args: Any, kwargs: Any) -> Any:
     return _timed(context, journal, ENTER_GENERATION, original, args, kwargs)
 
 
-def _tell_trial(context: Context) -> None:
+def _tell_trial(context: TorchContext) -> None:
     if context.trial is not None:
         context.trial.see_call_without_gradients(is_evaluation=False)
 
 
 @hidden
 def _timed(
-    context: Context, journal: Journal, act: int, original: Any, args: Any, kwargs: Any
+    context: TorchContext, journal: Journal, act: int, original: Any, args: Any, kwargs: Any
 ) -> Any:
     outer = journal.top
     if journal.spans is not None:

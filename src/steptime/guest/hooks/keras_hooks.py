@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from .patching import drop_frame, replace
 
 MODULES = (
@@ -24,7 +24,7 @@ MODULES = (
 UPDATE = "_backend_update_step"
 
 
-def hook_keras(context: Context, targets: dict[str, Callable[[Any], None]]) -> None:
+def hook_keras(context: TorchContext, targets: dict[str, Callable[[Any], None]]) -> None:
     """Hook Keras once it is imported, or now."""
     for name, owner in MODULES:
         act = functools.partial(context.guarded, "keras", hook_updates, context, owner)
@@ -35,7 +35,7 @@ def hook_keras(context: Context, targets: dict[str, Callable[[Any], None]]) -> N
             act(module)
 
 
-def hook_updates(context: Context, owner_name: str, module: Any) -> None:
+def hook_updates(context: TorchContext, owner_name: str, module: Any) -> None:
     """Let an update of Keras's be the step of an optimizer."""
     owner = getattr(module, owner_name, None)
     original = getattr(owner, "__dict__", {}).get(UPDATE)
@@ -43,7 +43,7 @@ def hook_updates(context: Context, owner_name: str, module: Any) -> None:
         replace(owner, UPDATE, make_update(context, original))
 
 
-def make_update(context: Context, original: Any) -> Any:
+def make_update(context: TorchContext, original: Any) -> Any:
     """Return a method that notes one update around the original."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded = context.local, context.guarded
@@ -68,7 +68,7 @@ def make_update(context: Context, original: Any) -> Any:
     return update
 
 
-def end_update(context: Context, journal: Any, optimizer: Any) -> None:
+def end_update(context: TorchContext, journal: Any, optimizer: Any) -> None:
     """End the update that began with the call of the method."""
     journal.leave_optimizer(optimizer, 0)
     if not journal.optimizers:

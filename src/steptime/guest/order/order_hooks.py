@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..hooks.patching import drop_frame, put, replace
 from .loader_nature import place_of
 from .order_book import OrderBook, OrderWish, WatchedSampler
 
 
-def install(context: Context, asked: Mapping[str, Any]) -> None:
+def install(context: TorchContext, asked: Mapping[str, Any]) -> None:
     """Watch the loaders of this process, as the plan asks."""
 
     def leave() -> None:
@@ -30,7 +30,7 @@ def install(context: Context, asked: Mapping[str, Any]) -> None:
     hook_orders(context, book)
 
 
-def hook_orders(context: Context, book: OrderBook) -> None:
+def hook_orders(context: TorchContext, book: OrderBook) -> None:
     """Watch where loaders are made, what their samplers draw, what is handed out and saved."""
     torch = context.torch
     dataloader = torch.utils.data.dataloader
@@ -41,7 +41,7 @@ def hook_orders(context: Context, book: OrderBook) -> None:
     hook_saving(context, torch, book)
 
 
-def hook_making(context: Context, loader_class: Any, book: OrderBook) -> None:
+def hook_making(context: TorchContext, loader_class: Any, book: OrderBook) -> None:
     """Note where each loader is made, and give it the number of workers that is wanted."""
     original = loader_class.__init__
 
@@ -61,7 +61,7 @@ def hook_making(context: Context, loader_class: Any, book: OrderBook) -> None:
     replace(loader_class, "__init__", __init__)
 
 
-def hook_sampler(context: Context, loader_class: Any, book: OrderBook) -> None:
+def hook_sampler(context: TorchContext, loader_class: Any, book: OrderBook) -> None:
     """Let a loader's iterators draw through a sampler that is watched."""
     original = loader_class._index_sampler.fget
 
@@ -72,7 +72,7 @@ def hook_sampler(context: Context, loader_class: Any, book: OrderBook) -> None:
     put(loader_class, "_index_sampler", property(_index_sampler))
 
 
-def hook_batches(context: Context, iterator_class: Any, book: OrderBook) -> None:
+def hook_batches(context: TorchContext, iterator_class: Any, book: OrderBook) -> None:
     """Write what is handed out, and end a pass once enough of it was seen."""
     original = iterator_class.__next__
 
@@ -102,7 +102,7 @@ def hook_backward(torch: Any, book: OrderBook) -> None:
     replace(torch.autograd, "backward", backward)
 
 
-def hook_saving(context: Context, torch: Any, book: OrderBook) -> None:
+def hook_saving(context: TorchContext, torch: Any, book: OrderBook) -> None:
     """Note when a checkpoint is saved."""
     original = torch.save
 

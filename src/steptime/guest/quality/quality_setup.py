@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..trial.trial_plan import lever_tool
 from .quality_hooks import (
     hook_backward,
@@ -30,7 +30,7 @@ REORDERED_BATCHES = 16
 
 
 def install(
-    context: Context, plan: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
+    context: TorchContext, plan: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
 ) -> None:
     """Seed this process and record it. Must be called last, after all levers are in place."""
     torch, settings = context.torch, Settings(plan)

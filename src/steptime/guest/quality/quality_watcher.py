@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from ...record import kinds
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from .apart_from_padding import ApartFromPadding
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
@@ -63,7 +63,7 @@ class Depth(threading.local):
 class QualityWatcher:
     """Takes notes between two updates, and writes them as a line when an update ends."""
 
-    def __init__(self, context: Context, settings: Settings) -> None:
+    def __init__(self, context: TorchContext, settings: Settings) -> None:
         torch = context.torch
         self.context = context
         self.settings = settings

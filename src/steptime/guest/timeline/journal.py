@@ -292,7 +292,7 @@ class Journal:
         Nothing changes in a trial, whose levers are switched between the steps of an optimizer.
         """
         self.num_evaluations += 1
-        if self.recorder.trial is not None:
+        if self.recorder.follower is not None:
             return
         self.ends_by_evaluation |= self.num_evaluations >= MANY_EVALUATIONS
         optimizer = None if self.evaluated is None else self.evaluated()
@@ -314,8 +314,8 @@ class Journal:
                 self.losses = None
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
-        trial = self.recorder.trial
-        tag = None if trial is None else trial.tag()
+        follower = self.recorder.follower
+        tag = None if follower is None else follower.tag()
         sizes, shapes = self.sizes, self.shapes
         is_alike = optimizer == self.last_optimizer
         num_nodes, self.nodes_before = self.num_nodes - self.nodes_before, self.num_nodes
@@ -349,8 +349,8 @@ class Journal:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:
             self.flush()
-        if trial is not None:
-            trial.end_update(self, optimizer)
+        if follower is not None:
+            follower.end_update(self, optimizer)
 
     def set_trained(self, trained: int) -> list[int]:
         """Note the weights that need gradients, and return the sizes of the update that ended."""

@@ -84,6 +84,16 @@ class WriteWatcher(Protocol):
         """Forget what was written: this is a new process."""
 
 
+class UpdateFollower(Protocol):
+    """Follows the updates of each thread one by one; `trial/lever_guest.py` does."""
+
+    def tag(self) -> tuple[int, ...] | None:
+        """Return what the row of the ending update says besides, if anything."""
+
+    def end_update(self, journal: Any, optimizer: int) -> None:
+        """Take the end of an update."""
+
+
 class Recorder:
     """The stream of one process: it takes updates, formats them and writes them."""
 
@@ -97,7 +107,8 @@ class Recorder:
         self.watchers: list[WriteWatcher] = []
         self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
         self.meet: Callable[[int, Any], None] | None = None  # with each, and its number
-        self.trial: Any = None  # where there is a plan: `guest/trial/lever_guest.py`
+        self.follower: UpdateFollower | None = None
+        self.at_open: list[Callable[[], None]] = []  # called once a file is open
         self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
         self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
         self.full_updates = FULL_UPDATES
@@ -164,7 +175,7 @@ class Recorder:
     def add(self, timeline: ThreadTimeline, optimizer: int, skipped: int | None) -> None:
         """Take the sums of a finished update; `timeline` then makes new lists."""
         if self.path is None:
-            self._open()
+            self.open()
         if timeline.thread < 0:
             self.enroll(timeline)
         number = self.num_updates
@@ -309,8 +320,8 @@ class Recorder:
 
     # -- opening
 
-    def _open(self) -> None:
-        """Claim a file of our own and write its head."""
+    def open(self) -> None:
+        """Claim a file of our own, write its head, and call who waits for that."""
         head = self.make_head()
         rank = head["rank"]
         if rank is None:
@@ -334,6 +345,8 @@ class Recorder:
         head["t_unix_s"] -= (head["t_ns"] - self.zero_ns) / 1e9
         head["t_ns"] = self.zero_ns
         self._write([dumps(head) + "\n"])
+        for act in self.at_open:
+            act()
 
     def _claim(self, name: str) -> str | None:
         path = os.path.join(self.run, name)

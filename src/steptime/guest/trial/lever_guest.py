@@ -13,7 +13,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..timeline.journal import Journal
 from .lever_session import Owner, Registry
 from .lever_stack import LeverStack
@@ -32,7 +32,7 @@ class LeverGuest:
 
     place = "trial"  # of our failures
 
-    def __init__(self, context: Context, plan: TrialPlan) -> None:
+    def __init__(self, context: TorchContext, plan: TrialPlan) -> None:
         self.context = context
         self.plan = plan
         self.recorder = context.recorder

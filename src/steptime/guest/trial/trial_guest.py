@@ -14,7 +14,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.context import Context
+from ..frameworks.torch.torch_context import TorchContext
 from ..timeline.journal import Journal
 from .lever_facts import FactsBook, count_graphs, world_size
 from .lever_guest import LeverGuest, probed_backward
@@ -24,7 +24,7 @@ from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
 from .looks.edit_sites import SiteNotes
 from .looks.row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
-from .trial_plan import TrialPlan, Wanted, read_plan
+from .trial_plan import TrialPlan, Wanted
 from .worker_search import WorkerSearch
 
 FAILED = 86
@@ -43,7 +43,7 @@ PADDING_AT = 20
 class TrialGuest(LeverGuest):
     """What the hooks call in a trial: levers, samples, and decisions between two steps."""
 
-    def __init__(self, context: Context, plan: TrialPlan, finish: Callable[[], None]) -> None:
+    def __init__(self, context: TorchContext, plan: TrialPlan, finish: Callable[[], None]) -> None:
         super().__init__(context, plan)
         self.finish = finish
         self.samples = SampleCounter(context.torch, TokenCounter(context.torch).count)
@@ -86,7 +86,7 @@ class TrialGuest(LeverGuest):
         """Write what there is and leave at once, so no `finally` of the script's runs."""
         try:
             if self.recorder.path is None:
-                self.recorder._open()
+                self.recorder.open()
             self.finish()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -272,9 +272,8 @@ class TrialGuest(LeverGuest):
         super().reset()
 
 
-def install_trial(context: Context, path: str, finish: Callable[[], None]) -> LeverGuest:
+def install_trial(context: TorchContext, plan: TrialPlan, finish: Callable[[], None]) -> LeverGuest:
     """Do what the plan says; `finish` writes the last lines of this process."""
-    plan = read_plan(path)
     if plan.is_recipe:
         guest = LeverGuest(context, plan)
         join(context, guest)
@@ -297,7 +296,7 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Le
     return trial
 
 
-def join(context: Context, guest: LeverGuest) -> None:
+def join(context: TorchContext, guest: LeverGuest) -> None:
     """Let the hooks and the recorder call the guest."""
-    context.trial = context.recorder.trial = guest
+    context.trial = context.recorder.follower = guest
     context.recorder.watchers.append(guest)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..hooks.distributed import COLLECTIVES
+from ..frameworks.torch.distributed import COLLECTIVES
 from ..sites.file_owners import FileOwners
 
 MAX_TEXT = 300

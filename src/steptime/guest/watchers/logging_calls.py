@@ -18,7 +18,7 @@ from ...record.buckets import NUM_BUCKETS
 from ..hooks.patching import drop_frame, replace
 
 if TYPE_CHECKING:
-    from ..hooks.context import Context
+    from ..frameworks.torch.torch_context import TorchContext
 
 LIBRARIES = (
     ("torch.utils.tensorboard.writer", "tensorboard", "SummaryWriter", ("add_", "flush")),
@@ -35,7 +35,7 @@ class LoggingWatcher:
 
     place = "logging"
 
-    def __init__(self, context: Context, clock: Callable[[], int] = perf_counter_ns) -> None:
+    def __init__(self, context: TorchContext, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.context = context
         self.clock = clock
         self.reset()
@@ -69,7 +69,7 @@ class LoggingWatcher:
         return dumps({"k": kinds.LOGGING, "rows": rows}) + "\n"
 
 
-def hook_loggers(context: Context, targets: dict[str, Callable[[Any], None]]) -> None:
+def hook_loggers(context: TorchContext, targets: dict[str, Callable[[Any], None]]) -> None:
     """Watch the loggers, once something imports them."""
     book = LoggingWatcher(context)
     context.recorder.watchers.append(book)

@@ -14,17 +14,17 @@ from json import dumps
 from time import perf_counter_ns, process_time_ns, time
 from typing import Any
 
-from ...record import kinds
-from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
-from ...record.files import SCHEMA, worker_file
-from ..timeline.acts import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
-from ..timeline.recorder import FLUSH_NS, append
-from ..watchers.process_memory import read_rollup
-from .context import Context
-from .patching import drop_frame, put, replace
+from ....record import kinds
+from ....record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from ....record.files import SCHEMA, worker_file
+from ...hooks.patching import drop_frame, put, replace
+from ...timeline.acts import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
+from ...timeline.recorder import FLUSH_NS, append
+from ...watchers.process_memory import read_rollup
+from .torch_context import TorchContext
 
 
-def hook_loaders(context: Context) -> None:
+def hook_loaders(context: TorchContext) -> None:
     """Patch the iterators' `__next__`, the loader's `__iter__`, and the creation of fetchers."""
     dataloader = context.torch.utils.data.dataloader
     hook_next(context, dataloader._BaseDataLoaderIter)
@@ -32,7 +32,7 @@ def hook_loaders(context: Context) -> None:
     hook_fetchers(context, dataloader._DatasetKind)
 
 
-def hook_next(context: Context, iterator_class: Any) -> None:
+def hook_next(context: TorchContext, iterator_class: Any) -> None:
     """Time the wait for a batch; the workers' first batch and their end count as epoch start."""
     original = iterator_class.__next__
     local, fail, epochs = context.local, context.recorder.fail, context.epochs
@@ -85,7 +85,7 @@ def hook_next(context: Context, iterator_class: Any) -> None:
     replace(iterator_class, "__next__", __next__)
 
 
-def hook_iter(context: Context, loader_class: Any) -> None:
+def hook_iter(context: TorchContext, loader_class: Any) -> None:
     """Book the start of workers as an epoch's start, not as part of a step."""
     original = loader_class.__iter__
     local, guarded = context.local, context.guarded
@@ -109,7 +109,7 @@ def hook_iter(context: Context, loader_class: Any) -> None:
     replace(loader_class, "__iter__", __iter__)
 
 
-def hook_fetchers(context: Context, kind_class: Any) -> None:
+def hook_fetchers(context: TorchContext, kind_class: Any) -> None:
     """Wrap a fetcher's two callables on the fetcher itself: it belongs to torch's iterator."""
     original = kind_class.create_fetcher
 
@@ -147,7 +147,7 @@ def makes_samples(fetcher: Any) -> bool:
     return is_bare or not getattr(fetcher, "auto_collation", True)
 
 
-def time_in_process(context: Context, fetcher: Any) -> None:
+def time_in_process(context: TorchContext, fetcher: Any) -> None:
     """Time fetch and collate of a loader without workers."""
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     local, guarded = context.local, context.guarded
@@ -182,7 +182,7 @@ class WorkerFile:
     thousands of files.
     """
 
-    def __init__(self, context: Context, number: int) -> None:
+    def __init__(self, context: TorchContext, number: int) -> None:
         name = worker_file(os.getppid(), number)
         self.path = os.path.join(context.recorder.run, name)
         self.batches = 0
@@ -237,7 +237,7 @@ SUMS: dict[int, WorkerFile] = {}
 """By process id: a persistent worker makes a new fetcher each epoch and keeps its sums."""
 
 
-def sums_of_this_worker(context: Context) -> WorkerFile:
+def sums_of_this_worker(context: TorchContext) -> WorkerFile:
     """Return the sums of this process, which are written a last time when it ends."""
     sums = SUMS.get(os.getpid())
     if sums is None:
@@ -251,7 +251,7 @@ def sums_of_this_worker(context: Context) -> WorkerFile:
     return sums
 
 
-def time_worker(context: Context, fetcher: Any) -> None:
+def time_worker(context: TorchContext, fetcher: Any) -> None:
     """Sum up fetch and collate in a worker process, which from here on is no rank."""
     context.is_worker = True
     sums = sums_of_this_worker(context)

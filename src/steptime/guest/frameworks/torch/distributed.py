@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...record.buckets import BACKWARD, COMMUNICATION
-from ...record.live.call_ring import OPERATIONS
-from ..timeline.acts import LEAVE
-from ..timeline.journal import Journal
-from ..timeline.thread_timeline import ThreadTimeline
-from ..watchers.call_record import find_arguments
-from .context import Context, marked
-from .patching import drop_frame, put, replace
+from ....record.buckets import BACKWARD, COMMUNICATION
+from ....record.live.call_ring import OPERATIONS
+from ...hooks.patching import drop_frame, put, replace
+from ...timeline.acts import LEAVE
+from ...timeline.journal import Journal
+from ...timeline.thread_timeline import ThreadTimeline
+from ...watchers.call_record import find_arguments
+from .torch_context import TorchContext, marked
 
 COLLECTIVES: tuple[str, ...] = OPERATIONS[1:]
 
 
-def hook_distributed(context: Context) -> None:
+def hook_distributed(context: TorchContext) -> None:
     """Patch the collectives where they are defined and where they are re-exported; watch DDP."""
     torch = context.torch
     distributed = torch.distributed
@@ -38,7 +38,7 @@ def hook_distributed(context: Context) -> None:
     hook_ddp(context)
 
 
-def recorded(context: Context, original: Any, name: str) -> Any:
+def recorded(context: TorchContext, original: Any, name: str) -> Any:
     """Return a wrapper as `marked` does, which writes the call down before it enters it."""
     calls = context.calls
     if calls is None:
@@ -79,7 +79,7 @@ def recorded(context: Context, original: Any, name: str) -> Any:
     return wrapper
 
 
-def hook_ddp(context: Context) -> None:
+def hook_ddp(context: TorchContext) -> None:
     """Keep a weak reference to each DDP model, and let it time iterations where that is free."""
     ddp_class = context.torch.nn.parallel.DistributedDataParallel
     original = ddp_class.__init__
@@ -95,7 +95,7 @@ def hook_ddp(context: Context) -> None:
     replace(ddp_class, "__init__", __init__)
 
 
-def watch(context: Context, model: Any) -> None:
+def watch(context: TorchContext, model: Any) -> None:
     """Start to read a DDP model's logging data.
 
     On a device each sampled iteration synchronizes with its events, so torch's own rate (the first
@@ -112,7 +112,7 @@ def watch(context: Context, model: Any) -> None:
     context.before_update = before_update
 
 
-def take_exposed(context: Context, timeline: ThreadTimeline, seen: dict[int, int]) -> None:
+def take_exposed(context: TorchContext, timeline: ThreadTimeline, seen: dict[int, int]) -> None:
     """Move the exposed communication of each DDP model's last iteration out of backward.
 
     The data of an iteration appears with the next forward, so a step shows the wait of the step

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from ...record.buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
-from ...record.writing import device_line
+from ....record.buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
+from ....record.writing import device_line
 
 MAX_WAITING = 200
 """Updates whose events may wait to be read; beyond that, the oldest are dropped and counted."""

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...record.buckets import CHECKPOINT
-from ..timeline.acts import LEAVE_SPAN
-from ..watchers.checkpoints import COPY, GATHER, SERIALIZE, WRITE, CheckpointWatcher
-from .context import Context
-from .patching import drop_frame, put, replace
+from ....record.buckets import CHECKPOINT
+from ...hooks.patching import drop_frame, put, replace
+from ...timeline.acts import LEAVE_SPAN
+from ...watchers.checkpoints import COPY, GATHER, SERIALIZE, WRITE, CheckpointWatcher
+from .torch_context import TorchContext
 
 TORCH, SAFETENSORS, DISTRIBUTED, STAGING = "torch", "safetensors", "distributed", "staging"
 
@@ -24,7 +24,7 @@ _SAVER = "torch.distributed.checkpoint.state_dict_saver"
 Targets = dict[str, Callable[[Any], None]]
 
 
-def hook_checkpoints(context: Context) -> None:
+def hook_checkpoints(context: TorchContext) -> None:
     """Keep the writing of a checkpoint apart from the steps, and take its parts."""
     torch, saver = context.torch, context.torch.serialization
     context.recorder.watchers.append(context.checkpoints)
@@ -34,7 +34,7 @@ def hook_checkpoints(context: Context) -> None:
         replace(saver, "_save", _serializing(context, saver._save))
 
 
-def hook_libraries(context: Context, targets: Targets) -> None:
+def hook_libraries(context: TorchContext, targets: Targets) -> None:
     """Watch the libraries that write checkpoints, once something imports them."""
     for name, hook in (
         (_SAVER, _hook_distributed),
@@ -49,7 +49,7 @@ def hook_libraries(context: Context, targets: Targets) -> None:
             act(module)
 
 
-def _hook_distributed(context: Context, module: Any) -> None:
+def _hook_distributed(context: TorchContext, module: Any) -> None:
     package = sys.modules.get(_SAVER.rpartition(".")[0])
     for name, kind, part in (("save", DISTRIBUTED, GATHER), ("async_save", STAGING, COPY)):
         original = getattr(module, name)
@@ -59,20 +59,20 @@ def _hook_distributed(context: Context, module: Any) -> None:
             put(package, name, wrapper)
 
 
-def _hook_files(context: Context, module: Any) -> None:
+def _hook_files(context: TorchContext, module: Any) -> None:
     writer = module._FileSystemWriter
     if "write_data" in vars(writer):
         wrapper = _turning(context, writer.write_data, DISTRIBUTED, WRITE)
         replace(writer, "write_data", wrapper)
 
 
-def _hook_safetensors(context: Context, module: Any) -> None:
+def _hook_safetensors(context: TorchContext, module: Any) -> None:
     replace(module, "save_file", _saving(context, module.save_file, SAFETENSORS, COPY))
     original = module.serialize_file  # in Rust: without a name that `replace` could take over
     put(module, "serialize_file", _turning(context, original, SAFETENSORS, WRITE))
 
 
-def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
+def _saving(context: TorchContext, original: Any, kind: str, part: int) -> Any:
     """Return a wrapper that books a call to the span, and begins with this part."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded, book = context.local, context.guarded, context.checkpoints
@@ -100,7 +100,7 @@ def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
     return wrapper
 
 
-def _begin(context: Context, book: CheckpointWatcher, kind: str, part: int) -> bool:
+def _begin(context: TorchContext, book: CheckpointWatcher, kind: str, part: int) -> bool:
     try:
         return book.begin(kind, part)
     except Exception:
@@ -108,12 +108,12 @@ def _begin(context: Context, book: CheckpointWatcher, kind: str, part: int) -> b
         return False
 
 
-def _end(context: Context, book: CheckpointWatcher) -> None:
+def _end(context: TorchContext, book: CheckpointWatcher) -> None:
     has_steps = context.journal.num_updates > 0
     book.end(is_beside=not has_steps and bool(context.recorder.journals))
 
 
-def _turning(context: Context, original: Any, kind: str, part: int) -> Any:
+def _turning(context: TorchContext, original: Any, kind: str, part: int) -> Any:
     """Return a wrapper at whose call another part begins."""
     guarded, book = context.guarded, context.checkpoints
 
@@ -128,7 +128,7 @@ def _turning(context: Context, original: Any, kind: str, part: int) -> Any:
     return wrapper
 
 
-def _serializing(context: Context, original: Any) -> Any:
+def _serializing(context: TorchContext, original: Any) -> Any:
     """Return a wrapper of `_save`, which pickles first, and then copies and writes in turn."""
     book, fail = context.checkpoints, context.recorder.fail
 

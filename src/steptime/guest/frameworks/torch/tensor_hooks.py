@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...record.buckets import H2D, OPTIMIZER, SYNC
-from ..timeline.acts import LEAVE, LEAVE_UNMOVED
-from ..timeline.journal import Journal
-from .context import Context, marked
-from .patching import drop_frame, pass_as_torchs, replace
+from ....record.buckets import H2D, OPTIMIZER, SYNC
+from ...hooks.patching import drop_frame, pass_as_torchs, replace
+from ...timeline.acts import LEAVE, LEAVE_UNMOVED
+from ...timeline.journal import Journal
+from .torch_context import TorchContext, marked
 
 READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),
@@ -23,7 +23,7 @@ NUMBERS = ("item", "__float__")
 COPYING = ("to", "cuda")
 
 
-def hook_tensors(context: Context) -> None:
+def hook_tensors(context: TorchContext) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
     pass_as_torchs(context.torch, see_number)
@@ -33,7 +33,7 @@ def hook_tensors(context: Context) -> None:
         hook_method(context, tensor_class, name, H2D)
 
 
-def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> None:
+def hook_method(context: TorchContext, tensor_class: Any, name: str, bucket: int) -> None:
     """Count the outermost call; with a device, time it too.
 
     A tensor subclass or mode that handles torch functions must receive the public method as `func`,
@@ -90,7 +90,7 @@ def see_number(journal: Journal, tensor: Any, number: Any) -> None:
         journal.losses.see_bad_read(tensor, number)
 
 
-def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
+def is_timed(context: TorchContext, bucket: int, tensor: Any) -> bool:
     """Return whether there may be something to wait for; if not, only the call's place is noted."""
     journal = context.journal
     if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
@@ -101,7 +101,7 @@ def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
 
 
 def timed_call(
-    context: Context, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
+    context: TorchContext, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
 ) -> Any:
     """Time one call on a machine with a device; return the time if nothing was moved."""
     journal = context.journal
@@ -120,7 +120,7 @@ def timed_call(
         context.guarded("tensor", journal.note, LEAVE if moved else LEAVE_UNMOVED, outer)
 
 
-def hook_synchronize(context: Context) -> None:
+def hook_synchronize(context: TorchContext) -> None:
     """Time explicit waits for the device."""
     torch = context.torch
     for module in (torch.cuda, torch.accelerator if hasattr(torch, "accelerator") else None):

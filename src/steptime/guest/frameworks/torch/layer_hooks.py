@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..health.layer_look import TAKE_TENSORS, LayerLook
-from .patching import drop_frame, pass_as_torchs
+from ...health.layer_look import TAKE_TENSORS, LayerLook
+from ...hooks.patching import drop_frame, pass_as_torchs
 
 if TYPE_CHECKING:
-    from .context import Context
+    from .torch_context import TorchContext
 
 
-def layer_look(context: Context) -> LayerLook:
+def layer_look(context: TorchContext) -> LayerLook:
     """Return the look of this process, which is off until somebody starts it."""
     if context.look is None:
         context.look = make_layer_look(context)
     return context.look
 
 
-def make_layer_look(context: Context) -> LayerLook:
+def make_layer_look(context: TorchContext) -> LayerLook:
     """Return a look that is off."""
     torch, recorder = context.torch, context.recorder
     undo: list[Callable[[], None]] = []
@@ -44,7 +44,7 @@ def make_layer_look(context: Context) -> LayerLook:
     return look
 
 
-def hook_modules(context: Context, look: LayerLook) -> Callable[[], None]:
+def hook_modules(context: TorchContext, look: LayerLook) -> Callable[[], None]:
     """Show the look what each module returns; return what undoes that."""
     module_class = context.torch.nn.Module
     is_compiling = context.torch.compiler.is_dynamo_compiling
@@ -67,7 +67,7 @@ def hook_modules(context: Context, look: LayerLook) -> Callable[[], None]:
     return swap(module_class, "_call_impl", _call_impl, original)
 
 
-def hook_indices(context: Context, look: LayerLook) -> Callable[[], None]:
+def hook_indices(context: TorchContext, look: LayerLook) -> Callable[[], None]:
     """Show the look which samples a loader asks for; return what undoes that."""
     iterator_class = context.torch.utils.data.dataloader._BaseDataLoaderIter
     original = iterator_class._next_index

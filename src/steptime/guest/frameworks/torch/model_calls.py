@@ -9,9 +9,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
-from ..padding.batch_watch import TAKE_TENSORS
-from ..timeline.acts import (
+from ....record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
+from ...hooks.patching import drop_frame, pass_as_torchs, put, replace
+from ...padding.batch_watch import TAKE_TENSORS
+from ...timeline.acts import (
     ENTER_ACTING,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -22,10 +23,9 @@ from ..timeline.acts import (
     LEAVE_FORWARD_WITH_LOSS,
     LEAVE_LOSS,
 )
-from ..timeline.journal import Journal
-from .context import Context
+from ...timeline.journal import Journal
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, pass_as_torchs, put, replace
+from .torch_context import TorchContext
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
@@ -33,7 +33,7 @@ MAX_KNOWN_MODULES = 10_000
 EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET, ACTS = range(6)
 
 
-def hook_calls(context: Context) -> None:
+def hook_calls(context: TorchContext) -> None:
     """Time the outermost `Module.__call__`; nested calls pass through.
 
     The wrapper replaces torch's own two-way switch instead of calling it, so a nested call costs
@@ -65,7 +65,7 @@ def hook_calls(context: Context) -> None:
     put(module_class, "_wrapped_call_impl", _wrapped_call_impl)  # where pickle finds it
 
 
-def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+def observe_call(context: TorchContext, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
     """Run an outermost call inside the marker that fits it."""
     journal = context.local.journal
     known = context.kinds.get(id(module))
@@ -122,7 +122,7 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     return result
 
 
-def find_kind(context: Context, module: Any, known: int | None) -> int:
+def find_kind(context: TorchContext, module: Any, known: int | None) -> int:
     """Return what this outermost call is for, from what is known about the module and the mode."""
     if known is None:
         known = guess(context, module)
@@ -134,7 +134,7 @@ def find_kind(context: Context, module: Any, known: int | None) -> int:
 
 
 def begin_call(
-    context: Context, journal: Journal, module: Any, kind: int, args: Any, kwargs: Any
+    context: TorchContext, journal: Journal, module: Any, kind: int, args: Any, kwargs: Any
 ) -> int:
     """Open the marker of a call without gradients; return what it is for."""
     if context.trial is not None:
@@ -152,7 +152,7 @@ def begin_call(
     return kind
 
 
-def acts(context: Context, journal: Journal, module: Any, args: Any, kwargs: Any) -> bool:
+def acts(context: TorchContext, journal: Journal, module: Any, args: Any, kwargs: Any) -> bool:
     """Note the size of a call without gradients; return whether it seems to act or to generate."""
     shapes, acting = journal.shapes, journal.acting
     num = len(shapes)
@@ -168,7 +168,7 @@ def acts(context: Context, journal: Journal, module: Any, args: Any, kwargs: Any
     )
 
 
-def guess(context: Context, module: Any) -> int:
+def guess(context: TorchContext, module: Any) -> int:
     """Return what an unknown module may be."""
     if isinstance(module, context.graph_class) and not has_parameters(module):
         return remember(context, module, IS_QUIET)  # a compiler's own: parameters are inputs
@@ -177,7 +177,7 @@ def guess(context: Context, module: Any) -> int:
     return IS_FORWARD
 
 
-def is_evaluation(context: Context, module: Any) -> bool:
+def is_evaluation(context: TorchContext, module: Any) -> bool:
     """Return whether a call without gradients and in eval mode is an evaluation.
 
     It is one if the module also trains, if nothing has trained yet, or if its batch came from a
@@ -196,7 +196,7 @@ def is_evaluation(context: Context, module: Any) -> bool:
     return has_batch and context.dataset not in context.trained_datasets
 
 
-def end_call(context: Context, journal: Journal, module: Any, kind: int, result: Any) -> None:
+def end_call(context: TorchContext, journal: Journal, module: Any, kind: int, result: Any) -> None:
     """Close the marker of a call and learn what kind of module it was."""
     evaluations = context.evaluations
     if kind == IS_FORWARD:
@@ -219,7 +219,7 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
         journal.note(LEAVE_ACTING, OTHER)
 
 
-def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> None:
+def learn(context: TorchContext, module: Any, result: Any, *, loss_inside: bool) -> None:
     """Remember a module after a call with gradients.
 
     A module without parameters is a loss if it returned a scalar that backward can start from. It
@@ -246,7 +246,7 @@ def has_parameters(module: Any) -> bool:
     return next(iter(module.parameters()), None) is not None
 
 
-def remember(context: Context, module: Any, kind: int, *, loss_inside: bool = False) -> int:
+def remember(context: TorchContext, module: Any, kind: int, *, loss_inside: bool = False) -> int:
     """Keep a module's kind with a weak reference, because Python reuses the ids of dead objects."""
     if len(context.kinds) > MAX_KNOWN_MODULES:
         context.kinds.clear()

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 from weakref import ref
 
-from ...record.buckets import (
+from ....record.buckets import (
     BACKWARD,
     COMPILE,
     GRADIENT_PROCESSING,
@@ -19,19 +19,19 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
-from ..count.operators.operator_probe import TAKE_TENSORS as PROBE_TENSORS
-from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
-from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
-from ..health.loss_watch import TAKE_TENSORS
-from ..timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
-from ..timeline.journal import Journal
-from .context import Context, marked
-from .patching import drop_frame, pass_as_torchs, put, replace
+from ...count.operators.operator_probe import TAKE_TENSORS as PROBE_TENSORS
+from ...health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
+from ...health.graph_marks import TAKE_TENSORS as MARK_TENSORS
+from ...health.loss_watch import TAKE_TENSORS
+from ...hooks.patching import drop_frame, pass_as_torchs, put, replace
+from ...timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from ...timeline.journal import Journal
+from .torch_context import TorchContext, marked
 
 # -- backward
 
 
-def hook_backward(context: Context) -> None:
+def hook_backward(context: TorchContext) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
     pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *EVALUATION_TENSORS, *PROBE_TENSORS)
@@ -41,7 +41,7 @@ def hook_backward(context: Context) -> None:
     replace(torch.autograd, "grad", make_grad(context, torch.autograd.grad))
 
 
-def make_backward(context: Context, original: Any) -> Any:
+def make_backward(context: TorchContext, original: Any) -> Any:
     """Return a wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail, switches = context.local, context.recorder.fail, context.switches
@@ -104,7 +104,7 @@ def make_backward(context: Context, original: Any) -> Any:
     return backward
 
 
-def end_by_hand(context: Context, journal: Journal) -> None:
+def end_by_hand(context: TorchContext, journal: Journal) -> None:
     """End a row with a backward call, where no optimizer has stepped yet.
 
     This does not apply inside another backward call, as a checkpoint makes it in a device's thread.
@@ -117,7 +117,7 @@ def end_by_hand(context: Context, journal: Journal) -> None:
     journal.end_by_hand()
 
 
-def end_evaluation(context: Context, journal: Journal) -> None:
+def end_evaluation(context: TorchContext, journal: Journal) -> None:
     """Take the end of a closure's evaluation inside the one optimizer step that is open."""
     if len(journal.optimizers) != 1 or context.is_inside_backward() or context.is_worker:
         return
@@ -127,7 +127,7 @@ def end_evaluation(context: Context, journal: Journal) -> None:
     journal.end_evaluation()
 
 
-def make_grad(context: Context, original: Any) -> Any:
+def make_grad(context: TorchContext, original: Any) -> Any:
     """Return a wrapper that books `autograd.grad` outside other markers to backward, uncounted.
 
     If it creates no graph, it serves an update as a backward call does; where the script makes no
@@ -178,7 +178,7 @@ def make_grad(context: Context, original: Any) -> Any:
 # -- optimizers
 
 
-def hook_optimizers(context: Context) -> None:
+def hook_optimizers(context: TorchContext) -> None:
     """Register global step hooks, marked so that a compiled `step` still calls them."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
@@ -241,7 +241,7 @@ def hook_optimizers(context: Context) -> None:
     ]
 
 
-def are_running(context: Context, frame: Any) -> bool:
+def are_running(context: TorchContext, frame: Any) -> bool:
     """Return whether the optimizer steps that seem open are really on the stack.
 
     If an exception left them, no hook was called, and the next update would seem to be part of that
@@ -262,7 +262,7 @@ def found_inf(optimizer: Any) -> int | None:
     return int(bool(flag.item())) if flag.device.type == "cpu" else None
 
 
-def hook_scaler(context: Context) -> None:
+def hook_scaler(context: TorchContext) -> None:
     """Count a scaler's skipped update as an update, marked skipped: no optimizer hook sees it."""
     scaler_class = context.torch.amp.GradScaler
     original = scaler_class.step
@@ -303,7 +303,7 @@ def hook_scaler(context: Context) -> None:
     replace(scaler_class, "unscale_", unscale)
 
 
-def hook_clipping(context: Context) -> None:
+def hook_clipping(context: TorchContext) -> None:
     """Book clipping as gradient processing, wherever the script calls it."""
     utils = context.torch.nn.utils
 
@@ -319,7 +319,7 @@ def hook_clipping(context: Context) -> None:
         put(utils, name, wrapper)
 
 
-def hook_compile(context: Context, callback_module: Any) -> None:
+def hook_compile(context: TorchContext, callback_module: Any) -> None:
     """Keep compiling apart from the steps; called once dynamo has been imported."""
     handler = callback_module.callback_handler
     outer: list[int] = []

@@ -1,0 +1,1 @@
+"""What knows torch: its hooks, and the device clock."""
