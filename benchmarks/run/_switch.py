@@ -8,7 +8,10 @@ from typing import Any, Literal
 
 
 class Switch:
-    """All hooks of the guest that runs in this process, on or off."""
+    """All hooks of the guest that runs in this process, on or off.
+
+    A guest that rests between bursts has taken some away itself: they come back as they were.
+    """
 
     def __init__(self) -> None:
         import torch.optim.optimizer as optimizer
@@ -18,26 +21,37 @@ class Switch:
             optimizer._global_optimizer_pre_hooks,
             optimizer._global_optimizer_post_hooks,
         )
-        self.hooks = [dict(registry) for registry in self.registries]
-        self.callbacks = [c for c in gc.callbacks if c.__module__.startswith("_steptime.guest")]
-        self.ours = [(owner, name, owner.__dict__[name]) for owner, name, _, _ in self.patches]
+        self.gone: list[Any] = []
+        self.hooks: list[dict[Any, Any]] = [{}, {}]
+        self.callbacks: list[Any] = []
+        self.state = "on"
 
     def turn(self, state: Literal["on", "off"]) -> None:
         """Hooks in place, or as if they had never been."""
-        on = state == "on"
-        if on:
-            for owner, name, ours in self.ours:
-                setattr(owner, name, ours)
-        else:
-            for owner, name, before, _ in self.patches:
-                if before is not None:
-                    setattr(owner, name, before)
-                elif name in owner.__dict__:
-                    delattr(owner, name)
-        gc.callbacks[:] = [c for c in gc.callbacks if c not in self.callbacks]
-        if on:
-            gc.callbacks.extend(self.callbacks)
+        if state == self.state:
+            return
+        self.state = state
+        if state == "off":
+            self._take_out()
+            return
+        for owner, name, ours in self.gone:
+            setattr(owner, name, ours)
+        gc.callbacks.extend(self.callbacks)
         for registry, hooks in zip(self.registries, self.hooks, strict=True):
+            registry.update(hooks)
+
+    def _take_out(self) -> None:
+        self.gone = []
+        for owner, name, before, ours in self.patches:
+            if owner.__dict__.get(name) is not ours:
+                continue
+            self.gone.append((owner, name, ours))
+            if before is not None:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+        self.callbacks = [c for c in gc.callbacks if c.__module__.startswith("_steptime.guest")]
+        gc.callbacks[:] = [c for c in gc.callbacks if c not in self.callbacks]
+        self.hooks = [dict(registry) for registry in self.registries]
+        for registry in self.registries:
             registry.clear()
-            if on:
-                registry.update(hooks)

@@ -25,7 +25,7 @@ from steptime.guest.timeline.acts import (
 )
 from steptime.guest.timeline.journal import MANY_EVALUATIONS, Journal
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
-from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
+from steptime.guest.timeline.watch_budget import SAMPLED_AT_FIRST
 from steptime.record.buckets import (
     BACKWARD,
     BUCKETS,

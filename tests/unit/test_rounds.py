@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.fold.stream import read_stream
-from steptime.measure.steps.step_fold import RankSteps, StepBlock, fold_stream
+from steptime.measure.steps.step_blocks import StepBlock
+from steptime.measure.steps.step_fold import RankSteps, fold_stream
 from steptime.measure.values.measurement import PHASES, SPANS, Step
 from steptime.record.buckets import CHECKPOINT
 from steptime.record.lines import Torn

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.guest.timeline.thread_timeline import SAMPLE_BLOCK, SAMPLE_EVERY, SAMPLED_AT_FIRST
+from steptime.guest.timeline.watch_budget import SAMPLE_BLOCK, SAMPLE_EVERY, SAMPLED_AT_FIRST
 from steptime.record.buckets import (
     BACKWARD,
     BUCKETS,

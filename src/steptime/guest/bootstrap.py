@@ -71,6 +71,9 @@ def install_ends(context: TorchContext) -> None:
     context.undo.append(lambda: atexit.unregister(finish))
 
     def begin_again() -> None:
+        resting = context.journal.resting
+        if resting is not None and resting.is_resting:
+            resting.put_back()
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
@@ -120,11 +123,19 @@ def finish_at_end(context: TorchContext) -> None:
     context.undo.append(at_end.cancel)
 
 
+def wake(context: TorchContext) -> None:
+    """End a rest of the watch, in whatever thread it is."""
+    for journal in context.recorder.journals:
+        if journal.resting is not None:
+            journal.resting.wake()
+
+
 def finish(context: TorchContext, find: Callable[[], BaseException | None] = find_error) -> None:
     """Write what is left: the process ends in order, or by the error that is found."""
     recorder = context.recorder
     if recorder.is_closed or context.is_worker or recorder.pid != os.getpid():
         return
+    context.guarded("finish", wake, context)
     recorder.is_closed = True
     context.guarded("finish", context.cells.tell_new)
     context.guarded("finish", context.journal.replay)

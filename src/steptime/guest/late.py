@@ -19,7 +19,7 @@ from typing import Any
 
 from ..record import kinds
 from ..record.files import PROCESSES
-from .bootstrap import enter, finish
+from .bootstrap import enter, finish, wake
 from .frameworks.torch.torch_context import TorchContext
 from .frameworks.torch.torch_install import install_profile
 from .hooks.patching import put_back
@@ -153,8 +153,10 @@ class Visit:
     def _end(self, error: BaseException | None) -> None:
         sys.meta_path[:] = [one for one in sys.meta_path if one is not self.finder]
         self.finder.targets.clear()
-        put_back()
         context = self.context
+        if context is not None:
+            context.guarded("rest", wake, context)
+        put_back()
         if context is None:
             return
         while context.undo:

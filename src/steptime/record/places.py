@@ -14,6 +14,12 @@ NUM_LEADING = len(LEADING)
 DISTURBED = 2
 """`detail` of an update that our probe made longer: it does not count."""
 
+RESTED = 3
+"""`detail` of an update that was only counted and timed; its counts are those of one before."""
+
+FULL_UPDATES = 20_000
+"""A row of sums for each update up to here, then blocks: 200,000 steps stay below 30 MB."""
+
 NS, US = 1e-9, 1e-6
 """Times in rows are whole nanoseconds; those of rounds and unfinished blocks are microseconds."""
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from operator import lt
 
 from .lines import Line
-from .places import NUMBER, THREAD
+from .places import DETAIL, DISTURBED, NUMBER, OPTIMIZER, RESTED, THREAD
+from .rested_rows import RestedRow, rows_of
 from .rows import Layout, MisshapenError
 
 Column = Sequence[int]
@@ -43,6 +44,20 @@ class UpdateTable:
         except OverflowError as error:
             raise MisshapenError(f"a number of more than 64 bits: {error}") from error
         self._num += len(flat) // self.layout.size
+
+    def add_rested(self, rested: Sequence[RestedRow]) -> None:
+        """Take updates that were only counted; each gets a row like a watched one before it."""
+        size, flat = self.layout.size, self._flat
+        starts = iter(sorted(range(0, len(flat), size), key=lambda at: flat[at + NUMBER]))
+        like: dict[int, Sequence[int]] = {}
+        at = next(starts, None)
+        for one in sorted(rested, key=lambda one: one.first_number):
+            while at is not None and flat[at + NUMBER] < one.first_number:
+                if flat[at + DETAIL] not in (DISTURBED, RESTED) and flat[at + THREAD] == one.thread:
+                    like[flat[at + OPTIMIZER]] = flat[at : at + size]
+                at = next(starts, None)
+            flat.fromlist(rows_of(one, like, self.layout))
+            self._num += one.num_updates
 
     def close(self) -> None:
         """Turn rows into columns."""

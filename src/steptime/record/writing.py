@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .kinds import BLOCK, DEVICE_TIMES, LOSSES, MARKERS
+from .kinds import BLOCK, DEVICE_TIMES, LOSSES, MARKERS, RESTED
 
 
 def compact(values: Any) -> str:
@@ -42,6 +42,12 @@ def block_line(
     if disturbed:
         sums += f',"rd":{compact(list(disturbed))}'
     return f'{{"k":"{BLOCK}",{sums}}}\n'
+
+
+def rested_line(row: list[int], optimizers: Sequence[int], times_us: list[int]) -> str:
+    """Return a line with updates that were only counted and timed (`places.RESTED`)."""
+    turns = compact(list(optimizers))
+    return f'{{"k":"{RESTED}","row":{compact(row)},"o":{turns},"w":{compact(times_us)}}}\n'
 
 
 MAX_LOSS = 1e99

@@ -386,6 +386,17 @@ class CountPlan:
         if self.asker is not None:
             self.asker(line)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is planned or waits to be written, and the first counts are over."""
+        is_early = self.num_ended < CHECKS[-1] and not self.is_over
+        return not (self.is_first or self.schedule or self.waiting or self.asker or is_early)
+
+    def skip(self, journal: Journal, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+        self._catch_up(journal)
+        self.num_ended += num
+
     def pop_lines(self) -> list[str]:
         """Return the lines made since the last call."""
         lines, self.lines = self.lines, []

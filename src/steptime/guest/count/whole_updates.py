@@ -216,6 +216,11 @@ class WholeUpdates:
         """Return whether none of these updates is counted: nothing else is done here."""
         return True
 
+    is_idle = False
+
+    def skip(self, journal: Journal, num: int) -> None:
+        """Do nothing: this process counts, and its watch never rests."""
+
     def pop_lines(self) -> list[str]:
         """Return the lines made since the last call."""
         lines, self.lines = self.lines, []

@@ -67,6 +67,12 @@ class LossLines:
             if num or norm is not None or skipped:
                 self._add((number, optimizer, skipped or 0, total / num if num else None, norm))
 
+    def skip(self, num: int) -> None:
+        """Leave out the numbers of updates whose losses nobody has seen."""
+        self.settle()
+        self.num_ended += num
+        self.num_updates += num
+
     def add_late(self, number: int, optimizer: int, value: float, *, is_loss: bool) -> None:
         """Add a number that came after the end of its update."""
         self._add((number, optimizer, 0, *((value, None) if is_loss else (None, value))))

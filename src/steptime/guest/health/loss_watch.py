@@ -220,6 +220,15 @@ class LossWatch:
 
     # -- from update to update
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no bad number is followed."""
+        return not self.is_eventful
+
+    def skip(self, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+        self.lines.skip(num)
+
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update, or of a backward call that counts as one."""
         if self.recorder.layers is not None:

@@ -7,7 +7,7 @@ through.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -52,10 +52,41 @@ def put_back() -> None:
         owner, name, before, ours = PATCHES.pop()
         if owner.__dict__.get(name) is not ours:
             continue
-        if before is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
+        _put_or_take(owner, name, before)
+
+
+class Away:
+    """Wrappers of ours that leave for a while, so that they cost nothing.
+
+    Args:
+        names: owners and names, among those in `PATCHES`; others are ignored.
+    """
+
+    def __init__(self, names: Iterable[tuple[Any, str]]) -> None:
+        self.names = {(id(owner), name) for owner, name in names}
+        self.gone: list[tuple[Any, str, Any, Any]] = []
+
+    def begin(self) -> None:
+        """Take them away, unless the script has put something over them."""
+        for owner, name, before, ours in PATCHES:
+            if (id(owner), name) in self.names and owner.__dict__.get(name) is ours:
+                _put_or_take(owner, name, before)
+                self.gone.append((owner, name, before, ours))
+
+    def end(self) -> None:
+        """Put them back, unless the script has put something in their place."""
+        while self.gone:
+            owner, name, before, ours = self.gone.pop()
+            if owner.__dict__.get(name) is before:
+                setattr(owner, name, ours)
+
+
+def _put_or_take(owner: Any, name: str, before: Any) -> None:
+    """Give a name of a class or a module what it had; None for nothing."""
+    if before is None:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
 
 
 def hidden(function: Function) -> Function:

@@ -186,6 +186,16 @@ class MemoryProbe:
         self.num_at_rest = self.num_granted = 0 if is_followed else rest_after(number)
         return "see_end" if number in LOOK_AT or self.operators is not None else None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no step is followed now, and all looks at early updates are over."""
+        number = self.num_updates + self.num_granted - self.num_at_rest
+        return self.storages is None and number > GROWTH_AT
+
+    def skip(self, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+        self.num_updates += num
+
     def see_end(self) -> None:
         """Look at what an update left, and follow the one that begins here, if that is due."""
         number, operators = self.num_updates, self.operators

@@ -150,6 +150,16 @@ class SiteWindows:
         self.late_end = last
         return True
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is walked or profiled now, or is about to be."""
+        is_walking = self.marks is not None or self.num_ended <= WINDOWS[-1][1]
+        return not (is_walking or self.awaits_profile)
+
+    def skip(self, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+        self.num_ended += num
+
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
         return not (self.awaits_profile or first <= self.late_end or is_walked(first, last))

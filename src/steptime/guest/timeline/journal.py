@@ -43,10 +43,11 @@ from .acts import (
 )
 from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
-from .kept_beside import AskedUpdates, CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
+from .kept_beside import NO_MAKERS, AskedUpdates, CountedUpdates, Makers, WalkedWindows, WatchRests
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .rollout_time import ActingCalls
-from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
+from .thread_timeline import NEVER, ThreadTimeline
+from .watch_budget import is_sampled_at
 
 if TYPE_CHECKING:
     from ..count.operators.operator_probe import OperatorProbe
@@ -94,15 +95,13 @@ class Journal:
         "last_shapes",
         "log",
         "losses",
-        "new_losses",
-        "new_plan",
-        "new_spans",
-        "new_windows",
+        "make",
         "nodes_before",
         "num_at_rest",
         "num_empty",
         "num_evaluations",
         "num_nodes",
+        "num_rested",
         "num_sampled",
         "num_spans",
         "num_updates",
@@ -110,6 +109,7 @@ class Journal:
         "plan",
         "probe",
         "recorder",
+        "resting",
         "scaler",
         "self_ns",
         "shapes",
@@ -126,18 +126,12 @@ class Journal:
         self,
         recorder: Recorder,
         *,
-        new_spans: Callable[[], SpanPlaces] | None = None,
-        new_windows: Callable[[], WalkedWindows | None] | None = None,
-        new_plan: Callable[[], CountedUpdates | None] | None = None,
-        new_losses: Callable[[], SeenLosses] | None = None,
+        makers: Makers = NO_MAKERS,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
         self.recorder = recorder
-        self.new_spans = new_spans
-        self.new_windows = new_windows
-        self.new_plan = new_plan
-        self.new_losses = new_losses
+        self.make = makers
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.timeline = ThreadTimeline(recorder)
@@ -156,7 +150,7 @@ class Journal:
         self.is_direct = self.is_attentive = False
         self.has_backward = self.has_stepped = False
         self.is_sampled = True
-        self.num_sampled = self.num_updates = self.self_ns = 0
+        self.num_sampled = self.num_updates = self.num_rested = self.self_ns = 0
         self.inner_steps = self.num_empty = self.num_spans = 0
         self.evaluated: Any = None  # a reference to the optimizer whose step evaluates a closure
         self.num_evaluations = 0  # in the open step
@@ -167,7 +161,8 @@ class Journal:
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
         self.asked: AskedUpdates | None = None
-        self.losses = None if self.new_losses is None else self.new_losses()
+        self.resting: WatchRests | None = None
+        self.losses = self.make.losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
         self.num_nodes = 0  # that this thread had made in graphs as its last backward call began
         self.nodes_before = 0  # the same, at the end of the last update
@@ -176,7 +171,7 @@ class Journal:
         self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
         self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
         self.acting = ActingCalls()
-        self.spans = None if self.new_spans is None else self.new_spans()
+        self.spans = self.make.spans()
         self.timeline.spans = self.spans
 
     def mute(self) -> None:
@@ -189,7 +184,7 @@ class Journal:
         self.top = FORWARD
         self.has_stepped = True  # so that no backward call ends an update
         self.is_sampled = False
-        self.losses = self.new_windows = self.new_plan = None
+        self.losses, self.make = None, NO_MAKERS
         self.due_ns = 0  # what is noted is dropped with the next note
 
     # -- noting
@@ -213,6 +208,8 @@ class Journal:
 
     def note_with_cpu(self, act: int, top: int) -> None:
         """Note a span: as `note`, but always with the CPU time."""
+        if not self.due_ns:
+            self.flush()
         self.top = top
         now = self.clock()
         self.num_spans += 1
@@ -279,6 +276,8 @@ class Journal:
         """Note an update that a gradient scaler skipped because it found infinities."""
         if self.recorder.is_closed:
             return
+        if not self.due_ns:
+            self.flush()
         self.has_stepped = True
         self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
@@ -302,16 +301,7 @@ class Journal:
 
     def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
         if not self.num_updates:
-            self.recorder.journals.append(self)
-            self.recorder.enroll(self.timeline)  # in order of first updates, not of first replays
-            self.due_ns = NEVER
-            is_first = len(self.recorder.journals) == 1
-            if self.new_windows is not None and is_first:
-                self.windows = self.new_windows()
-            if self.new_plan is not None and is_first:
-                self.plan = self.new_plan()
-            if not is_first:
-                self.losses = None
+            self._begin()
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
         follower = self.recorder.follower
@@ -334,7 +324,7 @@ class Journal:
         self.ends += ((optimizer, skipped, seen, sizes, taken, tag),)
         if self.is_attentive:
             self._attend(act, now)
-        self.is_sampled = is_sampled_at(self.num_updates)
+        self.is_sampled = is_sampled_at(self.num_updates) or self.num_rested > 0
         if self.windows is not None:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
         if is_alike and self.num_at_rest:
@@ -351,6 +341,19 @@ class Journal:
             self.flush()
         if follower is not None:
             follower.end_update(self, optimizer)
+        if self.resting is not None:
+            self.resting.end_update(optimizer)
+
+    def _begin(self) -> None:
+        """Take part from the first update on; the first thread is looked at most closely."""
+        self.recorder.journals.append(self)
+        self.recorder.enroll(self.timeline)  # in order of first updates, not of first replays
+        self.due_ns = NEVER
+        if len(self.recorder.journals) > 1:
+            self.losses = None
+            return
+        self.windows, self.plan = self.make.windows(), self.make.plan()
+        self.resting = self.make.resting(self)
 
     def set_trained(self, trained: int) -> list[int]:
         """Note the weights that need gradients, and return the sizes of the update that ended."""
@@ -410,7 +413,10 @@ class Journal:
         wall[SYNCS] += syncs
 
     def flush(self) -> None:
-        """Replay, and let the recorder write the result."""
+        """Replay, and let the recorder write the result; a rest is over."""
+        if self.resting is not None and self.resting.is_resting:
+            self.resting.wake()
+            return
         if self.recorder.is_closed:
             self.log.clear()
             return

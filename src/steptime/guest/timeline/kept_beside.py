@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from .thread_timeline import ThreadTimeline
@@ -32,6 +32,13 @@ class SeenLosses(Protocol):
 
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no bad number is followed."""
+
+    def skip(self, num: int) -> None:
+        """Pass over updates that nothing is known of."""
 
     def see_loss(self, args: Any) -> None:
         """Take the tensor that the script goes backward from, where it said nothing else."""
@@ -72,6 +79,13 @@ class WalkedWindows(Protocol):
     def end_update(self, journal: Any, *, is_by_hand: bool) -> None:
         """Begin or end what the number of the next update calls for."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing is walked or profiled now, or is about to be."""
+
+    def skip(self, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
 
@@ -85,6 +99,13 @@ class CountedUpdates(Protocol):
     def end_update(self, journal: Any, optimizer: int, sizes: list[int]) -> None:
         """Take the end of an update, and the sizes of its calls."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing is planned or waits to be written."""
+
+    def skip(self, journal: Any, num: int) -> None:
+        """Pass over updates that nothing is known of."""
+
     def is_clear(self, number: int, last: int) -> bool:
         """Return whether none of these updates is scouted or counted."""
 
@@ -95,8 +116,44 @@ class CountedUpdates(Protocol):
         """Return the last lines: the process ends."""
 
 
+class WatchRests(Protocol):
+    """Lets the watch rest between bursts of updates; `frameworks/torch/resting_watch.py` has it."""
+
+    is_resting: bool
+
+    @property
+    def num_unwritten(self) -> int:
+        """Return how many updates ended in this rest that the journal does not count yet."""
+
+    def end_update(self, optimizer: int) -> None:
+        """Take the end of a watched update; perhaps the watch rests from here on."""
+
+    def wake(self) -> None:
+        """End the rest."""
+
+    def put_back(self) -> None:
+        """Put the hooks back, and leave it at that: this is a forked child."""
+
+
 class AskedUpdates(Protocol):
     """Answers a question that somebody asks meanwhile; `asked/question_watcher.py` has it."""
 
     def end_update(self, journal: Any, optimizer: int) -> None:
         """Take the end of an update: begin, continue or answer."""
+
+
+def _nothing(*_: Any) -> None:
+    """Make nothing: nobody wants it."""
+
+
+class Makers(NamedTuple):
+    """Makes what a journal has beside its notes, or None."""
+
+    spans: Callable[[], SpanPlaces | None] = _nothing
+    windows: Callable[[], WalkedWindows | None] = _nothing
+    plan: Callable[[], CountedUpdates | None] = _nothing
+    losses: Callable[[], SeenLosses | None] = _nothing
+    resting: Callable[[Any], WatchRests | None] = _nothing
+
+
+NO_MAKERS = Makers()

@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps
+from operator import sub
 from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
@@ -30,9 +31,9 @@ from ...record.buckets import (
 )
 from ...record.files import MAX_RANKS, PROCESSES, SCHEMA, rank_file
 from ...record.live.process_identity import describe_own_process
-from ...record.places import BY_HAND
-from ...record.writing import markers_line, rows_line
-from .gc_pauses import Pauses
+from ...record.places import BY_HAND, FULL_UPDATES
+from ...record.writing import markers_line, rested_line, rows_line
+from .gc_pauses import NONE, Pauses
 from .interrupts import is_from_handler
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
@@ -42,9 +43,6 @@ FLUSH_NS = 200_000_000
 
 MAX_PENDING = 500
 """Bounds the memory where steps take far less than a millisecond: about 1 MB of lists."""
-
-FULL_UPDATES = 20_000
-"""A row of sums for each update up to here, then blocks: 200,000 steps stay below 30 MB."""
 
 EVENT_UPDATES = 2_000
 EVENT_EVERY = 100
@@ -134,6 +132,7 @@ class Recorder:
         self.num_forwards = 0
         self.lost_updates = 0
         self.flush_ns = 0
+        self.rest_ns = 0
         self.overhead_due_ns = 0
         self.nested_per_update = 0
         self.nested_ns = 0
@@ -209,6 +208,36 @@ class Recorder:
         if timeline.device is not None:
             timeline.device.close_update(number)
 
+    def end_block(self, timeline: ThreadTimeline) -> None:
+        """Write the rounds of a thread that are not in a line yet: updates without a row follow."""
+        if timeline.thread >= 0 and (done := self.rounds[timeline.thread].close()) is not None:
+            self.lines.append(done)
+            self.rounds[timeline.thread] = Rounds(timeline.thread)
+
+    def add_rested(
+        self,
+        timeline: ThreadTimeline,
+        optimizers: Sequence[int],
+        begin_ns: int,
+        ends_ns: Sequence[int],
+        cpu_ns: int,
+    ) -> None:
+        """Take updates that were only counted and timed.
+
+        Args:
+            timeline: of their thread.
+            optimizers: whose they are, in turns.
+            begin_ns: when the first of them began.
+            ends_ns: when each of them ended.
+            cpu_ns: CPU time of the process in all of them.
+        """
+        zero_ns, first = self.zero_ns, self.num_updates
+        pauses = self.pauses.take() if self.pauses.is_due else NONE
+        row = [first, timeline.thread, begin_ns - zero_ns, ends_ns[-1] - zero_ns, cpu_ns, *pauses]
+        edges = [(at - zero_ns) // 1000 for at in (begin_ns, *ends_ns)]
+        self.lines.append(rested_line(row, optimizers, list(map(sub, edges[1:], edges))))
+        self.num_updates += len(ends_ns)
+
     def index_of(self, optimizer: Any) -> int:
         """Return the number of an optimizer, in the order of first steps."""
         key = id(optimizer)
@@ -278,6 +307,7 @@ class Recorder:
         if now < self.overhead_due_ns and not now_due:
             return
         self.overhead_due_ns = now + OVERHEAD_NS
+        num_rested = sum(j.num_rested for j in self.journals)
         values = {
             "k": kinds.COST,
             "updates": self.num_updates - self.num_by_hand,
@@ -285,10 +315,12 @@ class Recorder:
             "evaluations": self.num_evaluations,
             "evaluated_steps": self.num_evaluated_steps,
             "self_ns": sum(
-                j.self_ns * j.num_updates // max(1, j.num_sampled) for j in self.journals
+                j.self_ns * (j.num_updates - j.num_rested) // max(1, j.num_sampled)
+                for j in self.journals
             ),
             "flush_ns": self.flush_ns,
-            "nested_calls": self.nested_per_update * self.num_updates,
+            "rest_ns": self.rest_ns,
+            "nested_calls": self.nested_per_update * (self.num_updates - num_rested),
             "nested_ns": self.nested_ns,
             "lost_updates": self.lost_updates,
         }

@@ -37,20 +37,9 @@ from ...record.buckets import (
 )
 from ...record.places import BY_HAND
 from .rollout_time import RolloutTime
-
-SAMPLED_AT_FIRST = 256
-SAMPLE_BLOCK = 16
-SAMPLE_EVERY = 8
-"""CPU time by bucket, fetch and collate on their own, and our own time are measured in the first
-256 updates of a thread, then in one block of 16 out of eight: the process CPU clock is a system
-call of 0.6 µs, and a step has ten markers. The CPU time of a whole update is always measured."""
+from .watch_budget import is_sampled_at
 
 NEVER = 1 << 62
-
-
-def is_sampled_at(update: int) -> bool:
-    """Return whether everything is measured in this update of a thread, counted from 0."""
-    return update < SAMPLED_AT_FIRST or (update // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
 
 
 class Sink(Protocol):
@@ -85,6 +74,7 @@ class ThreadTimeline:
         "mark_other_cpu",
         "mark_prepare",
         "now",
+        "num_rested",
         "num_updates",
         "optimizer_depth",
         "prepares",
@@ -111,7 +101,7 @@ class ThreadTimeline:
         self.now = now
         self.cpu_now = cpu_now
         self.thread = -1
-        self.num_updates = 0
+        self.num_updates = self.num_rested = 0
         self.started = False
         self.is_sampled = self.is_detailed = True
         self.is_disturbed = False  # a probe of ours made this update longer
@@ -225,6 +215,19 @@ class ThreadTimeline:
             self.device.mark_batch()
 
     # -- what the hooks report
+
+    def resume(self, num: int, last: int, cpu: int) -> None:
+        """Go on after `num` updates that were only counted; the last one ended at `last` [ns]."""
+        self.stack.clear()
+        self.top = OTHER
+        self.last, self.last_cpu = last, cpu
+        self.prepares = False
+        self.num_updates += num
+        self.num_rested += num
+        self._open_books()
+        self.is_sampled = self.is_detailed = True
+        if self.device is not None:
+            self.device.start_again()
 
     def disturb(self) -> None:
         """Mark this update as longer than it would be: we examine it more closely."""
@@ -436,5 +439,5 @@ class ThreadTimeline:
         self.is_disturbed = False
         self._open_books()
         self.num_updates = number = self.num_updates + 1
-        self.is_sampled = is_sampled_at(number)
+        self.is_sampled = is_sampled_at(number) or self.num_rested > 0
         self.is_detailed = self.is_sampled or self.events is not None or self.device is not None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from steptime.core.note import Fact, Note, Numbers
+from steptime.core.stats import median
 from steptime.measure.fold.recipe_use import find_recipe, unseen_levers
 from steptime.measure.steps.loops_apart import num_summed_loops
 from steptime.measure.wall.host_load import observed_part
@@ -158,6 +159,21 @@ def loops_in_sums(seen: NoteFacts) -> Note | None:
     """Note several loops that are told as one, because their later steps are summed."""
     most = max((num_summed_loops(rank) for rank in seen.ranks), default=0)
     return Note(code="loops_in_sums", facts={"loops": most}) if most else None
+
+
+def watched_in_bursts(seen: NoteFacts) -> Note | None:
+    """Note that most steps were only counted and timed, because watching each costs too much."""
+    watched_s = [time_s for window in seen.windows for time_s in window.steps.times_s]
+    steady_s = seen.windows[0].steady.step_time_s if seen.windows else None
+    if not watched_s or steady_s is None or not any(rank.has_rested for rank in seen.ranks):
+        return None
+    facts: dict[str, Fact | Numbers] = {
+        "watched": sum(rank.num_watched for rank in seen.ranks),
+        "steps": sum(rank.num_steps for rank in seen.ranks),
+        "watched_s": median(watched_s),
+        "step_s": steady_s.estimate,
+    }
+    return Note(code="watched_in_bursts", facts=facts)
 
 
 def unwritten_steps(seen: NoteFacts) -> Note | None:
@@ -311,6 +327,7 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     steps_by_backward,
     steps_by_evaluation,
     loops_in_sums,
+    watched_in_bursts,
     unwritten_steps,
     ended_abruptly,
     several_threads_stepped,

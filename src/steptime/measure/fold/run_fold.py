@@ -214,7 +214,8 @@ def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
     num_rows = 0 if cost is None else cost.updates if cost.rows is None else cost.rows
     if cost is None or num_rows == 0:
         return None
-    spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
+    nested_ns = cost.nested_calls * cost.nested_ns
+    spent_s = (cost.self_ns + cost.flush_ns + nested_ns + cost.rest_ns) * NS
     num_seen = rank.num_seen_updates + rank.num_by_hand
     per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
     step_cpu_s = window.steady.step_cpu_s

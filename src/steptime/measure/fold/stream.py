@@ -18,6 +18,8 @@ from steptime.measure.fold.jsonl import take_head
 from steptime.measure.fold.rank_signals import TAKE_SIGNAL, SignalLines, Signals
 from steptime.record import kinds, rows
 from steptime.record.lines import Line, Torn, kind_of, read_lines
+from steptime.record.places import FULL_UPDATES
+from steptime.record.rested_rows import RestedRow, rested
 from steptime.record.rows import BlockRow, Layout, ProgressRow
 from steptime.record.table import UpdateTable
 
@@ -53,7 +55,8 @@ class GuestCost:
 
     `rows` are updates and the backward calls that count as one; an older guest had none of these.
     `evaluations` are rows that ended with an evaluation of a closure, inside a step of an
-    optimizer; `evaluated_steps` are such steps that have ended.
+    optimizer; `evaluated_steps` are such steps that have ended. `rest_ns` is what rests of the
+    watch took, by our estimate.
     """
 
     updates: int
@@ -65,6 +68,7 @@ class GuestCost:
     rows: int | None = None
     evaluations: int = 0
     evaluated_steps: int = 0
+    rest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +92,14 @@ class RankStream:
 
     `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
     nanoseconds after its start and the bucket that receives the time from there. `progress` holds
-    the updates after the last block of their thread.
+    the updates after the last block of their thread, `rested` those that were only counted and
+    timed, of which the early ones have rows, too.
     """
 
     head: StreamHead
     updates: UpdateTable
     blocks: tuple[BlockRow, ...]
+    rested: tuple[RestedRow, ...]
     device_ns: Mapping[int, Sequence[int]]
     cost: GuestCost | None
     end: StreamEnd | None
@@ -109,6 +115,7 @@ class _Lines:
         self.layout = Layout(head.buckets, head.counts)
         self.updates = UpdateTable(self.layout)
         self.blocks: list[BlockRow] = []
+        self.rested: list[RestedRow] = []
         self.progress: list[ProgressRow] = []
         self.device_ns: dict[int, Sequence[int]] = {}
         self.markers: dict[int, Sequence[int]] = {}
@@ -127,6 +134,10 @@ class _Lines:
         self.progress = [
             row for row in self.progress if row.thread != block.thread or row.end_ns > block.end_ns
         ]
+
+    def add_rested(self, line: Line) -> None:
+        """Add updates that were only counted and timed."""
+        self.rested.append(rested(line))
 
     def add_progress(self, line: Line) -> None:
         """Add updates of a block that is not full yet."""
@@ -154,6 +165,7 @@ class _Lines:
 _TAKE: Mapping[str, Callable[[_Lines, Line], None]] = {
     kinds.UPDATES: _Lines.add_updates,
     kinds.BLOCK: _Lines.add_block,
+    kinds.RESTED: _Lines.add_rested,
     kinds.PROGRESS: _Lines.add_progress,
     kinds.DEVICE_TIMES: _Lines.add_device,
     kinds.MARKERS: _Lines.add_markers,
@@ -178,11 +190,13 @@ def read_stream(path: Path, torn: Torn) -> RankStream | None:
                 take_signal(lines.signals, line)
         except _MISSHAPEN:
             torn.count += 1
+    lines.updates.add_rested([one for one in lines.rested if one.first_number < FULL_UPDATES])
     lines.updates.close()
     return RankStream(
         head=head,
         updates=lines.updates,
         blocks=tuple(lines.blocks),
+        rested=tuple(lines.rested),
         device_ns=lines.device_ns,
         cost=lines.cost,
         end=lines.end,

@@ -96,7 +96,7 @@ def make_series(
 def _thin(rank: FoldedRank, first: int, *, max_points: int) -> tuple[StepPoint, ...]:
     # Steps beside a busy neighbor are drawn like others, and a change that it makes is found.
     disturbed = rank.series.disturbed - rank.series.beside_neighbor
-    marks = Marks(first=first, disturbed=disturbed)
+    marks = Marks(first=first, disturbed=disturbed, watched=rank.series.watched)
     return thin_steps(rank.steps, marks, times_s=rank.series.times_s, max_points=max_points)
 
 

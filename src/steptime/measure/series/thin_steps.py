@@ -15,7 +15,8 @@ from itertools import accumulate
 from operator import add
 
 from steptime.core.stats import median
-from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_blocks import StepBlock
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.steps.step_table import Numbers, StepTable, add_up, zeros
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, Step
 from steptime.measure.values.over_time import StepPoint
@@ -43,6 +44,7 @@ class Marks:
 
     first: int
     disturbed: frozenset[int]
+    watched: frozenset[int] = frozenset()
 
 
 def thin_steps(
@@ -110,7 +112,8 @@ def _choose_special(
 ) -> set[int]:
     """Return the steps that stay single: the first, the farthest outliers, then the disturbed."""
     farthest = sorted(outliers, key=lambda index: -outliers[index])
-    disturbed = [index for index in sorted(marks.disturbed) if index < num_steps]
+    apart = marks.disturbed - marks.watched
+    disturbed = [index for index in sorted(apart) if index < num_steps]
     chosen = dict.fromkeys([0, *farthest, *disturbed])
     return set(list(chosen)[:max_special])
 
@@ -166,10 +169,11 @@ class _Maker:
 
         The steps are in order, with those of blocks last.
         """
-        singles = steps[: bisect_left(steps, self._num_singles)]
+        num_singles = bisect_left(steps, self._num_singles)
+        singles = [index for index in steps[:num_singles] if not self._rank.steps.is_rested[index]]
         if len(steps) == 1:
             return {name: self._wall_s[name][steps[0]] for name in PHASES} if singles else {}
-        known = [(wall_s, num) for wall_s, num in self._by_block(steps[len(singles) :]) if wall_s]
+        known = [(wall_s, num) for wall_s, num in self._by_block(steps[num_singles:]) if wall_s]
         num = len(singles) + sum(num for _, num in known)
         if not num:
             return {}

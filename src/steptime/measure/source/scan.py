@@ -34,7 +34,8 @@ _MAX_FILE_BYTES = 1 << 20  # a longer file is generated, or not a script
 _MAX_TEXT = 80
 # Most suspicions of a file, and of those without a place.
 _MANY = (
-    *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
+    *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.RESTED),
+    *(kinds.DEVICE_TIMES, kinds.MEMORY),
     *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES, kinds.BATCHES),
 )
 # Lines of other people's code are shown, but nothing in them is suspected.

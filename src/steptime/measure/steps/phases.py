@@ -15,7 +15,8 @@ from itertools import chain, repeat
 
 from steptime.core.stats import median, weighted_median
 from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_blocks import StepBlock
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.steps.step_table import INSIDE, Columns, Numbers, StepTable, add_up, zeros
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span
 from steptime.record.places import NS

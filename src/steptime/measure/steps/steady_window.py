@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, compress, zip_longest
 
 from steptime.core.stats import (
@@ -20,7 +20,8 @@ from steptime.core.stats import (
     warmup_length,
 )
 from steptime.measure.steps.loops_apart import loops_apart
-from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_blocks import StepBlock
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.steps.step_table import Numbers, StepTable
 from steptime.measure.values.measurement import SteadyWindow
 
@@ -28,11 +29,15 @@ WINDOW_RULE = (
     "the first step, steps that compile, steps that a probe of ours made longer and steps in which "
     "the run stood still do not count, nor do steps beside other programs that took cores which "
     "the run wanted, provided that 20 other steps and a fifth of all remain, nor steps of other "
-    "loops of the process than the longest; "
+    "loops of the process than the longest, nor steps whose phases were watched, where most were "
+    "only timed; "
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
 )
 """The rule of this module in one sentence; every measurement shows it."""
+
+MIN_TIMED, MIN_TIMED_FRACTION = 20, 0.2
+"""Where so many steps were only timed, they alone say how long a step takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,8 @@ class StepTimes:
     `disturbed` holds the indices that never count. `restarts` holds those of them that, if early,
     exclude everything before them: the first step, and steps that compile. `beside_neighbor` holds
     those that are left out because of other programs alone, `other_loops` those of other loops of
-    the same process than the one that took most of the time.
+    the same process than the one that took most of the time. `watched` holds those that are left
+    out because their phases were watched, which made them longer than most, which were only timed.
     """
 
     times_s: Numbers
@@ -51,6 +57,7 @@ class StepTimes:
     disturbed: frozenset[int]
     beside_neighbor: frozenset[int] = frozenset()
     other_loops: frozenset[int] = frozenset()
+    watched: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +129,29 @@ def series_of(rank: RankSteps) -> StepTimes:
     other_loops = frozenset(index for loop in loops[1:] for index in loop.steps)
     if loops:
         probed.add(loops[0].steps[0])  # what lies between two loops is in the step that follows
+    watched = _watched(rank) - restarts - probed - other_loops
     return StepTimes(
         times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),
         cpu_times_s=array("d", chain(steps.cpu_times_s, *(block.cpu_times_s for block in blocks))),
         restarts=frozenset(restarts),
-        disturbed=frozenset(restarts | probed) | other_loops,
+        disturbed=frozenset(restarts | probed) | other_loops | watched,
         other_loops=other_loops,
+        watched=watched,
     )
+
+
+def _watched(rank: RankSteps) -> frozenset[int]:
+    """Return the steps whose phases were watched, where enough others were only timed."""
+    num_rested = rank.num_steps - rank.num_watched
+    if not rank.has_rested or num_rested < max(MIN_TIMED, MIN_TIMED_FRACTION * rank.num_steps):
+        return frozenset()
+    singles = (index for index, flag in enumerate(rank.steps.is_rested) if not flag)
+    blocks = (
+        range(block.first_index, block.first_index + block.num_steps)
+        for block in rank.blocks
+        if block.has_phases
+    )
+    return frozenset(chain(singles, *blocks))
 
 
 def combine(ranks: Sequence[StepTimes]) -> StepTimes:
@@ -140,6 +163,7 @@ def combine(ranks: Sequence[StepTimes]) -> StepTimes:
         disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
         beside_neighbor=frozenset().union(*(rank.beside_neighbor for rank in ranks)),
         other_loops=frozenset().union(*(rank.other_loops for rank in ranks)),
+        watched=frozenset().union(*(rank.watched for rank in ranks)),
     )
 
 
@@ -181,7 +205,7 @@ def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
     )
     # A step of another loop may have been beside a neighbor, too: it is told once.
     beside = series.beside_neighbor - series.other_loops
-    num_early = sum(index < first for index in beside | series.other_loops)
+    num_early = sum(index < first for index in beside | series.other_loops | series.watched)
     return SteadyWindow(
         first_step=first,
         num_steps=len(times_s),
@@ -206,8 +230,15 @@ def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
     """Return the steady window of one rank, with the steps in it."""
     period = 1 if series.other_loops else step_period(rank)
     steady = steady_window(series, period=period)
-    first = steady.first_step
-    kept = [index >= first and index not in series.disturbed for index in rank.steps.index]
+    first, apart = steady.first_step, series.disturbed - series.watched
+    if series.watched:  # their own warmup, as the others begin later
+        timed = frozenset(range(len(series.times_s))) - series.watched
+        own = choose_first_step(replace(series, disturbed=timed), period=period or 1)
+        first = min(first, own)
+    kept = [
+        index >= first and index not in apart and not is_rested
+        for index, is_rested in zip(rank.steps.index, rank.steps.is_rested, strict=True)
+    ]
     return StepWindow(
         steady=steady,
         period=period,
@@ -217,8 +248,6 @@ def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
             for block in rank.blocks
             if block.has_phases
             and block.first_index >= first
-            and series.disturbed.isdisjoint(
-                range(block.first_index, block.first_index + block.num_steps)
-            )
+            and apart.isdisjoint(range(block.first_index, block.first_index + block.num_steps))
         ),
     )

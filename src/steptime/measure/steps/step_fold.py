@@ -12,12 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import add
 
 from steptime.measure.fold.rank_signals import Signals
 from steptime.measure.fold.stream import GuestCost, RankStream, StreamEnd, StreamHead
-from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
-from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
+from steptime.measure.steps.rounds import Round, Rows, fold_rounds
+from steptime.measure.steps.step_blocks import (
+    StepBlock,
+    by_name,
+    fold_blocks,
+    late_rested,
+    split_sums,
+)
+from steptime.measure.steps.step_table import Numbers, StepTable
 from steptime.measure.values.measurement import SPANS
 from steptime.record.buckets import SIZES
 from steptime.record.places import (
@@ -28,49 +34,13 @@ from steptime.record.places import (
     NS,
     NUMBER,
     OPTIMIZER,
+    RESTED,
     SKIPPED,
     THREAD,
-    US,
 )
-from steptime.record.rows import BlockRow
 from steptime.record.table import UpdateTable
 
 _NO_THREAD = -1  # threads are numbered from 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBlock:
-    """Consecutive steps whose times are known one by one, but whose phases only as sums.
-
-    After the first 20,000 updates, the guest writes no row for each update. `cpu_s`, and fetch and
-    collate in `wall_s`, are sums over `num_detailed` of the steps. `disturbed` are the places of
-    the steps that a probe of ours made longer. `counts` are the guest's, summed over the steps.
-    """
-
-    first_index: int
-    start_s: float
-    end_s: float
-    times_s: Numbers
-    cpu_times_s: Numbers
-    wall_s: Mapping[str, float]
-    cpu_s: Mapping[str, float]
-    spans_s: Mapping[str, float]
-    num_detailed: int
-    num_updates: int
-    num_skipped: int
-    counts: Mapping[str, int]
-    has_phases: bool = True
-    sizes: Sequence[int] = ()
-    disturbed: tuple[int, ...] = ()
-
-    @property
-    def num_steps(self) -> int:
-        """Return the number of steps in the block."""
-        return len(self.times_s)
-
-    def count(self, name: str) -> int:
-        """Return one of the guest's counts."""
-        return self.counts.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +70,8 @@ class RankSteps:
 
     `num_threads` counts the threads with rows, `num_threads_stepped` those that made updates (all
     threads if no optimizer stepped). The steps are those of the thread that made most.
-    `num_empty_steps` are steps of a wrapper that passed nothing on. `tail_s` is the time of spans
+    `num_empty_steps` are steps of a wrapper that passed nothing on. `has_rested` says that some
+    updates were only counted and timed. `tail_s` is the time of spans
     after the last update.
     """
 
@@ -112,9 +83,16 @@ class RankSteps:
     num_threads: int
     num_threads_stepped: int
     num_empty_steps: int
+    has_rested: bool
     tail_s: Mapping[str, float]
     signals: Signals
     sizes: RowSizes
+
+    @property
+    def num_watched(self) -> int:
+        """Return the number of steps whose phases were watched; the others were only timed."""
+        singles = len(self.steps) - sum(self.steps.is_rested)
+        return singles + sum(block.num_steps for block in self.blocks if block.has_phases)
 
     @property
     def num_steps(self) -> int:
@@ -187,10 +165,11 @@ def fold_stream(stream: RankStream) -> RankSteps | None:
         cost=stream.cost,
         end=stream.end,
         steps=_Folder(stream, updated, rounds).steps(),
-        blocks=_fold_blocks(stream, thread, first_index=len(rounds)),
+        blocks=fold_blocks(stream, thread, first_index=len(rounds)),
         num_threads=len(rows),
         num_threads_stepped=len(+updates) or len(rows),
         num_empty_steps=num_empty,
+        has_rested=bool(stream.rested),
         tail_s=_tail(stream),
         signals=stream.signals,
         sizes=_sizes_of(updated, rounds),
@@ -208,6 +187,7 @@ def fold_nothing(stream: RankStream) -> RankSteps:
         num_threads=0,
         num_threads_stepped=0,
         num_empty_steps=0,
+        has_rested=False,
         tail_s=_tail(stream),
         signals=stream.signals,
         sizes=RowSizes(optimizers=(), columns=(), rounds=()),
@@ -232,6 +212,9 @@ def _count_by_thread(stream: RankStream) -> tuple[Counter[int], Counter[int]]:
     for block in stream.blocks:
         updates[block.thread] += block.num_updates
         rows[block.thread] += block.num_rounds
+    for one in late_rested(stream):
+        updates[one.thread] += one.num_updates
+        rows[one.thread] += one.num_updates
     return updates, rows
 
 
@@ -239,7 +222,7 @@ def _tail(stream: RankStream) -> dict[str, float]:
     tail = stream.end.tail if stream.end is not None else ()
     if len(tail) != len(stream.head.buckets):
         return dict.fromkeys(SPANS, 0.0)
-    return _split(tail, stream.head)[1]
+    return split_sums(tail, stream.head)[1]
 
 
 def _rows_of(table: UpdateTable) -> Rows:
@@ -290,8 +273,9 @@ class _Folder:
             num_skipped=array("q", self._sum(skipped)),
             optimizers=tuple(made.optimizers for made in self._rounds),
             has_device=has_device,
-            is_detailed=self._flags(all, [value > 0 for value in details]),
+            is_detailed=self._flags(all, [0 < value < RESTED for value in details]),
             is_disturbed=self._flags(any, [value == DISTURBED for value in details]),
+            is_rested=self._flags(any, [value == RESTED for value in details]),
         )
 
     def _sum(self, column: Sequence[int]) -> Sequence[int]:
@@ -307,7 +291,7 @@ class _Folder:
     def _divide(self, place: int) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
         """Return the sums by bucket from this place on, as phases and spans [s]."""
         table = self._table
-        return _by_name(
+        return by_name(
             (bucket, self._sum(table.column(place + number)))
             for number, bucket in enumerate(table.layout.buckets)
             if table.has(place + number)
@@ -325,100 +309,5 @@ class _Folder:
             flags.append(len(whole) == len(found))
             sums.append(list(map(sum, zip(*whole, strict=True))) if flags[-1] else empty)
         columns = zip(buckets, zip(*sums, strict=True), strict=True) if any(flags) else ()
-        phases_s, _ = _by_name((bucket, column) for bucket, column in columns if any(column))
+        phases_s, _ = by_name((bucket, column) for bucket, column in columns if any(column))
         return phases_s, bytes(flags) or bytes(len(self._rounds))
-
-
-def _fold_blocks(stream: RankStream, thread: int, *, first_index: int) -> tuple[StepBlock, ...]:
-    numbered = {block.first_number: block for block in stream.blocks if block.thread == thread}
-    found = []
-    for number in sorted(numbered):
-        block = _block(first_index, numbered[number], stream.head)
-        found.append(block)
-        first_index += block.num_steps
-    rest = _fold_progress(stream, thread, found, first_index)
-    return tuple(found) if rest is None else (*found, rest)
-
-
-def _fold_progress(
-    stream: RankStream, thread: int, blocks: Sequence[StepBlock], first_index: int
-) -> StepBlock | None:
-    """Return the steps after the last full block, where the process did not end in order.
-
-    Their times are known, but not their phases.
-    """
-    begin_ns = max((b.end_ns for b in stream.blocks if b.thread == thread), default=0)
-    numbered = {p.number: p for p in stream.progress if p.thread == thread and p.end_ns > begin_ns}
-    updates = [numbered[number] for number in sorted(numbered)]
-    rounds = [updates[begin:end] for begin, end in split_rounds(u.optimizer for u in updates)]
-    if not rounds:
-        return None
-    nothing = dict.fromkeys(INSIDE, 0.0)
-    return StepBlock(
-        first_index=first_index,
-        start_s=begin_ns * NS,
-        end_s=updates[-1].end_ns * NS,
-        times_s=array("d", [sum(u.wall_us for u in made) * US for made in rounds]),
-        cpu_times_s=array("d", [sum(u.cpu_us for u in made) * US for made in rounds]),
-        wall_s=nothing,
-        cpu_s=nothing,
-        spans_s=dict.fromkeys(SPANS, 0.0),
-        num_detailed=0,
-        num_updates=sum(u.optimizer != BY_HAND for u in updates),
-        num_skipped=sum(u.skipped > 0 for u in updates),
-        counts={"backwards": sum(u.num_backwards for u in updates)},
-        has_phases=False,
-    )
-
-
-def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
-    wall_s, spans_s = _split(block.wall_ns, head)
-    cpu_s, _ = _split(block.cpu_ns, head)
-    counts = dict(zip(head.counts, block.counts, strict=True))
-    return StepBlock(
-        first_index=first_index,
-        start_s=block.start_ns * NS,
-        end_s=block.end_ns * NS,
-        times_s=array("d", [us * US for us in block.round_wall_us]),
-        cpu_times_s=array("d", [us * US for us in block.round_cpu_us]),
-        wall_s=wall_s,
-        cpu_s=cpu_s,
-        spans_s=spans_s,
-        num_detailed=block.num_detailed,
-        num_updates=block.num_updates,
-        num_skipped=block.num_skipped,
-        counts={name: number for name, number in counts.items() if name not in SIZES},
-        sizes=tuple(counts[name] for name in SIZES) if SIZES[0] in counts else (),
-        disturbed=block.disturbed,
-    )
-
-
-def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the sums by bucket as phases [s] and spans [s]."""
-    phases_s, spans_s = _by_name(
-        (bucket, (value_ns,)) for bucket, value_ns in zip(head.buckets, values_ns, strict=True)
-    )
-    return (
-        {name: phases_s[name][0] if name in phases_s else 0.0 for name in INSIDE},
-        {name: spans_s[name][0] if name in spans_s else 0.0 for name in SPANS},
-    )
-
-
-def _by_name(
-    columns: Iterable[tuple[str, Sequence[int]]],
-) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-    """Return columns by bucket [ns] as phases and spans [s]; unknown names become `other`."""
-    phases_s: dict[str, Numbers] = {}
-    spans_s: dict[str, Numbers] = {}
-    for bucket, column in columns:
-        found = spans_s if bucket in SPANS else phases_s
-        name = bucket if bucket in SPANS or bucket in INSIDE else "other"
-        more = _seconds(column)
-        if name in found:
-            more = array("d", map(add, found[name], more))
-        found[name] = more
-    return phases_s, spans_s
-
-
-def _seconds(column: Sequence[int]) -> Numbers:
-    return array("d", [value * NS for value in column])

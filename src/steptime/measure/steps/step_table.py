@@ -29,7 +29,8 @@ class StepTable:
         index: number of each step in its rank.
         device_s: device times of the steps in `has_device`; zeros elsewhere.
         counts: the guest's counts, by the names of the record.
-        has_device, is_detailed, is_disturbed: a byte for each step, 1 or 0.
+        has_device, is_detailed, is_disturbed, is_rested: a byte for each step, 1 or 0. A rested
+            step has a time, and its phases are not known.
         times_s, cpu_times_s: sums over the phases.
     """
 
@@ -46,6 +47,7 @@ class StepTable:
     has_device: bytes
     is_detailed: bytes
     is_disturbed: bytes
+    is_rested: bytes
     times_s: Numbers = field(init=False)
     cpu_times_s: Numbers = field(init=False)
 
@@ -129,6 +131,7 @@ class StepTable:
             has_device=bytes(compress(self.has_device, kept)),
             is_detailed=bytes(compress(self.is_detailed, kept)),
             is_disturbed=bytes(compress(self.is_disturbed, kept)),
+            is_rested=bytes(compress(self.is_rested, kept)),
         )
 
     def disturb(self, places: Iterable[int]) -> StepTable:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
 from steptime.measure.steps.steady_window import StepTimes
-from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_blocks import StepBlock
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.steps.step_table import Numbers
 
 if TYPE_CHECKING:

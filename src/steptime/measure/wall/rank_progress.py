@@ -21,6 +21,7 @@ from steptime.measure.wall.group_kin import Kin, KinHead
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.places import NS, US
+from steptime.record.rested_rows import rested
 from steptime.record.rows import BlockRow, Layout, MisshapenError, UpdateRow
 
 MAX_BYTES = 64 << 10
@@ -106,6 +107,11 @@ class RankProgress:
         for row in rows.progress(line):
             self._note(row.number, row.end_ns, row.wall_us * US)
 
+    def _take_rested(self, line: Line) -> None:
+        row = rested(line)
+        last, time_s = row.first_number + row.num_updates - 1, median(row.times_us) * US
+        self._note(last, row.end_ns, time_s)
+
     def _take_row(self, row: UpdateRow | BlockRow, *, last: int, num: int) -> None:
         apart_s = 0.0
         for name, value_ns in zip(self._layout.buckets, row.wall_ns, strict=True):
@@ -140,6 +146,7 @@ class RankProgress:
 _TAKE: Mapping[str, Callable[[RankProgress, Line], None]] = {
     kinds.UPDATES: RankProgress._take_updates,
     kinds.BLOCK: RankProgress._take_block,
+    kinds.RESTED: RankProgress._take_rested,
     kinds.PROGRESS: RankProgress._take_fresh,
     kinds.SPANS: RankProgress._take_spans,
     kinds.NON_FINITE: RankProgress._take_bad,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from steptime.measure.fold.rank_fold import Folded, FoldedRank
 from steptime.measure.fold.seen_lines import CountSeen
 from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import StepBlock
+from steptime.measure.steps.step_blocks import StepBlock
 from steptime.measure.values.model.work import Count, StepKind, WorkBasis
 from steptime.measure.work.mean_count import mean_count, with_ranks
 from steptime.measure.work.size_groups import Size, Steps, group_sizes

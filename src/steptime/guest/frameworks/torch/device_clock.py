@@ -85,6 +85,12 @@ class DeviceClock:
             self.num_lost += 1
         self._read()
 
+    def start_again(self) -> None:
+        """Forget the marks of the update that is open: others were not seen."""
+        self.pool += [event for _, event in self.marks]
+        self.marks = []
+        self.batch_at = self.anchor_at = 0
+
     def _read(self) -> None:
         while self.waiting and self.waiting[0][1][-1][1].query():
             number, marks = self.waiting.popleft()

@@ -92,6 +92,8 @@ def hook_iter(context: TorchContext, loader_class: Any) -> None:
 
     def __iter__(self: Any) -> Any:
         journal = local.journal
+        if not journal.due_ns and id(self.dataset) not in context.trained_datasets:
+            guarded("rest", journal.flush)  # an evaluation, perhaps
         guarded("inputs", context.inputs.see, self)
         guarded("longest", context.epochs.begin, self)
         if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:

@@ -32,7 +32,7 @@ from ...sites.site_book import SpanSites
 from ...sites.site_windows import SiteWatcher, SiteWindows
 from ...timeline.acts import LEAVE, LEAVE_SPAN
 from ...timeline.journal import Journal
-from ...timeline.kept_beside import CountedUpdates
+from ...timeline.kept_beside import CountedUpdates, Makers, WatchRests
 from ...timeline.recorder import Recorder, announce
 from ...timeline.thread_journals import Journals, inside_backward
 from ...timeline.thread_timeline import ThreadTimeline
@@ -67,6 +67,9 @@ class TorchContext(Context):
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
+        self.optimizer_keys: tuple[int, ...] = ()  # theirs, among torch's hooks
+        self.has_compiled = False
+        self.new_resting: Callable[[Journal], WatchRests] | None = None
         self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
@@ -95,14 +98,14 @@ class TorchContext(Context):
         """Return what gives each thread its journal."""
         torch, frames = self.torch, self.frames
         self.is_inside_backward = inside_backward(torch._C)
-        new_journal = functools.partial(
-            Journal,
-            recorder,
-            new_spans=lambda: SpanSites(frames),
-            new_windows=self.new_windows,
-            new_plan=lambda: self.mode.new_plan(self),
-            new_losses=lambda: LossWatch(torch, recorder, frames),
+        makers = Makers(
+            spans=lambda: SpanSites(frames),
+            windows=self.new_windows,
+            plan=lambda: self.mode.new_plan(self),
+            losses=lambda: LossWatch(torch, recorder, frames),
+            resting=self._make_resting,
         )
+        new_journal = functools.partial(Journal, recorder, makers=makers)
         return Journals(new_journal, self.is_inside_backward)
 
     def new_windows(self) -> SiteWindows | None:
@@ -111,6 +114,12 @@ class TorchContext(Context):
             return None
         profile = None if self.new_profile is None else self.new_profile()
         return SiteWindows(self.frames, perf_counter_ns, profile=profile)
+
+    def _make_resting(self, journal: Journal) -> WatchRests | None:
+        """Return what lets the watch rest in the thread that steps first, if it may."""
+        if self.new_resting is None or not self.mode.may_rest:
+            return None
+        return self.new_resting(journal)
 
     def plan_counts(self, *, is_once: bool) -> CountedUpdates:
         """Return what decides which updates of that thread are counted."""

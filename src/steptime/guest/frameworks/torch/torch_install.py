@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from time import thread_time_ns
@@ -30,6 +31,7 @@ from . import (
 )
 from .device_clock import DeviceClock
 from .process_head import note_kinship
+from .resting_watch import RestingWatch
 from .torch_context import TorchContext
 
 OLDEST = (2, 4)
@@ -77,6 +79,7 @@ def install(context: TorchContext, targets: Targets, imports: ImportTimes | None
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:looks", install_looks, context)
+    context.new_resting = functools.partial(RestingWatch, context)
 
 
 def install_looks(context: TorchContext) -> None:

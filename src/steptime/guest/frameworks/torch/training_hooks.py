@@ -235,10 +235,9 @@ def hook_optimizers(context: TorchContext) -> None:
     hook: Any
     for hook in context.optimizer_hooks:
         hook._torchdynamo_disable = True  # compiler.disable would import dynamo
-    context.undo += [
-        register_optimizer_step_pre_hook(before).remove,
-        register_optimizer_step_post_hook(after).remove,
-    ]
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    context.optimizer_keys = tuple(handle.id for handle in handles)
+    context.undo += [handle.remove for handle in handles]
 
 
 def are_running(context: TorchContext, frame: Any) -> bool:
@@ -262,6 +261,13 @@ def found_inf(optimizer: Any) -> int | None:
     return int(bool(flag.item())) if flag.device.type == "cpu" else None
 
 
+def num_called(journal: Journal) -> int:
+    """Return how many steps of optimizers ended so far, those included that were no update."""
+    resting = journal.resting
+    num_unwritten = 0 if resting is None else resting.num_unwritten
+    return journal.num_updates + journal.num_empty + num_unwritten
+
+
 def hook_scaler(context: TorchContext) -> None:
     """Count a scaler's skipped update as an update, marked skipped: no optimizer hook sees it."""
     scaler_class = context.torch.amp.GradScaler
@@ -271,7 +277,7 @@ def hook_scaler(context: TorchContext) -> None:
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         journal = local.journal
-        before, journal.scaler = journal.num_updates + journal.num_empty, self
+        before, journal.scaler = num_called(journal), self
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
@@ -279,7 +285,7 @@ def hook_scaler(context: TorchContext) -> None:
             raise
         finally:
             journal.scaler = None
-        is_called = journal.num_updates + journal.num_empty > before
+        is_called = num_called(journal) > before
         if not is_called and getattr(self, "_enabled", False):
             guarded("scaler", journal.skip_update, optimizer)
         return result
@@ -327,6 +333,7 @@ def hook_compile(context: TorchContext, callback_module: Any) -> None:
     def started(*_: Any) -> None:
         journal = context.journal
         outer.append(journal.top)
+        context.has_compiled = True
         context.guarded("compile", journal.note_with_cpu, COMPILE, COMPILE)
 
     def ended(*_: Any) -> None:
