@@ -294,7 +294,7 @@ def run_ranks(folder: Path, name: str, rounds: int, mbit: int | None) -> None:
 
 def enter_slow_network(mbit: int) -> None:
     """Leave the network of this process for a loopback that carries so much, of both ranks."""
-    from steptime.isolate.namespaces import enter_namespaces
+    from steptime.isolate.overlay.namespaces import enter_namespaces
 
     enter_namespaces(has_own_mounts=False, has_own_network=True, has_own_processes=False)
     limit = f"tc qdisc add dev lo root tbf rate {mbit}mbit burst 256k latency 400ms"

@@ -18,9 +18,9 @@ from end_to_end.harness import needs_torch
 from steptime.core.process_end import RunState
 from steptime.errors import ContainmentError
 from steptime.isolate.child import NotStarted, start_contained
+from steptime.isolate.left.writes import tried_writes
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
-from steptime.isolate.writes import tried_writes
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"

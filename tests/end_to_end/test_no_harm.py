@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from end_to_end.contained import LIMIT_S, fingerprint, living, require, run, start, told
+from steptime.isolate.left.writes import tried_writes
 from steptime.isolate.tiers import Tier
-from steptime.isolate.writes import tried_writes
 
 SCRIPT = Path(__file__).resolve().parent.parent / "specimens" / "writes.py"
 SCRIPTS = Path(__file__).resolve().parent / "scripts"

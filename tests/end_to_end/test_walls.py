@@ -16,9 +16,9 @@ import pytest
 
 from end_to_end.contained import LIMIT_S, require, run, start, told
 from end_to_end.harness import needs_torch
-from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.writes import tried_connections
 from steptime.isolate.tiers import Containment, Tier
-from steptime.isolate.writes import tried_connections
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 SPECIMENS = SCRIPTS.parent.parent / "specimens"

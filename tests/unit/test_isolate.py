@@ -7,11 +7,16 @@ import time
 
 import pytest
 
-from steptime.isolate.layers import Layer
-from steptime.isolate.mounts import has_mount_beneath, mount_of, parse_mountinfo, visible_mounts
+from steptime.isolate.left.tails import MAX_BYTES, Tail
+from steptime.isolate.left.writes import list_layers, list_log, tried_writes, write_list
+from steptime.isolate.overlay.layers import Layer
+from steptime.isolate.overlay.mounts import (
+    has_mount_beneath,
+    mount_of,
+    parse_mountinfo,
+    visible_mounts,
+)
 from steptime.isolate.publish import VARIABLES, free_ports, quiet_environment
-from steptime.isolate.tails import MAX_BYTES, Tail
-from steptime.isolate.writes import list_layers, list_log, tried_writes, write_list
 
 MOUNTINFO = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw

@@ -9,12 +9,13 @@ import struct
 
 import pytest
 
-from steptime.isolate import left_folders, syscall_numbers
-from steptime.isolate.left_folders import hold, remove_left
-from steptime.isolate.seccomp import ALLOW, ASK, Argument, CallRule, assemble, refuse
-from steptime.isolate.syscall_numbers import Processor, this_processor
+from steptime.isolate.guard import syscall_numbers
+from steptime.isolate.guard.seccomp import ALLOW, ASK, Argument, CallRule, assemble, refuse
+from steptime.isolate.guard.syscall_numbers import Processor, this_processor
+from steptime.isolate.guard.walls import Wall, rules_of
+from steptime.isolate.left import left_folders
+from steptime.isolate.left.left_folders import hold, remove_left
 from steptime.isolate.tiers import Containment, Tier
-from steptime.isolate.walls import Wall, rules_of
 
 NATIVE = 0xC000003E
 PROCESSOR = Processor(

@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import kernel, landlock, seccomp
-from .layers import Layers
-from .left_behind import list_left, others_in_namespace
+from . import kernel
+from .guard import landlock, seccomp
+from .guard.walls import Wall, rules_of
+from .left.left_behind import list_left, others_in_namespace
+from .overlay.layers import Layers
 from .surroundings import Surroundings
 from .tiers import Tier
-from .walls import Wall, rules_of
 
 _CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host
 _OOM_SCORE = 300  # where memory runs out, a trial is killed before the user's other work

@@ -30,15 +30,15 @@ if __name__ == "__main__":
     sys.modules["steptime"] = _package
 
 from steptime.isolate import inside, kernel
-from steptime.isolate.broker import Broker, BrokerPlaces
-from steptime.isolate.layers import Layer, Layers, build_root
-from steptime.isolate.left_behind import list_left
-from steptime.isolate.namespaces import enter_namespaces
+from steptime.isolate.broker.broker import Broker, BrokerPlaces
+from steptime.isolate.broker.waiting_call import open_proc
+from steptime.isolate.left.left_behind import list_left
+from steptime.isolate.left.tails import Tail
+from steptime.isolate.left.writes import has_socket, list_layers, list_log, write_list
+from steptime.isolate.overlay.layers import Layer, Layers, build_root
+from steptime.isolate.overlay.namespaces import enter_namespaces
 from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
-from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
-from steptime.isolate.waiting_call import open_proc
-from steptime.isolate.writes import has_socket, list_layers, list_log, write_list
 from steptime.record.live.process_identity import children, descendants
 
 _STATUS_BYTES = 4096  # a write of as much to a pipe arrives as a whole

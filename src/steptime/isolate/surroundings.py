@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .broker_files import SHARED_MEMORY
-from .left_folders import PREFIX, hold
+from .broker.broker_files import SHARED_MEMORY
+from .left.left_folders import PREFIX, hold
 from .publish import free_ports, quiet_environment
 from .tiers import Tier
 

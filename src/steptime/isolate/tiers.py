@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .walls import Wall
+from .guard.walls import Wall
 
 
 class Tier(str, Enum):

@@ -16,10 +16,10 @@ from pathlib import Path
 from steptime.core.executable import NotStarted, find_executable
 from steptime.errors import NotFoundError
 from steptime.isolate.child import start_contained
-from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.writes import tried_connections
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
-from steptime.isolate.writes import tried_connections
 from steptime.launch.user_command import user_environment
 from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from end_to_end.contained import require, run, told
 from steptime.isolate import kernel
-from steptime.isolate.namespaces import enter_namespaces
+from steptime.isolate.left.writes import tried_writes
+from steptime.isolate.overlay.namespaces import enter_namespaces
 from steptime.isolate.tiers import Tier
-from steptime.isolate.writes import tried_writes
 
 
 def main(folder: Path) -> None:

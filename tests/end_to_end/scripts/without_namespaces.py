@@ -7,8 +7,8 @@ import errno
 import os
 import sys
 
+from steptime.isolate.guard.seccomp import Argument, CallRule, install, refuse
 from steptime.isolate.kernel import CLONE_NEWUSER
-from steptime.isolate.seccomp import Argument, CallRule, install, refuse
 
 if __name__ == "__main__":
     command = sys.argv[1:]

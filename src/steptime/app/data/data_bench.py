@@ -21,7 +21,7 @@ from steptime.core.store import Run, create_run, write_value
 from steptime.core.version import installed_version
 from steptime.data.tf_data import read_tf_data
 from steptime.data.values.tf_data_values import TfData
-from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.launch.user_command import user_environment
 from steptime.levers import NAMES

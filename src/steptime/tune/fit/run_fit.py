@@ -16,7 +16,7 @@ from steptime.core.codec import to_json
 from steptime.core.executable import NotStarted, find_executable
 from steptime.core.store import create_run, write_text
 from steptime.errors import NotFoundError, StoreError
-from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import user_environment

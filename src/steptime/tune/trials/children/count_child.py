@@ -16,7 +16,7 @@ from steptime.core.executable import NotStarted
 from steptime.core.store import write_text
 from steptime.errors import ContainmentError
 from steptime.isolate.child import start_contained
-from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.surroundings import SHADOW
 from steptime.record import files, kinds

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
-from steptime.isolate.writes import tried_writes
+from steptime.isolate.left.writes import tried_writes
 from steptime.record.regular_file import read_regular
 
 LEVERS = "levers.json"

@@ -16,7 +16,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from . import kernel
+from steptime.isolate import kernel
+
 from .mounts import PSEUDO, MountLine, has_mount_beneath, mount_of, visible_mounts
 
 _MAX_OVERLAYS = 2000  # 0.3 ms each: thousands of mounts would cost a trial seconds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from steptime.record.regular_file import read_regular
 
 if TYPE_CHECKING:
-    from .layers import Layer
+    from steptime.isolate.overlay.layers import Layer
 
 FILE = "writes.json"
 LOG = "tried-writes"  # as in guest/redirect
@@ -24,7 +24,7 @@ OWN_LOG = "own-writes"  # the same: what the redirection itself writes for a mom
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer that are read: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than this is one line
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 _CLOCK_NS = 20_000_000  # the times of files come from a clock that may be two ticks behind
 
 

@@ -19,17 +19,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .broker_files import BrokeredFiles
-from .broker_sockets import BrokeredSockets
-from .syscall_numbers import this_processor
-from .waiting_call import GoOn, NewDescriptor, Replaced, Reply, WaitingCall, fail
-from .walls import (
+from steptime.isolate.guard.syscall_numbers import this_processor
+from steptime.isolate.guard.walls import (
     ATTRIBUTES_AT,
     ATTRIBUTES_BY_DESCRIPTOR,
     ATTRIBUTES_BY_PATH,
     SIGNALS,
     process_argument,
 )
+
+from .broker_files import BrokeredFiles
+from .broker_sockets import BrokeredSockets
+from .waiting_call import GoOn, NewDescriptor, Replaced, Reply, WaitingCall, fail
 
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _NOTICE = struct.Struct("=QIIiIQ6Q")

@@ -14,7 +14,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from . import kernel
+from steptime.isolate import kernel
+
 from .syscall_numbers import Processor, this_processor
 
 ALLOW = 0x7FFF0000

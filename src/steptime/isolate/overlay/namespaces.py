@@ -13,7 +13,7 @@ import socket
 import struct
 from pathlib import Path
 
-from . import kernel
+from steptime.isolate import kernel
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 

@@ -14,7 +14,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
-from . import kernel
+from steptime.isolate import kernel
+
 from .walls import Wall
 
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
