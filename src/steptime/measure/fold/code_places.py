@@ -224,12 +224,13 @@ def find_compilation(
     if seen is None:
         return None
     span = next((span for span in spans if span.name == "compile"), None)
+    num_graphs, breaks, recompiles = seen
     return Compilation(
-        num_graphs=seen.num_graphs,
+        num_graphs=num_graphs,
         num_steps_touched=span.num_steps_touched if span is not None else 0,
         total_s=span.total_s if span is not None else 0.0,
-        breaks=tuple(_event(event, places) for event in seen.breaks),
-        recompiles=tuple(_event(event, places) for event in seen.recompiles),
+        breaks=tuple(_event(event, places) for event in breaks),
+        recompiles=tuple(_event(event, places) for event in recompiles),
     )
 
 
@@ -274,18 +275,7 @@ def find_attention(rank: RankSteps, places: CodePlaces) -> tuple[AttentionCall, 
     seen = rank.signals.attention
     if seen is None:
         return None
-    return tuple(
-        AttentionCall(
-            where=places.where(one.file or None, one.line),
-            way=one.way,
-            backend=one.backend,
-            reasons=one.reasons,
-            dtype=one.dtype,
-            num=one.num,
-            length=one.length,
-        )
-        for one in seen.calls
-    )
+    return tuple(replace(call, where=places.where(at.file or None, at.line)) for call, at in seen)
 
 
 def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...]:

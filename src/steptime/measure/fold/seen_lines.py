@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from steptime.measure.values.model.operator_time import OperatorPlace
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import ZeroInput
-from steptime.record.rows import EventRow, SiteRow
+from steptime.record.rows import SiteRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,24 +55,11 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionRow:
-    """Calls of attention at one line; an `AttentionCall` with the file as the guest names it."""
+class CodeLine:
+    """A line of code with the file as the guest names it, which is empty outside the user's."""
 
     file: str
     line: int
-    way: str
-    backend: str
-    reasons: tuple[str, ...] = ()
-    dtype: str
-    num: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionSeen:
-    """How one counted update computes attention."""
-
-    calls: tuple[AttentionRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +81,7 @@ class CountSeen:
     """
 
     count: Count | None = None
-    num_updates: int = 1
+    updates: int = 1
     missing: str | None = None
     optimizer: int | None = None
     sizes: tuple[int, ...] = ()
@@ -102,15 +89,6 @@ class CountSeen:
     has_guests: bool = False
     is_whole: bool = False
     peak: PeakSeen | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileSeen:
-    """What torch.compile did so far."""
-
-    num_graphs: int
-    breaks: tuple[EventRow, ...]
-    recompiles: tuple[EventRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from steptime.measure.health.layer_curves import make_curves
-from steptime.measure.health.layer_lines import BracketSeen
 from steptime.measure.values.model.health import NonFinite
 from steptime.measure.values.model.layer_health import Bracket, BracketSide, LayerHealth
 from steptime.record.places import NS
@@ -46,34 +45,27 @@ def find_layers(
     )
 
 
-def choose(seen: Sequence[BracketSeen], found: NonFinite) -> BracketSeen | None:
+def choose(seen: Sequence[Bracket], found: NonFinite) -> Bracket | None:
     """Return the bracket of bad numbers: of their first update, or of the one that showed it.
 
     Where not every update was seen to be good or bad, it is the last one between.
     """
     since = found.last_finite_update or 0
-    inside = [one for one in seen if since < one.n <= found.first_update]
-    shown = (one for one in seen if one.n == found.first_update + 1)
+    inside = [one for one in seen if since < one.update <= found.first_update]
+    shown = (one for one in seen if one.update == found.first_update + 1)
     return inside[-1] if inside else next(shown, None)
 
 
-def _bracket(seen: BracketSeen, found: NonFinite, places: CodePlaces) -> Bracket:
+def _bracket(seen: Bracket, found: NonFinite, places: CodePlaces) -> Bracket:
     forward, backward = _named(seen.forward, places), _named(seen.backward, places)
     samples, are_rows, missing = find_samples(
-        main_side(forward, backward), is_before=seen.n > found.first_update
+        main_side(forward, backward), is_before=seen.update > found.first_update
     )
-    return Bracket(
-        update=seen.n,
+    return replace(
+        seen,
         rank=found.rank,
-        skipped=bool(seen.skipped),
-        is_late=seen.is_late,
         forward=forward,
         backward=backward,
-        num_weights=seen.num_weights,
-        num_bad_weights=seen.num_bad_weights,
-        bad_weights=seen.bad_weights,
-        num_bad_gradients=seen.num_bad_gradients,
-        bad_gradients=seen.bad_gradients,
         bad_samples=samples,
         samples_are_rows=are_rows,
         samples_missing=missing,

@@ -142,7 +142,7 @@ def _work_of(rank: FoldedRank, seen: Sequence[CountSeen]) -> WorkSeen:
 def _without_sizes(rank: FoldedRank, found: CountSeen) -> WorkSeen:
     """Return the work of one counted step, as an older guest wrote it."""
     steps, period = rank.steps, rank.window.period
-    if steps.num_updates and round(steps.num_updates / steps.num_steps) != found.num_updates:
+    if steps.num_updates and round(steps.num_updates / steps.num_steps) != found.updates:
         return WorkSeen(missing="several_optimizers")
     if (period is not None and period > 1) or _differ(rank.window):
         return WorkSeen(missing="steps_differ")
