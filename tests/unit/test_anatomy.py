@@ -5,25 +5,23 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from steptime.measure.memory.memory_anatomy import (
-    DeathSeen,
-    MemorySeen,
-    PartSeen,
-    StepSeen,
-    find_anatomy,
-)
+from steptime.core.codec import to_json
+from steptime.measure.memory.memory_anatomy import MemoryTold, find_anatomy, read_memory
 from steptime.measure.values.model.anatomy import Allocator, Instant
 
 
-def seen(size: int, **changes: Any) -> PartSeen:
-    facts = {"bytes": size, "num": 1, "by_dtype": {"fp32": size}, "by_device": {"cpu": size}}
-    return PartSeen(**(facts | changes))
+def seen(**sizes: int) -> dict[str, Any]:
+    """Parts as the guest writes them."""
+    return {
+        name: {"bytes": size, "num": 1, "by_dtype": {"fp32": size}, "by_device": {"cpu": size}}
+        for name, size in sizes.items()
+    }
 
 
-def line(moment: str = "update", *, pid: int = 1, n: int = 1, **changes: Any) -> MemorySeen:
-    parts = {name: seen(size) for name, size in changes.pop("parts", {"weights": 40}).items()}
+def line(moment: str = "update", *, pid: int = 1, n: int = 1, **changes: Any) -> MemoryTold:
+    parts = seen(**changes.pop("parts", {"weights": 40}))
     facts: dict[str, Any] = {"pid": pid, "moment": moment, "n": n, "parts": parts}
-    return MemorySeen(**({"num_parameters": 10, "num_trainable": 10} | facts | changes))
+    return read_memory({"num_parameters": 10, "num_trainable": 10} | facts | changes)
 
 
 def rank(number: int, pid: int) -> Any:
@@ -32,7 +30,7 @@ def rank(number: int, pid: int) -> Any:
     return SimpleNamespace(head=head, signals=SimpleNamespace(memory=samples))
 
 
-def find(*lines: MemorySeen, ranks: Any = (), worker_bytes: int | None = None) -> Any:
+def find(*lines: MemoryTold, ranks: Any = (), worker_bytes: int | None = None) -> Any:
     return find_anatomy(lines, ranks, worker_bytes=worker_bytes)
 
 
@@ -82,7 +80,7 @@ def test_resident_memory_is_the_most_that_was_seen() -> None:
 
 
 def test_a_rank_that_died_goes_first_and_keeps_what_it_knew_before() -> None:
-    died = DeathSeen(parts={"weights": seen(40), "others": seen(5), "gradients": seen(0)})
+    died = {"parts": seen(weights=40, others=5, gradients=0)}
     lines = (
         line(pid=1, parts={"weights": 40, "activations": 9}),
         line("death", pid=1, death=died),
@@ -105,14 +103,14 @@ def test_on_a_cpu_there_is_no_context_and_no_fragmentation() -> None:
 
 def test_on_a_device_both_are_what_the_allocator_leaves_over() -> None:
     device = Allocator(allocated=60, reserved=100, free=300, total=1000)
-    found = find(line(device=device))
+    found = find(line(device=to_json(device)))
 
     assert found.part("fragmentation").bytes == 40
     assert found.part("context").bytes == 600
 
 
 def test_a_device_that_does_not_tell_leaves_them_unknown() -> None:
-    found = find(line(device=Allocator(allocated=60)))
+    found = find(line(device={"allocated": 60}))
 
     assert found.part("fragmentation").bytes is None
     assert found.part("context").bytes is None
@@ -125,7 +123,8 @@ def test_buckets_of_ddp_are_communication() -> None:
 
 def test_temporaries_are_those_at_the_peak_of_the_followed_step() -> None:
     peak = Instant(at_fraction=0.5, phase="backward", by_part={"weights": 40, "temporaries": 6})
-    found = find(line(step=StepSeen(instants=(peak,), peak=peak, module="GPT.head")))
+    step = {"instants": [to_json(peak)], "peak": to_json(peak), "module": "GPT.head"}
+    found = find(line(step=step))
 
     assert found.part("temporaries").bytes == 6
     assert found.part("inputs").bytes == 0

@@ -6,7 +6,8 @@ refuses a file of another schema. `record.rows` reads rows of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,11 +36,18 @@ def take_all(
     cls: type[T], lines: Iterable[Line], wanted: tuple[str, ...], torn: Torn
 ) -> tuple[T, ...]:
     """Return the lines of these kinds; others are left out, those of another shape counted."""
+    return read_all(partial(from_json, cls), lines, wanted, torn)
+
+
+def read_all(
+    read: Callable[[Line], T], lines: Iterable[Line], wanted: tuple[str, ...], torn: Torn
+) -> tuple[T, ...]:
+    """Return what is read of the lines of these kinds; it counts as `take_all` does."""
     found = []
     for line in lines:
         if kind_of(line) in wanted:
             try:
-                found.append(from_json(cls, line))
-            except DamagedRunError:
+                found.append(read(line))
+            except (DamagedRunError, ValueError):
                 torn.count += 1
     return tuple(found)

@@ -14,7 +14,7 @@ from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord
 from steptime.measure.fold.seen_lines import WindowSeen
-from steptime.measure.memory.memory_anatomy import MemorySeen, anatomy_of
+from steptime.measure.memory.memory_anatomy import read_memory
 from steptime.measure.profile.profile_fold import fold_trace
 from steptime.measure.profile.trace_file import compress
 from steptime.measure.values.answer import CountedStep, HeldMemory, TensorGroup
@@ -40,9 +40,9 @@ def memory_of(facts: Facts, *, rank: int, pid: int) -> HeldMemory:
         DamagedRunError: the facts have another shape.
     """
     told = from_json(_MemoryFacts, facts)
-    seen = from_json(MemorySeen, {**told.memory, "pid": pid})
+    anatomy = read_memory({**told.memory, "pid": pid}).anatomy
     return HeldMemory(
-        anatomy=replace(anatomy_of(seen), rank=rank),
+        anatomy=replace(anatomy, rank=rank),
         others_bytes=told.others_bytes,
         others=told.others,
         resident_bytes=told.resident_bytes,

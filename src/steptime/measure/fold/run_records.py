@@ -18,7 +18,7 @@ from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
 from steptime.measure.fold.host_lines import GuestlessPython, HostSample, read_host
-from steptime.measure.fold.jsonl import take_all, take_head
+from steptime.measure.fold.jsonl import read_all, take_all, take_head
 from steptime.measure.source.scan import Source, read_source
 from steptime.record import files, kinds
 from steptime.record.lines import Line, Torn, kind_of, read_lines
@@ -27,7 +27,7 @@ from steptime.record.regular_file import read_regular
 if TYPE_CHECKING:
     from steptime.measure.fold.seen_lines import CountSeen
     from steptime.measure.fold.stream import RankStream
-    from steptime.measure.memory.memory_anatomy import MemorySeen
+    from steptime.measure.memory.memory_anatomy import MemoryTold
     from steptime.measure.values.stall import Stall
     from steptime.measure.values.training_values import CommandTraining
     from steptime.measure.wall.stall_file import EndedDesync
@@ -137,7 +137,7 @@ class RunRecords:
     streams: tuple[RankStream, ...]
     starts: tuple[ProcessStart, ...]
     torches: tuple[TorchLoaded, ...]
-    memory: tuple[MemorySeen, ...]
+    memory: tuple[MemoryTold, ...]
     exits: tuple[ProcessExit, ...]
     workers: tuple[tuple[WorkerHead, WorkerSums], ...]
     num_cores: int | None
@@ -369,12 +369,12 @@ def _read_ended_desync(folder: Path) -> EndedDesync | None:
     return read_ended_desync(folder)
 
 
-def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemorySeen, ...]:
+def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemoryTold, ...]:
     if not any(kind_of(line) == kinds.MEMORY_HELD for line in processes):
         return ()
-    from steptime.measure.memory.memory_anatomy import MemorySeen
+    from steptime.measure.memory.memory_anatomy import read_memory
 
-    return take_all(MemorySeen, processes, (kinds.MEMORY_HELD,), torn)
+    return read_all(read_memory, processes, (kinds.MEMORY_HELD,), torn)
 
 
 def _read_counted(path: Path, torn: Torn) -> tuple[CountSeen, ...]:
@@ -383,13 +383,7 @@ def _read_counted(path: Path, torn: Torn) -> tuple[CountSeen, ...]:
         return ()
     from steptime.measure.fold.rank_signals import read_count
 
-    found = []
-    for line in read_lines(path, torn):
-        try:
-            found += [read_count(line)] if kind_of(line) == kinds.COUNT else []
-        except (DamagedRunError, ValueError):
-            torn.count += 1
-    return tuple(found)
+    return read_all(read_count, read_lines(path, torn), (kinds.COUNT,), torn)
 
 
 def _read_counted_training(path: Path) -> int:

@@ -13,7 +13,7 @@ from itertools import combinations
 from steptime.measure.fold.rank_fold import FoldedRank
 from steptime.measure.memory.epoch_lines import EpochSeen, Row
 from steptime.measure.memory.longest_peak import forecast_peak
-from steptime.measure.memory.memory_anatomy import MemorySeen
+from steptime.measure.memory.memory_anatomy import MemoryTold
 from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch
 
@@ -50,7 +50,7 @@ class Relation:
 
 
 def find_longest(
-    ranks: Sequence[FoldedRank], anatomy: Anatomy | None, lines: Sequence[MemorySeen] = ()
+    ranks: Sequence[FoldedRank], anatomy: Anatomy | None, lines: Sequence[MemoryTold] = ()
 ) -> LongestBatch | None:
     """Return the largest batch of a training; of several ranks, that with the largest to come.
 
@@ -64,7 +64,7 @@ def find_longest(
 
 
 def _of_rank(
-    rank: FoldedRank, anatomy: Anatomy | None, memory: Sequence[MemorySeen]
+    rank: FoldedRank, anatomy: Anatomy | None, memory: Sequence[MemoryTold]
 ) -> LongestBatch | None:
     lines = last_lines(rank.steps.signals.epochs)
     if not lines:
@@ -81,21 +81,18 @@ def _of_rank(
         anatomy,
         elements=found.growth,
         rows=_rows_ratio(found),
-        kept=_kept([line for line in memory if line.pid == rank.steps.head.pid]),
+        kept=_kept([line.anatomy for line in memory if line.pid == rank.steps.head.pid]),
     )
     return replace(found, peak=forecast)
 
 
-def _kept(lines: Sequence[MemorySeen]) -> tuple[int, ...]:
+def _kept(told: Sequence[Anatomy]) -> tuple[int, ...]:
     """Return what the graph kept in the first update, and in the one that was followed."""
-    first = next((line for line in lines if line.moment == "backward"), None)
-    last = next((line for line in reversed(lines) if line.step is not None), None)
+    first = next((one for one in told if one.moment == "backward"), None)
+    last = next((one for one in reversed(told) if one.timeline is not None), None)
     if first is None or last is None:
         return ()
-    return tuple(
-        sum(line.parts[name].bytes for name in ("activations", "logits") if name in line.parts)
-        for line in (first, last)
-    )
+    return tuple(one.bytes_of("activations", "logits") for one in (first, last))
 
 
 def _rows_ratio(found: LongestBatch) -> float:
