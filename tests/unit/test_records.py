@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.measure.fold.host_lines import HostLines
 from steptime.measure.fold.run_records import read_records
 from steptime.record.places import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
 from unit.builders import (
@@ -84,13 +85,13 @@ def test_processes_workers_and_host_are_read(tmp_path: Path) -> None:
     assert records.torches[0].too_old
     assert records.exits[0].forwards == 3
     assert [(head.pid, sums.batches) for head, sums in records.workers] == [(140, 2), (150, 3)]
-    assert (records.num_cores, records.host[0].busy_cores) == (2, 1.9)
+    assert (records.host.num_cores, records.host.samples[0].busy_cores) == (2, 1.9)
 
 
 def test_a_folder_with_the_command_alone_is_an_empty_record(tmp_path: Path) -> None:
     records = read_records(write_run(tmp_path / "run", {"processes.jsonl": []}))
 
-    assert (records.streams, records.host, records.num_cores) == ((), (), None)
+    assert (records.streams, records.host) == ((), HostLines())
 
 
 @pytest.mark.parametrize(

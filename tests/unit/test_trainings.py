@@ -197,7 +197,7 @@ def test_what_is_beside_the_steps_goes_to_its_own_training(tmp_path: Path) -> No
     sums = {"k": "w", "pid": 140, "batches": 1, "fetch_ns": 5, "collate_ns": 6, "cpu_ns": 7}
     folder = write_two(tmp_path, host=host, worker_20_0=[worker, sums])
     first, second = RecordReader(folder).read(1), RecordReader(folder).read(2)
-    assert [sample.job_cores for sample in second.host] == [0.9]
+    assert [sample.job_cores for sample in second.host.samples] == [0.9]
     assert [len(first.workers), len(second.workers)] == [0, 1]
     assert not first.has_other_workers  # nobody else was there
 

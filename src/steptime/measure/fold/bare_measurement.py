@@ -121,6 +121,6 @@ def worker_bytes_of(records: RunRecords) -> int | None:
     """
     if records.has_other_workers:
         return None
-    sizes = [sample.worker_resident_bytes for sample in records.host]
+    sizes = [sample.worker_resident_bytes for sample in records.host.samples]
     known = [size for size in sizes if size]
     return round(median(known)) if known else None

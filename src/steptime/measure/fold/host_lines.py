@@ -7,7 +7,7 @@ In: a path. Out: frozen values. `measure.series.host_points` makes points over t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,11 @@ class DevicesMissing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _HostHead:
-    num_cores: int
-    quota_cores: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostLines:
-    """What is in the file, each kind in its order; `energy_j` is what the devices drew in all."""
+    """What is in the file, each kind in its order; its head has the cores.
+
+    `energy_j` is what the devices drew in all.
+    """
 
     num_cores: int | None = None
     quota_cores: float | None = None
@@ -77,7 +74,7 @@ def read_host(path: Path, torn: Torn) -> HostLines:
         DamagedRunError: the file is of another schema.
     """
     lines = read_lines(path, torn)
-    head = take_head(_HostHead, lines, path, torn)
+    head = take_head(HostLines, lines, path, torn)
     if head is None:
         return HostLines()
     found: dict[str, list[Any]] = {kind: [] for kind in _CLASSES}
@@ -88,9 +85,8 @@ def read_host(path: Path, torn: Torn) -> HostLines:
         if (cls := _CLASSES.get(kind_of(line))) is not None:
             found[kind_of(line)] += take_all(cls, (line,), (kind_of(line),), torn)
     missing = found[kinds.DEVICES_MISSING]
-    return HostLines(
-        num_cores=head.num_cores,
-        quota_cores=head.quota_cores,
+    return replace(
+        head,
         samples=tuple(found[kinds.HOST_SAMPLE]),
         guestless=tuple(found[kinds.GUESTLESS]),
         devices_missing=missing[0].missing if missing else None,

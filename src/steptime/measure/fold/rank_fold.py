@@ -76,8 +76,8 @@ def fold_ranks(records: RunRecords) -> Folded:
     series, left_out = leave_out(
         steps,
         [series_of(one) for one in steps],
-        samples=records.host,
-        num_cores=records.num_cores,
+        samples=records.host.samples,
+        num_cores=records.host.num_cores,
     )
     ranks = [_fold(one, times, streams) for one, times in zip(steps, series, strict=True)]
     return Folded(records=records, ranks=tuple(ranks), left_out=left_out)

@@ -46,7 +46,7 @@ def make_notes(seen: NoteFacts) -> tuple[Note, ...]:
 def no_python_seen(seen: NoteFacts) -> Note | None:
     """Note that no Python process loaded the guest, and none was seen to refuse it."""
     records = seen.records
-    is_seen = records.starts or records.torches or records.streams or records.guestless
+    is_seen = records.starts or records.torches or records.streams or records.host.guestless
     return None if is_seen else Note(code="no_python_seen")
 
 
@@ -63,7 +63,9 @@ def python_without_guest(seen: NoteFacts) -> Note | None:
     """
     records = seen.records
     known = {start.pid for start in records.starts} | {torch.pid for torch in records.torches}
-    found = {python.pid: python.name for python in records.guestless if python.pid not in known}
+    found = {
+        python.pid: python.name for python in records.host.guestless if python.pid not in known
+    }
     if not found:
         return None
     facts: dict[str, Fact] = {"count": len(found), "names": ", ".join(sorted(set(found.values())))}
@@ -72,14 +74,14 @@ def python_without_guest(seen: NoteFacts) -> Note | None:
 
 def no_nvml_binding(seen: NoteFacts) -> Note | None:
     """Note that steps ran on a device, and no package can read the device's state."""
-    missing = seen.records.devices_missing
+    missing = seen.records.host.devices_missing
     is_missed = missing == "no_binding" and _has_device(seen)
     return Note(code="no_nvml_binding") if is_missed else None
 
 
 def nvml_failed(seen: NoteFacts) -> Note | None:
     """Note that steps ran on a device, and the driver's library did not start."""
-    missing = seen.records.devices_missing
+    missing = seen.records.host.devices_missing
     is_missed = missing not in (None, "no_binding") and _has_device(seen)
     return Note(code="nvml_failed") if is_missed else None
 

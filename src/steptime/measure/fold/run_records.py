@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
-from steptime.measure.fold.host_lines import GuestlessPython, HostSample, read_host
+from steptime.measure.fold.host_lines import HostLines, read_host
 from steptime.measure.fold.jsonl import read_all, take_all, take_head
 from steptime.measure.source.scan import Source, read_source
 from steptime.record import files, kinds
@@ -126,8 +126,8 @@ class WorkerSums:
 class RunRecords:
     """What a run folder holds of one training; `num_torn_lines` could not be read.
 
-    `measure.series.host_points` reads the devices themselves; here is only why there are none, and
-    the energy that they drew while the command ran.
+    `measure.series.host_points` reads the devices themselves; `host` has only why there are none,
+    and the energy that they drew while the command ran.
     `training` is None where no process stepped. `unshown_ranks` are ranks of other starts of the
     same training. `has_other_workers` says that a training beside this one has loader workers,
     whose memory nobody can separate.
@@ -140,13 +140,9 @@ class RunRecords:
     memory: tuple[MemoryTold, ...]
     exits: tuple[ProcessExit, ...]
     workers: tuple[tuple[WorkerHead, WorkerSums], ...]
-    num_cores: int | None
-    host: tuple[HostSample, ...]
+    host: HostLines
     source: Source
     num_torn_lines: int
-    guestless: tuple[GuestlessPython, ...] = ()
-    devices_missing: str | None = None
-    energy_j: float | None = None
     stalls: tuple[Stall, ...] = ()
     ended_desync: EndedDesync | None = None
     counted: tuple[CountSeen, ...] = ()
@@ -154,7 +150,6 @@ class RunRecords:
     training: CommandTraining | None = None
     unshown_ranks: tuple[int, ...] = ()
     has_other_workers: bool = False
-    quota_cores: float | None = None
 
 
 def read_records(folder: Path, number: int | None = None) -> RunRecords:
@@ -231,7 +226,6 @@ class RecordReader:
 def _read_shared(folder: Path, torn: Torn) -> RunRecords:
     """Return everything but the files of the ranks."""
     processes = list(read_lines(folder / files.PROCESSES, torn))
-    host = read_host(folder / files.HOST, torn)
     worker_files = sorted(folder.glob(files.WORKERS))
     return RunRecords(
         command=_read_command(folder / "command.json"),
@@ -241,14 +235,9 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         memory=_take_memory(processes, torn),
         exits=take_all(ProcessExit, processes, (kinds.EXIT,), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
-        num_cores=host.num_cores,
-        quota_cores=host.quota_cores,
-        host=host.samples,
+        host=read_host(folder / files.HOST, torn),
         source=read_source(folder),
         num_torn_lines=0,
-        guestless=host.guestless,
-        devices_missing=host.devices_missing,
-        energy_j=host.energy_j,
         stalls=_read_stalls(folder, torn),
         ended_desync=_read_ended_desync(folder),
         counted=_read_counted(folder / files.COUNTED, torn),
@@ -278,13 +267,14 @@ def _take_training(
     workers_of = {head.ppid for head, _ in shared.workers}
     ended = shared.ended_desync
     since, until = training.started_unix_s, training.last_update_unix_s + _AFTER_S
+    samples = tuple(one for one in shared.host.samples if since <= one.t_unix_s - one.dt_s <= until)
     return replace(
         known,
         torches=tuple(one for one in shared.torches if one.pid not in theirs),
         memory=tuple(one for one in shared.memory if one.pid not in theirs),
         exits=tuple(one for one in shared.exits if one.pid not in theirs),
         workers=tuple(one for one in shared.workers if one[0].ppid not in theirs),
-        host=tuple(one for one in shared.host if since <= one.t_unix_s - one.dt_s <= until),
+        host=replace(shared.host, samples=samples),
         stalls=_stalls_of(found, shared.stalls),
         ended_desync=ended if ended is not None and found.pids & set(ended.pids) else None,
         counted=shared.counted if training.number == shared.counted_training else (),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from steptime.measure.fold.host_lines import HostSample
+from steptime.measure.fold.host_lines import HostLines, HostSample
 from steptime.measure.values.measurement import HostLoad
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def load_in_window(
     ends = {stretch.end_unix_s for stretch in left_out}
     inside = _samples_inside(records, *_limits(rank, window))
     return _load(
-        records, [(part_s, sample) for part_s, sample in inside if sample.t_unix_s not in ends]
+        records.host, [(part_s, sample) for part_s, sample in inside if sample.t_unix_s not in ends]
     )
 
 
@@ -51,7 +51,8 @@ def observed_part(
     it goes on unobserved.
     """
     begin, end = _limits(rank, window)
-    if not records.host or records.host[-1].t_unix_s >= end:
+    samples = records.host.samples
+    if not samples or samples[-1].t_unix_s >= end:
         return None
     observed_s = math.fsum(weight_s for weight_s, _ in _samples_inside(records, begin, end))
     is_enough = observed_s >= MIN_OBSERVED_FRACTION * (end - begin)
@@ -66,26 +67,27 @@ def _limits(rank: RankSteps, window: StepWindow) -> tuple[float, float]:
 def _samples_inside(records: RunRecords, begin: float, end: float) -> _Weighted:
     inside = [
         (min(end, sample.t_unix_s) - max(begin, sample.t_unix_s - sample.dt_s), sample)
-        for sample in records.host
+        for sample in records.host.samples
     ]
     return [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0]
 
 
 def load_of_run(records: RunRecords) -> HostLoad | None:
     """Return the mean load over the whole run, for a run that ended before its window."""
-    return _load(records, [(sample.dt_s, sample) for sample in records.host if sample.dt_s > 0])
+    whole = [(sample.dt_s, sample) for sample in records.host.samples if sample.dt_s > 0]
+    return _load(records.host, whole)
 
 
-def _load(records: RunRecords, weighted: _Weighted) -> HostLoad | None:
-    if records.num_cores is None or not weighted:
+def _load(host: HostLines, weighted: _Weighted) -> HostLoad | None:
+    if host.num_cores is None or not weighted:
         return None
     job = _mean(weighted, lambda sample: sample.job_cores)
     busy = _mean(weighted, lambda sample: sample.busy_cores)
     swapping = [(w, sample) for w, sample in weighted if sample.swap_in_bytes is not None]
-    available = [s.available_bytes for s in records.host if s.available_bytes is not None]
-    kills = [sample.oom_kills for sample in records.host if sample.oom_kills is not None]
+    available = [s.available_bytes for s in host.samples if s.available_bytes is not None]
+    kills = [sample.oom_kills for sample in host.samples if sample.oom_kills is not None]
     return HostLoad(
-        num_cores=records.num_cores,
+        num_cores=host.num_cores,
         job_cores=job,
         # The two come from different counters, so the difference may fall below zero.
         others_cores=max(0.0, busy - job),
@@ -93,7 +95,7 @@ def _load(records: RunRecords, weighted: _Weighted) -> HostLoad | None:
         swap_in_bytes_per_s=_mean(swapping, _swap_in_bytes_per_s) if swapping else None,
         min_available_bytes=min(available, default=None),
         num_oom_kills=max(kills, default=None),
-        quota_cores=records.quota_cores,
+        quota_cores=host.quota_cores,
         delayed_fraction=_delayed(weighted),
     )
 

@@ -80,7 +80,7 @@ def find_wall_time(
         parts=parts,
         is_open=all(when is None for when in ended),
         checkpoints=sum_checkpoints(folded),
-        energy_j=records.energy_j if _is_alone(records) else None,
+        energy_j=records.host.energy_j if _is_alone(records) else None,
     )
 
 
