@@ -51,9 +51,8 @@ FINISHED = RunEnd(end=ProcessEnd(state=RunState.FINISHED, exit_code=0))
 
 
 def kin(pid: int, *, rank: int = 0, since: float = 0.0, until: float = 9.0, **more: Any) -> Kin:
-    known: dict[str, Any] = {"ppid": 1, "group": None, "group_source": None, "job": None}
-    known |= {"restart": None, "num_updates": 10} | more
-    return Kin(pid=pid, rank=rank, began_unix_s=since, ended_unix_s=until, **known)
+    known: dict[str, Any] = {"ppid": 1, "num_updates": 10} | more
+    return Kin(pid=pid, rank=rank, t_unix_s=since, ended_unix_s=until, **known)
 
 
 def grouped(*kins: Kin) -> list[list[int]]:

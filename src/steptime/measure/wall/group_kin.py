@@ -16,36 +16,20 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kin:
-    """What shows with which others a process trains.
+    """What shows with which others a process trains: a part of the first line of its file.
 
     Attributes:
         pid: its id.
-        ppid: its parent's id; None in a record of an older guest, which did not tell.
         rank: its rank.
+        t_unix_s: its start [s since 1970].
+        ppid: its parent's id; None in a record of an older guest, which did not tell.
         group: a text that is equal in all ranks of a group; None where it shares nothing.
         group_source: `store`, `launcher` or `memory`.
         job: the id of torchrun's job, which a restart keeps.
         restart: how often torchrun had restarted it; None under another launcher.
-        began_unix_s: its start [s since 1970].
-        ended_unix_s: when its last update ended [s since 1970].
-        num_updates: its updates.
+        ended_unix_s: when its last update ended [s since 1970]; no first line tells that.
+        num_updates: its updates, likewise.
     """
-
-    pid: int
-    ppid: int | None
-    rank: int
-    group: str | None
-    group_source: str | None
-    job: str | None
-    restart: int | None
-    began_unix_s: float
-    ended_unix_s: float
-    num_updates: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KinHead:
-    """The fields of a process's first line that a `Kin` is made of."""
 
     pid: int
     rank: int
@@ -55,21 +39,8 @@ class KinHead:
     group_source: str | None = None
     job: str | None = None
     restart: int | None = None
-
-    def kin(self, *, began_unix_s: float, ended_unix_s: float, num_updates: int) -> Kin:
-        """Return what is known of the process by now."""
-        return Kin(
-            pid=self.pid,
-            ppid=self.ppid,
-            rank=self.rank,
-            group=self.group,
-            group_source=self.group_source,
-            job=self.job,
-            restart=self.restart,
-            began_unix_s=began_unix_s,
-            ended_unix_s=ended_unix_s,
-            num_updates=num_updates,
-        )
+    ended_unix_s: float = 0.0
+    num_updates: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +67,7 @@ class _Start:
         self.places: list[int] = []
         self.ranks: set[int] = set()
         self.parents: set[int | None] = set()
-        self.began_unix_s = self.last_began_unix_s = kin.began_unix_s
+        self.began_unix_s = self.last_began_unix_s = kin.t_unix_s
         self.ended_unix_s = self.first_ended_unix_s = kin.ended_unix_s
         self.num_updates = 0
         self.add(place, kin)
@@ -105,8 +76,8 @@ class _Start:
         self.places.append(place)
         self.ranks.add(kin.rank)
         self.parents.add(kin.ppid)
-        self.began_unix_s = min(self.began_unix_s, kin.began_unix_s)
-        self.last_began_unix_s = max(self.last_began_unix_s, kin.began_unix_s)
+        self.began_unix_s = min(self.began_unix_s, kin.t_unix_s)
+        self.last_began_unix_s = max(self.last_began_unix_s, kin.t_unix_s)
         self.ended_unix_s = max(self.ended_unix_s, kin.ended_unix_s)
         self.first_ended_unix_s = min(self.first_ended_unix_s, kin.ended_unix_s)
         self.num_updates = max(self.num_updates, kin.num_updates)
@@ -118,7 +89,7 @@ class _Start:
         if kin.group_source == MEMORY:
             return True
         # The same address serves two groups one after the other, but not at once.
-        is_there = kin.began_unix_s <= self.first_ended_unix_s
+        is_there = kin.t_unix_s <= self.first_ended_unix_s
         return is_there and self.last_began_unix_s <= kin.ended_unix_s
 
     def restarts(self, before: _Start) -> bool:
@@ -140,7 +111,7 @@ def group_kin(kins: Sequence[Kin]) -> tuple[TrainingGroup, ...]:
     starts: list[_Start] = []
     by_group: dict[tuple[str, int | None], list[_Start]] = {}
     for place in sorted(
-        range(len(kins)), key=lambda place: (kins[place].began_unix_s, kins[place].pid)
+        range(len(kins)), key=lambda place: (kins[place].t_unix_s, kins[place].pid)
     ):
         kin = kins[place]
         key = (_OLD if kin.ppid is None else kin.group or "", kin.restart)

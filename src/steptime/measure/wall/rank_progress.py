@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steptime.core.codec import from_json
 from steptime.core.stats import median
 from steptime.errors import DamagedRunError
 from steptime.measure.values.measurement import SPANS
-from steptime.measure.wall.group_kin import Kin, KinHead
+from steptime.measure.wall.group_kin import Kin
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.places import NS, US
@@ -32,7 +32,7 @@ NUM_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RankHead(KinHead):
+class _RankHead(Kin):
     world_size: int
     buckets: tuple[str, ...]
     counts: tuple[str, ...]
@@ -73,10 +73,7 @@ class RankProgress:
     @property
     def kin(self) -> Kin:
         """What shows with which others the process trains, as far as it has come."""
-        head, ended_unix_s = self._head, self.last_unix_s
-        return head.kin(
-            began_unix_s=head.t_unix_s, ended_unix_s=ended_unix_s, num_updates=self.num_updates
-        )
+        return replace(self._head, ended_unix_s=self.last_unix_s, num_updates=self.num_updates)
 
     def read(self, now_s: float) -> bool:
         """Take what was appended; whether there were new updates.

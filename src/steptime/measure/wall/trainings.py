@@ -90,7 +90,7 @@ def find_trainings(
     found = [_glance(path, by_pid) for path in paths]
     stepped = [one for one in found if isinstance(one, _Glance)]
     others = tuple(one for one in found if isinstance(one, Path))
-    groups = group_kin([replace(one.rank.kin, began_unix_s=one.started_unix_s) for one in stepped])
+    groups = group_kin([replace(one.rank.kin, t_unix_s=one.started_unix_s) for one in stepped])
     trainings = [
         _found(group, stepped, number=number, num_trainings=len(groups))
         for number, group in enumerate(groups, start=1)

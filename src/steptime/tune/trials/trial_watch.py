@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from steptime.errors import DamagedRunError
 from steptime.measure.fold.stream import StreamHead
 from steptime.measure.tried.trial_lines import LeverLine
 from steptime.measure.values.measurement import SPANS
-from steptime.measure.wall.group_kin import Kin, KinHead, group_kin
+from steptime.measure.wall.group_kin import Kin, group_kin
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.rows import Layout, MisshapenError, ProgressRow, UpdateRow
@@ -46,7 +46,7 @@ class Process:
         self.path = path
         self.rank: int | None = None
         self.head: StreamHead | None = None
-        self.kin_head: KinHead | None = None
+        self.kin: Kin | None = None
         self.is_in_plan = False
         """Whether the guest does here what the trial's plan says."""
         self.ticks: list[Tick] = []
@@ -72,7 +72,7 @@ class Process:
 
     def _take_head(self, line: Line) -> None:
         self.head = head = from_json(StreamHead, line)
-        self.kin_head = from_json(KinHead, line)
+        self.kin = from_json(Kin, line)
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
     def _take_updates(self, line: Line) -> None:
@@ -201,7 +201,7 @@ class TrialWatch:
             return found
         if self._is_scoped:
             return tuple(process for process in found if process.is_in_plan)
-        return self._grouped([p for p in found if p.ticks and p.kin_head is not None])
+        return self._grouped([p for p in found if p.ticks and p.kin is not None])
 
     def _grouped(self, stepped: Sequence[Process]) -> tuple[Process, ...]:
         """Those of the training with the number that is wanted."""
@@ -213,10 +213,11 @@ class TrialWatch:
         return self._members
 
     def _kin(self, process: Process) -> Kin:
-        head = process.kin_head
+        head = process.kin
         assert head is not None
-        return head.kin(
-            began_unix_s=min(head.t_unix_s, self._begun_unix_s.get(head.pid, head.t_unix_s)),
+        return replace(
+            head,
+            t_unix_s=min(head.t_unix_s, self._begun_unix_s.get(head.pid, head.t_unix_s)),
             ended_unix_s=head.t_unix_s + process.ticks[-1].end_s,
             num_updates=len(process.ticks),
         )
