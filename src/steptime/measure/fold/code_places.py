@@ -188,17 +188,14 @@ def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
 
 def find_operators(rank: RankSteps, places: CodePlaces) -> Operators | None:
     """Return the operators of one eager step; None if the guest wrote nothing of them."""
-    seen, loops = rank.signals.operators, loops_apart(rank)
-    if seen is None or (loops and seen.n - 1 not in loops[0].steps):
+    if rank.signals.operators is None:
+        return None
+    num_updates, seen = rank.signals.operators
+    loops = loops_apart(rank)
+    if loops and num_updates - 1 not in loops[0].steps:
         return None  # of several loops, they are those of another one
-    return Operators(
-        num=seen.num,
-        num_tiny=seen.num_tiny,
-        tiny_s=seen.tiny_ns * NS,
-        large_s=seen.large_ns * NS,
-        missing=seen.missing,
-        num_nodes=seen.nodes,
-        num_nodes_used=seen.nodes_used,
+    return replace(
+        seen,
         zero_input=_zero_input(seen.zero_input, places),
         places=tuple(replace(one, file=places.name(one.file)) for one in seen.places),
     )

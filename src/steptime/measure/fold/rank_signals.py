@@ -18,25 +18,25 @@ from steptime.measure.fold.seen_lines import (
     CodeLine,
     CountSeen,
     MemorySample,
-    OperatorCounts,
     SitesSeen,
     WindowSeen,
 )
-from steptime.measure.health.health_record import LookCost, read_bracket, read_graphs, read_weights
+from steptime.measure.health.health_record import read_bracket, read_graphs, read_look, read_weights
 from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.memory.epoch_lines import EpochSeen, read_epoch
 from steptime.measure.tried.trial_lines import LeverLine
 from steptime.measure.values.model.attention_call import AttentionCall
-from steptime.measure.values.model.layer_health import Bracket
+from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.measure.values.model.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.model.work import Count
-from steptime.measure.values.observations import AwaitedProcess, LoaderUse
+from steptime.measure.values.observations import AwaitedProcess, LoaderUse, Operators
 from steptime.record import batch_rows, health_rows, kinds, rows
 from steptime.record.batch_rows import BatchRow
 from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
+from steptime.record.places import NS
 from steptime.record.rows import (
     CheckpointRow,
     CompilingRow,
@@ -60,7 +60,7 @@ class Signals:
     memory: tuple[MemorySample, ...] = ()
     sites: SitesSeen | None = None
     spans: tuple[SiteRow, ...] = ()
-    operators: OperatorCounts | None = None
+    operators: tuple[int, Operators] | None = None
     counts: tuple[CountSeen, ...] = ()
     compiled: tuple[int, list[EventRow], list[EventRow]] | None = None
     switches: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Signals:
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
     brackets: tuple[Bracket, ...] = ()
-    look_cost: LookCost | None = None
+    look: LayerHealth | None = None
     layers: LayerSamples = field(default_factory=LayerSamples)
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
@@ -126,9 +126,15 @@ class SignalLines:
 
     def set_operators(self, line: Line) -> None:
         """Set the operators; a count is worth more than a reason for none."""
-        found = from_json(OperatorCounts, line)
+        own = {
+            "tiny_s": line.get("tiny_ns", 0) * NS,
+            "large_s": line.get("large_ns", 0) * NS,
+            "num_nodes": line.get("nodes"),
+            "num_nodes_used": line.get("nodes_used"),
+        }
+        found = from_json(Operators, {**line, **own})
         if found.missing is None or "operators" not in self.last:
-            self.last["operators"] = found
+            self.last["operators"] = from_json(_OneThing, line).n, found
 
     def set_shapes(self, line: Line) -> None:
         """Set the shapes of the models' inputs, and whether they are of tokens."""
@@ -155,8 +161,9 @@ class SignalLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OneThing:
-    """What lines hold that hold one thing."""
+    """What lines hold that hold one thing; `n` is 0 in those of an older guest."""
 
+    n: int = 0
     on: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
     processes: tuple[AwaitedProcess, ...] = ()
@@ -246,7 +253,7 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.LOSSES: _add("losses", rows.losses),
     kinds.NON_FINITE: _add("bad_places", _one(BadPlace)),
     kinds.BRACKET: _add("brackets", lambda line: [read_bracket(line)]),
-    kinds.LOOK_COST: _set("look_cost", lambda line: from_json(LookCost, line)),
+    kinds.LOOK_COST: _set("look", read_look),
     kinds.LAYERS: SignalLines.add_layers,
     kinds.LAYER_NORMS: SignalLines.add_layer_norms,
     kinds.GRAPHS_KEPT: _set("kept_graphs", read_graphs),

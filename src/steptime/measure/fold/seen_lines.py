@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.measure.values.model.operator_time import OperatorPlace
 from steptime.measure.values.model.work import Count
-from steptime.measure.values.observations import ZeroInput
 from steptime.record.rows import SiteRow
 
 
@@ -36,22 +34,6 @@ class SitesSeen:
     num_updates: int
     sites: tuple[SiteRow, ...]
     optimizers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorCounts:
-    """Operators of one update, or why none were counted."""
-
-    num: int = 0
-    num_tiny: int = 0
-    tiny_ns: int = 0
-    large_ns: int = 0
-    missing: str | None = None
-    nodes: int | None = None
-    nodes_used: int | None = None
-    n: int = 0
-    zero_input: ZeroInput | None = None
-    places: tuple[OperatorPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

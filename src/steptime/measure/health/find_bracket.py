@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from steptime.measure.health.layer_curves import make_curves
 from steptime.measure.values.model.health import NonFinite
 from steptime.measure.values.model.layer_health import Bracket, BracketSide, LayerHealth
-from steptime.record.places import NS
 
 if TYPE_CHECKING:
     from steptime.measure.fold.code_places import CodePlaces
@@ -26,18 +25,13 @@ def find_layers(
     """Return what the probe saw in the rank that went bad first, or else in the busiest."""
     wanted = busiest.head.rank if found is None else found.rank
     rank = next((one for one in ranks if one.head.rank == wanted), busiest)
-    cost, seen = rank.signals.look_cost, rank.signals.brackets
-    if cost is None:
+    look, seen = rank.signals.look, rank.signals.brackets
+    if look is None:
         return None
-    num = max(1, cost.updates)
     own = None if found is None else choose(seen, found)
     curves, num_left_out = make_curves(rank.signals.layers)
-    return LayerHealth(
-        since=cost.since,
-        num_updates=cost.updates,
-        tensors_per_update=cost.tensors / num,
-        s_per_update=cost.ns * NS / num,
-        missing=cost.missing,
+    return replace(
+        look,
         bracket=None if own is None or found is None else _bracket(own, found, places),
         num_brackets=len(seen),
         curves=curves,

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.core.codec import from_json
-from steptime.measure.values.model.layer_health import Bracket
+from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.measure.values.model.training_health import KeptGraphs, WeightUse
+from steptime.record import rows
 from steptime.record.lines import Line
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookCost:
-    """What a probe saw and took so far; the last line of a rank counts."""
-
-    since: int | None
-    updates: int
-    tensors: int
-    ns: int
-    missing: Mapping[str, int]
+from steptime.record.places import NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +17,17 @@ class _Graphs:
     n: int
     marked: tuple[int, ...]
     is_kept: bool
+
+
+def read_look(line: Line) -> LayerHealth:
+    """Return what a probe saw and took so far; the last line of a rank counts."""
+    num_updates = rows.whole_number(line, "updates")
+    own = {
+        "num_updates": num_updates,
+        "tensors_per_update": rows.whole_number(line, "tensors") / max(1, num_updates),
+        "s_per_update": rows.whole_number(line, "ns") * NS / max(1, num_updates),
+    }
+    return from_json(LayerHealth, {**line, **own})
 
 
 def read_bracket(line: Line) -> Bracket:
