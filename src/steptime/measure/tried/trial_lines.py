@@ -346,12 +346,8 @@ def _join(blocks: Sequence[BlockTime]) -> BlockTime:
     void = next((block.void for block in blocks if block.void is not None), None)
     spans = {(one.first_number, one.num_updates) for one in blocks}
     samples = [one.num_samples for one in blocks if one.num_samples is not None]
-    return BlockTime(
-        experiment=first.experiment,
-        round=first.round,
-        state=first.state,
-        first_number=first.first_number,
-        num_updates=first.num_updates,
+    return replace(
+        first,
         num_samples=sum(samples) if len(samples) == len(blocks) else None,
         wall_s=max(one.wall_s for one in blocks),
         cpu_s=sum(one.cpu_s for one in blocks),
