@@ -15,12 +15,11 @@ from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord
 from steptime.measure.fold.seen_lines import WindowSeen
 from steptime.measure.memory.memory_anatomy import read_memory
-from steptime.measure.profile.profile_fold import fold_trace
+from steptime.measure.profile.profile_fold import fold_trace, profile_of_window
 from steptime.measure.profile.trace_file import compress
 from steptime.measure.values.answer import CountedStep, HeldMemory, TensorGroup
 from steptime.measure.values.model.profiled import FOLDER, RankProfile
 from steptime.measure.values.model.work import Count
-from steptime.record.places import NS
 
 Facts = Mapping[str, object]
 
@@ -96,13 +95,4 @@ def profile_of(facts: Facts, *, rank: int, folder: Path, command: CommandRecord)
         raise DamagedRunError("the trace is a link")
     with suppress(OSError):  # there may be no room for both
         path = compress(path)
-    began_s, ended_s = (t * NS for t in seen.t)
-    bare = RankProfile(
-        rank=rank,
-        num_steps=seen.steps,
-        is_cut=seen.is_cut,
-        is_mixed=seen.is_mixed,
-        duration_s=ended_s - began_s,
-        write_s=seen.end_ns * NS,
-    )
-    return fold_trace(bare, path, command)
+    return fold_trace(profile_of_window(seen, rank=rank), path, command)

@@ -77,16 +77,24 @@ def _read_rank(folder: Path, records: RunRecords, rank: RankSteps) -> RankProfil
 
 def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankProfile:
     """Return what the rank itself reported of its window."""
-    began_s, ended_s = (t * NS for t in seen.t)
+    began_s = seen.t[0] * NS
     later = (place for place, end_s in enumerate(rank.steps.end_s) if began_s < end_s)
     start_s = rank.head.t_unix_s + began_s - records.command.started_unix_s
-    return RankProfile(
-        rank=rank.head.rank,
+    return replace(
+        profile_of_window(seen, rank=rank.head.rank),
         first_step=next(later, None),
+        start_s=start_s if start_s > 0 else None,
+    )
+
+
+def profile_of_window(seen: WindowSeen, *, rank: int) -> RankProfile:
+    """Return what a window says of itself, without its place among the steps."""
+    began_s, ended_s = (t * NS for t in seen.t)
+    return RankProfile(
+        rank=rank,
         num_steps=seen.steps,
         is_cut=seen.is_cut,
         is_mixed=seen.is_mixed,
-        start_s=start_s if start_s > 0 else None,
         duration_s=ended_s - began_s,
         write_s=seen.end_ns * NS,
     )
