@@ -67,40 +67,78 @@ def hook_calls(context: TorchContext) -> None:
 
 def observe_call(context: TorchContext, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
     """Run an outermost call inside the marker that fits it."""
-    journal = context.local.journal
-    known = context.kinds.get(id(module))
-    if known is not None and known[0]() is not module:
-        known = None
+    known, kind = None, IS_QUIET
     try:
+        known = context.kinds.get(id(module))
+        if known is not None and known[0]() is not module:
+            known = None
+        kind = IS_QUIET if known is None else known[1]
         if known is None or not context.is_grad_enabled():
-            kind = find_kind(context, module, None if known is None else known[1])
-        else:
-            kind = known[1]
+            kind = find_kind(context, module, None if known is None else kind)
+    except Exception:
+        context.recorder.fail("call")
+    try:
         if kind == IS_FORWARD:
-            journal.note(ENTER_FORWARD, FORWARD)
-        elif kind == IS_LOSS:
+            return run_forward(context, original, module, args, kwargs, known)
+        if kind == IS_QUIET:
+            return original(module, *args, **kwargs)
+        return run_other(context, original, module, args, kwargs, kind)
+    except BaseException as error:
+        drop_frame(error)
+        raise
+
+
+def run_forward(
+    context: TorchContext, original: Any, module: Any, args: Any, kwargs: Any, known: Any
+) -> Any:
+    """Run a call with gradients; `known` is what was learned of the module before, if anything."""
+    journal, anatomy, trial = context.local.journal, context.anatomy, context.trial
+    try:
+        journal.note(ENTER_FORWARD, FORWARD)
+    except Exception:
+        context.recorder.fail("call")
+    context.see_shape(journal, args, kwargs, is_plain=False)
+    if anatomy is not None and anatomy.awaits_call:
+        context.dissect("see_call", module)
+    try:
+        if trial is not None:
+            result = trial.run_call(journal, original, module, args, kwargs)
+        elif (probe := context.choose_probe(journal)) is not None:
+            result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
+        else:
+            result = original(module, *args, **kwargs)
+    except BaseException as error:
+        context.guarded("call", end_call, context, journal, module, IS_FORWARD, None)
+        drop_frame(error)
+        raise
+    if anatomy is not None and anatomy.awaits_backward:
+        context.dissect("see_result", result)
+    try:
+        if known is not None and not journal.is_sampled:
+            journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
+        else:
+            end_call(context, journal, module, IS_FORWARD, result)
+    except Exception:
+        context.recorder.fail("call")
+    return result
+
+
+def run_other(
+    context: TorchContext, original: Any, module: Any, args: Any, kwargs: Any, kind: int
+) -> Any:
+    """Run a loss, an evaluation, or another call without gradients."""
+    journal = context.local.journal
+    try:
+        if kind == IS_LOSS:
             journal.note(LOSS, LOSS)
-        elif kind != IS_QUIET:
+        else:
             kind = begin_call(context, journal, module, kind, args, kwargs)
     except Exception:
         context.recorder.fail("call")
         kind = IS_QUIET
-    trial, anatomy, probe = context.trial, context.anatomy, journal.probe
-    is_forward = kind == IS_FORWARD
-    if is_forward:
-        context.see_shape(journal, args, kwargs, is_plain=False)
-        if probe is not None or context.lent_probe is not None:
-            probe = context.choose_probe(journal)
-        if anatomy is not None and anatomy.awaits_call:
-            context.dissect("see_call", module)
+    probe = journal.probe
     try:
-        if probe is None and trial is None:
-            result = original(module, *args, **kwargs)
-        elif trial is not None and is_forward:
-            result = trial.run_call(journal, original, module, args, kwargs)
-        elif probe is not None and is_forward:
-            result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
-        elif kind == IS_LOSS and probe is not None and probe.storages is not None:
+        if kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
         else:
             result = original(module, *args, **kwargs)
@@ -108,17 +146,7 @@ def observe_call(context: TorchContext, original: Any, module: Any, args: Any, k
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
-    if is_forward and anatomy is not None and anatomy.awaits_backward:
-        context.dissect("see_result", result)
-    try:
-        if is_forward and known is not None and not journal.is_sampled:
-            journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
-        elif kind == IS_LOSS:
-            journal.note(LEAVE_LOSS, OTHER)
-        else:
-            end_call(context, journal, module, kind, result)
-    except Exception:
-        context.recorder.fail("call")
+    context.guarded("call", end_call, context, journal, module, kind, result)
     return result
 
 

@@ -178,7 +178,7 @@ class TorchContext(Context):
 
     def choose_probe(self, journal: Journal) -> OperatorProbe | None:
         """Return the probe that a call with gradients runs through: its thread's, or one lent."""
-        if journal.probe is not None:
+        if journal.probe is not None or self.lent_probe is None:
             return journal.probe
         steps = journal.num_updates or journal.in_backward or journal.has_backward
         return None if steps else self.lent_probe
