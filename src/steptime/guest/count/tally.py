@@ -17,6 +17,7 @@ from itertools import count
 from threading import Lock, get_ident
 from typing import Any
 
+from ..hooks.module_tree import modules_of
 from ..hooks.patching import drop_frame
 from .completeness import CompletenessProof
 from .operators.flops import OperatorWork, find_work
@@ -111,7 +112,7 @@ class Tally:
         while first in taken:
             first, nth = f"{type(root).__name__}#{nth}", nth + 1
         recurrent = (self.torch.nn.RNNBase, self.torch.nn.RNNCellBase)
-        for name, module in root.named_modules():
+        for name, module in modules_of(root):
             path = f"{first}.{name}" if name else first
             number = self._number_of(module)
             self.names.setdefault(number, (path, type(module).__name__))

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..hooks.module_tree import modules_of, parameters_of
+
 MAX_ROWS = 32
 MAX_NAMES = 8
 MAX_MODELS = 16
@@ -54,7 +56,7 @@ class ModuleNames:
     def modules(self) -> Iterator[tuple[str, str, Any]]:
         """Yield the modules of all models: the model's label, the name in it, and the module."""
         for model, label in self._living():
-            for name, module in model.named_modules():
+            for name, module in modules_of(model):
                 yield label, bare(name) if is_wrapper(model) else name, module
 
     def bad_weights(self, torch: Any) -> dict[str, Any]:
@@ -62,7 +64,7 @@ class ModuleNames:
         names: dict[str, list[str]] = {"bad_weights": [], "bad_gradients": []}
         seen: set[int] = set()
         for model, _ in self._living():
-            for full_name, weight in model.named_parameters():
+            for full_name, weight in parameters_of(model):
                 if id(weight) in seen:
                     continue
                 seen.add(id(weight))

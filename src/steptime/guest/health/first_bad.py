@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..hooks.module_tree import has_parameters
 from ..sites.frames import Frames, innermost
 from .batch_samples import BatchBook
 from .bracket import ModuleNames, bad_own, find_rows, largest_of, tensors_of
@@ -65,7 +66,7 @@ class FirstBad:
         self.names.meet(module)
         plain = (self.torch.Tensor, self.torch.nn.Parameter)
         given = [t for t in tensors_of(self.torch.Tensor, (args, kwargs)) if type(t) in plain]
-        if given and next(module.parameters(), None) is not None:  # else it is a loss
+        if given and has_parameters(module):  # else it is a loss
             self.batches.begin_call(given)
             shape = given[0].shape
             self.num_rows = shape[0] if shape else None

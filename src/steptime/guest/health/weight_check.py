@@ -14,6 +14,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
+from ..hooks.module_tree import parameters_of
 from .bracket import is_readable
 from .tensor_bounds import TensorBounds
 
@@ -119,7 +120,7 @@ class WeightCheck:
         """Take the weights of models that get gradients, but that no optimizer holds."""
         held = {id(weight) for weight in weights_of(optimizers)}
         for model in self.find_models():
-            for weight in model.parameters():
+            for _, weight in parameters_of(model):
                 if id(weight) in held or not weight.requires_grad:
                     continue
                 held.add(id(weight))
@@ -167,7 +168,7 @@ class WeightCheck:
         return {
             id(weight): name
             for model in reversed(self.find_models())
-            for name, weight in model.named_parameters()
+            for name, weight in parameters_of(model)
         }
 
     def give_up(self) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ..hooks.module_tree import has_parameters
 from ..watchers.ending import find_cause, to_bytes
 from ..watchers.process_memory import device_memory, load_resource, make_reader
 from .device_snapshot import leave_snapshot
@@ -50,7 +51,7 @@ def make_probe(
 
     def find_models() -> list[Any]:
         found = [known[0]() for known in list(context.kinds.values())]
-        return [m for m in found if m is not None and next(iter(m.parameters()), None) is not None]
+        return [m for m in found if m is not None and has_parameters(m)]
 
     def find_optimizers() -> list[Any]:
         numbered = sorted(recorder.optimizers.values(), key=lambda item: item[0])

@@ -12,6 +12,8 @@ from itertools import islice
 from types import FunctionType
 from typing import Any
 
+from ..hooks.module_tree import held_by, modules_of, parameters_of
+
 MAX_NODES = 200_000
 """A larger graph is not walked to its end."""
 
@@ -162,8 +164,9 @@ def take_models(
     found: dict[int, Any] = {}
     buffers: list[Any] = []
     for model in models:
-        found.update((id(p), p) for p in model.parameters())
-        buffers += model.buffers()
+        found.update((id(p), p) for _, p in parameters_of(model))
+        inner = modules_of(model)
+        buffers += [one for _, part in inner for _, one in held_by(part, "_buffers")]
     for optimizer in optimizers:
         for group in getattr(optimizer, "param_groups", ()):  # Keras's have none
             found.update((id(p), p) for p in group["params"])

@@ -15,6 +15,7 @@ from typing import Any
 from ...record import kinds
 from ...record.numbers_told import whole_number_in
 from ..count.operators.operator_probe import PROBE_AT
+from ..hooks.module_tree import has_parameters
 from .device_state import read_device
 from .holdings import (
     StorageLedger,
@@ -121,7 +122,7 @@ class MemoryProbe:
 
     def see_call(self, model: Any) -> None:
         """Note the weights of a model that is called with gradients, before all else."""
-        if next(iter(model.parameters()), None) is None:
+        if not has_parameters(model):
             return
         self.awaits_call = False
         self.thread = get_ident()

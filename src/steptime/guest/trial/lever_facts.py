@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..hooks.module_tree import modules_of, parameters_of
 from ..hooks.patching import drop_frame, replace
 from ..watchers.inputs import num_cores
 from .lever_stack import LeverStack
@@ -337,7 +338,7 @@ def world_size(torch: Any) -> int:
 
 def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
     """Return where the models' parameters are, and what that device can do."""
-    kinds = {p.device.type for model in models for p in model.parameters()}
+    kinds = {p.device.type for model in models for _, p in parameters_of(model)}
     others = sorted(kinds - {"cpu", "meta"})
     kind = others[0] if others else "cpu"
     if kind == "cuda":  # untested on a device
@@ -383,8 +384,8 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
     """Return the kinds of layers that levers ask for, and the parameters."""
     if not models:  # of what the script calls instead, nothing more is known
         return {"has_convolution": False}
-    modules = {id(m): m for model in models for m in model.modules()}.values()
-    parameters = {id(p): p for model in models for p in model.parameters()}.values()
+    modules = {id(m): m for model in models for _, m in modules_of(model)}.values()
+    parameters = {id(p): p for model in models for _, p in parameters_of(model)}.values()
     nn = torch.nn.modules
     layers = [m for m in modules if isinstance(m, nn.conv._ConvNd)]
     convolutions = [layer for layer in layers if layer.weight.dim() == 4]

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...record import kinds
 from ..frameworks.torch.torch_context import TorchContext
+from ..hooks.module_tree import has_parameters
 from ..timeline.journal import Journal
 from .lever_session import Owner, Registry
 from .lever_stack import LeverStack
@@ -93,7 +94,7 @@ class LeverGuest:
     ) -> Any:
         """Run an outermost call with gradients of something that may be a model."""
         call = probed_call(journal, original)
-        if model not in self.registry.models and not is_model(model):
+        if model not in self.registry.models and not has_parameters(model):
             return call(model, *args, **kwargs)
         return self.run_model(journal, call, model, args, kwargs)
 
@@ -181,14 +182,6 @@ def probed_backward(journal: Journal, original: Callable[..., Any]) -> Callable[
         return probe.run(journal.disturb, original, args, kwargs, is_call=False)
 
     return call
-
-
-def is_model(module: Any) -> bool:
-    """Return whether there is anything to train in a module."""
-    try:
-        return next(iter(module.parameters()), None) is not None
-    except Exception:
-        return False  # a module whose own method failed
 
 
 def describe_error(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 from ....record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
+from ...hooks.module_tree import has_parameters, modules_of
 from ...hooks.patching import drop_frame, pass_as_torchs, put, replace
 from ...padding.batch_watch import TAKE_TENSORS
 from ...timeline.acts import (
@@ -258,7 +259,7 @@ def learn(context: TorchContext, module: Any, result: Any, *, loss_inside: bool)
     torch = context.torch
     if has_parameters(module):
         if module.training and id(module) not in context.trained:
-            parts = [id(part) for part in module.modules()]
+            parts = [id(part) for _, part in modules_of(module)]
             context.trained.update(parts)
             recorder = context.recorder
             recorder.nested_per_update = max(recorder.nested_per_update, len(parts))
@@ -267,11 +268,6 @@ def learn(context: TorchContext, module: Any, result: Any, *, loss_inside: bool)
         remember(context, module, IS_LOSS)
     elif isinstance(result, torch.Tensor) and not wants_gradient(torch, result):
         remember(context, module, IS_QUIET)
-
-
-def has_parameters(module: Any) -> bool:
-    """Return whether there is anything to train in it."""
-    return next(iter(module.parameters()), None) is not None
 
 
 def remember(context: TorchContext, module: Any, kind: int, *, loss_inside: bool = False) -> int:

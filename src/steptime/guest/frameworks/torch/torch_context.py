@@ -18,6 +18,7 @@ from ...health.graph_marks import GraphMarks
 from ...health.loss_watch import LossWatch
 from ...health.weight_check import WeightCheck
 from ...hooks.context import DISTURBING_NS, Context
+from ...hooks.module_tree import has_parameters
 from ...hooks.patching import drop_frame, without_dynamo
 from ...longest.epoch_watch import EpochWatch
 from ...memory.holdings import tensors_within
@@ -137,7 +138,7 @@ class TorchContext(Context):
     def find_models(self) -> list[Any]:
         """Return the models that were called with gradients and are still there."""
         known = [known[0]() for known in list(self.kinds.values())]
-        return [m for m in known if m is not None and next(iter(m.parameters()), None) is not None]
+        return [m for m in known if m is not None and has_parameters(m)]
 
     def _see_graph(self, journal: Journal, args: Any) -> None:
         """Mark the graph of a backward call that begins, or see which marks are alive."""

@@ -16,6 +16,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from ...hooks.module_tree import modules_of
 from ...hooks.patching import drop_frame, replace
 from ...sites.file_owners import LIBRARYS, NOBODYS, TYPED, FileOwners
 from ..samples import find_tensor
@@ -235,7 +236,7 @@ def describe_blocks(torch: Any, model: Any) -> list[str]:
     if any(any(hooks_in(one)) for one in blocks):
         return ["hooked_blocks"]
     names = sorted({type(one).__name__ for one in blocks})
-    named = {id(one) for one in model.modules() if type(one).__name__ in names}
+    named = {id(one) for _, one in modules_of(model) if type(one).__name__ in names}
     if named != {id(one) for one in blocks}:
         return ["unnamed_blocks"]
     return [f"block:{name}" for name in names]
