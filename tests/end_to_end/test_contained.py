@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,3 +304,19 @@ def test_disks_in_disks_files_over_files_and_read_only_ones_are_handled(tmp_path
     assert set(found["stayed"].values()) == {"as it was", "other"}
     assert not found["is_new_there"]
     assert found["tried"] == ["disk/file", "disk/inner/file", "disk/new", "one"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+def test_nobody_writes_in_a_layer_although_others_files_seem_to_be_his():
+    require(Tier.ISOLATED)
+    search = os.pathsep.join((str(SCRIPTS.parent.parent), *filter(None, sys.path)))
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        done = subprocess.run(
+            [sys.executable, SCRIPTS / "nobody_writes.py", folder],
+            env={**os.environ, "PYTHONPATH": search},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+        assert (done.stdout, Path(folder, "own", "kept").read_text()) == ("keptmore", "kept")

@@ -187,7 +187,7 @@ def _overlay(layers: Layers, place: str) -> None:
     os.mkdir(work)
     _copy_attributes(place, upper)
     lower = _open_folder(place)
-    _prepare(lower, upper)
+    _prepare(layers, place, lower, upper)
     # Descriptors instead of names: a path may contain commas and colons, which separate options.
     options = f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr"
     try:
@@ -200,7 +200,7 @@ def _overlay(layers: Layers, place: str) -> None:
     layers.made.append(Layer(place=place, lower=lower, upper=_open_folder(upper)))
 
 
-def _prepare(lower: int, upper: str) -> None:
+def _prepare(layers: Layers, place: str, lower: int, upper: str) -> None:
     """Make folders of other users ours in the layer, where the kernel cannot.
 
     The kernel copies a folder into the layer before the first write in it. That fails where the
@@ -210,6 +210,11 @@ def _prepare(lower: int, upper: str) -> None:
     known = _known_owners()
     if known is None:
         return
+    # First the way to the child's folder, however much lies beside it: the script works there.
+    way = os.path.relpath(layers.folder, place).split("/") if _leads_to(layers, place) else []
+    with contextlib.suppress(OSError):
+        for depth in range(1, len(way)):
+            _make_ours(lower, upper, "/" + "/".join(way[:depth]), known)
     pending, num = [""], 0
     while pending and num < _MAX_PREPARED:
         inside = pending.pop(0)
@@ -218,14 +223,22 @@ def _prepare(lower: int, upper: str) -> None:
                 num += 1
                 if not entry.is_dir(follow_symlinks=False):
                     continue
-                facts = entry.stat(follow_symlinks=False)
-                if facts.st_uid in known[0] and facts.st_gid in known[1]:
-                    continue  # ours: the kernel copies it and everything in it
                 path = f"{inside}/{entry.name}"
-                if os.access(entry.path, os.X_OK) and path.count("/") <= 3:
-                    os.mkdir(upper + path)
-                    os.chmod(upper + path, stat.S_IMODE(facts.st_mode))
+                if path.count("/") <= 3 and _make_ours(lower, upper, path, known):
                     pending.append(path)
+
+
+def _make_ours(lower: int, upper: str, path: str, known: tuple[set[int], set[int]]) -> bool:
+    """Make a folder in the layer if it is another user's and can be entered; say whether it is."""
+    facts = os.stat(f"/proc/self/fd/{lower}{path}")
+    if facts.st_uid in known[0] and facts.st_gid in known[1]:
+        return False  # ours: the kernel copies it and everything in it
+    if not os.access(f"/proc/self/fd/{lower}{path}", os.X_OK):
+        return False
+    if not os.path.isdir(upper + path):
+        os.mkdir(upper + path)
+        os.chmod(upper + path, stat.S_IMODE(facts.st_mode))
+    return True
 
 
 def _known_owners() -> tuple[set[int], set[int]] | None:
@@ -234,7 +247,12 @@ def _known_owners() -> tuple[set[int], set[int]] | None:
         num_users = sum(int(line.split()[2]) for line in file)
     if num_users > 1:
         return None
-    return {os.geteuid()}, {os.getegid()}
+    found = []
+    for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
+        with open(f"/proc/sys/kernel/overflow{kind}") as file:
+            # Whoever has no number here seems to be nobody: nobody does not know what is his.
+            found.append({own} - {int(file.read())})
+    return found[0], found[1]
 
 
 def _bind(layers: Layers, place: str) -> None:
