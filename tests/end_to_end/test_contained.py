@@ -303,6 +303,7 @@ def test_disks_in_disks_files_over_files_and_read_only_ones_are_handled(tmp_path
     assert found["out"] == ["disk/file", "disk/inner/file", "one", "disk/new", "otherx", ""]
     assert set(found["stayed"].values()) == {"as it was", "other"}
     assert not found["is_new_there"]
+    assert (found["came_out"], found["queues"]) == ("", [])
     assert found["tried"] == ["disk/file", "disk/inner/file", "disk/new", "one"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from steptime.isolate.left.tails import MAX_BYTES, Tail
 from steptime.isolate.left.writes import list_layers, list_log, tried_writes, write_list
+from steptime.isolate.overlay import devices
 from steptime.isolate.overlay.layers import Layer
 from steptime.isolate.overlay.mounts import (
     has_mount_beneath,
@@ -220,3 +221,11 @@ def test_a_port_that_the_user_set_is_kept():
 
     assert set(ports) == {"PET_MASTER_PORT"}
     assert 1024 < int(ports["PET_MASTER_PORT"]) < 65536
+
+
+def test_of_devices_a_child_has_those_of_nobody_and_the_accelerators(monkeypatch):
+    names = ["console", "dri", "infiniband", "kmsg", "null", "nvidia0", "nvme0", "ptmx", "sda"]
+    monkeypatch.setattr(devices.os, "listdir", lambda place: names)
+
+    assert devices.own_devices(share_network=False) == ("/dev/dri", "/dev/null", "/dev/nvidia0")
+    assert "/dev/infiniband" in devices.own_devices(share_network=True)

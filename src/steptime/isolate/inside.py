@@ -19,7 +19,7 @@ from . import kernel
 from .guard import landlock, seccomp
 from .guard.walls import Wall, rules_of
 from .left.left_behind import list_left, others_in_namespace
-from .overlay.layers import Layers
+from .overlay.layers import Layers, close_settings
 from .surroundings import Surroundings
 from .tiers import Tier
 
@@ -43,6 +43,9 @@ def run(
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1 and not plan["has_own_processes"]:
             os._exit(1)  # the launcher died before this line
+        # Now, because an isolated child may get a /proc that it can only read.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
         if layers is not None:
             _enter_root(layers, has_own_processes=plan["has_own_processes"])
         if plan["has_own_processes"]:
@@ -58,6 +61,7 @@ def _enter_root(layers: Layers, *, has_own_processes: bool) -> None:
     if has_own_processes:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
         kernel.mount("proc", f"{layers.root}/proc", "proc", flags)
+        close_settings(f"{layers.root}/proc")
     os.chdir(layers.root)
     kernel.pivot_root_here()
     os.chdir("/")
@@ -83,17 +87,13 @@ def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
 def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) -> None:
     out, err, failed, _ = writers
     os.setsid()  # a script that signals its own group must not reach the launcher
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         resource.setrlimit(resource.RLIMIT_CORE, (min(_CORES_OFF, hard) if hard >= 0 else 1, hard))
-    if plan["tier"] == Tier.ISOLATED and os.geteuid() == 0:
-        # With this capability, the command could unmount the walls.
-        kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)
     walls = [Wall(name) for name in plan["walls"]]
-    if plan["tier"] == Tier.GUARDED:
+    if plan["tier"] != Tier.UNSAFE:
         _drop_capabilities()
+    if plan["tier"] == Tier.GUARDED:
         landlock.restrict((plan["folder"], *around.folders), walls)
     if walls:
         _filter_calls(walls, plan["answers"])
@@ -115,7 +115,10 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
 
 
 def _drop_capabilities() -> None:
-    """Root keeps what it needs to read and to write files, and to hold memory and cores."""
+    """Root keeps what it needs to read and to write files, and to hold memory and cores.
+
+    With others, the command could unmount its walls, or change the machine.
+    """
     if os.geteuid() == 0:
         for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
             if capability not in kernel.CAPS_KEPT:

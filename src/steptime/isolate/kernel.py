@@ -26,7 +26,6 @@ PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
-CAP_SYS_ADMIN = 21
 CAPS_KEPT = frozenset(
     (
         *(0, 1, 2, 3, 4),  # rights of files: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
@@ -40,6 +39,7 @@ _SYS_MOUNT_SETATTR = 442
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
+_MOUNT_ATTR_NODEV = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -84,9 +84,10 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str 
     _check(result, f"mount {kind or 'bind'} on {target}")
 
 
-def make_read_only(target: str, *, recursive: bool = True) -> None:
-    """Let nobody create, change or remove a file there; devices and sockets still work."""
-    attributes = _MountAttributes(set=_MOUNT_ATTR_RDONLY)
+def make_read_only(target: str, *, recursive: bool = True, has_devices: bool = False) -> None:
+    """Let nobody create, change or remove a file there; sockets work, and devices if asked."""
+    flags = _MOUNT_ATTR_RDONLY | (0 if has_devices else _MOUNT_ATTR_NODEV)
+    attributes = _MountAttributes(set=flags)
     syscall(
         _SYS_MOUNT_SETATTR,
         ctypes.c_int(_AT_FDCWD),

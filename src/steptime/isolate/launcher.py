@@ -127,7 +127,12 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
         )
     open_proc()  # before the child gets another one
     if is_isolated:
-        layers = build_root(folder, plan["layer_bytes"], has_own_network=has_own_network)
+        layers = build_root(
+            folder,
+            plan["layer_bytes"],
+            has_own_network=has_own_network,
+            share_network=plan["share_network"],
+        )
     answers, theirs = socket.socketpair()
     plan["answers"] = theirs.fileno()
     pid = os.fork()

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     os.setresuid(NOBODY, NOBODY, NOBODY)
     kernel.prctl(PR_SET_DUMPABLE, 1)  # as after an exec: else its own /proc is root's
     enter_namespaces(has_own_mounts=True, has_own_network=False, has_own_processes=False)
-    layers = build_root(str(trial), 1 << 20, has_own_network=False)
+    layers = build_root(str(trial), 1 << 20, has_own_network=False, share_network=False)
     with open(f"{layers.root}{folder}/own/kept", "r+") as file:
         file.seek(0, os.SEEK_END)
         file.write("more")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from steptime.isolate import kernel
 
+from .devices import own_devices
 from .mounts import PSEUDO, MountLine, has_mount_beneath, mount_of, visible_mounts
 
 _MAX_OVERLAYS = 2000  # 0.3 ms each: thousands of mounts would cost a trial seconds
@@ -56,6 +57,7 @@ class Layers:
     reasons: list[str] = field(default_factory=list)
     read_only: list[str] = field(default_factory=list)
     """Folders beyond the number of possible overlays."""
+    share_network: bool = False
     num_overlays: int = 0
     max_overlays: int = _MAX_OVERLAYS
 
@@ -65,13 +67,16 @@ class Layers:
         return f"{self.memory}/tree"
 
 
-def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layers:
+def build_root(
+    folder: str, layer_bytes: int, *, has_own_network: bool, share_network: bool
+) -> Layers:
     """Mount everything for the new root except /proc; the caller makes it the root.
 
     Args:
         folder: the only place that is really writable.
         layer_bytes: how much may be written elsewhere, in memory.
         has_own_network: whether this host's name must lead to the loopback.
+        share_network: whether devices of the network are shown.
 
     Raises:
         OSError: something that isolation needs cannot be mounted.
@@ -86,6 +91,7 @@ def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layer
         memory=f"/proc/self/fd/{_open_folder(folder)}",
         folder=folder,
         mounts=mounts,
+        share_network=share_network,
         max_overlays=max_overlays,
     )
     os.mkdir(layers.root)
@@ -168,6 +174,7 @@ def _add_folder(layers: Layers, place: str, *, is_full: bool = False) -> None:
     is_closed = not os.access(place, os.X_OK | os.R_OK)
     if mount.kind in PSEUDO or is_closed or (mount.is_read_only and not beneath):
         _bind(layers, place)
+        kernel.make_read_only(layers.root + place)
     elif beneath:
         _rebuild(layers, place)
     elif is_full or layers.num_overlays >= layers.max_overlays:
@@ -275,11 +282,21 @@ def _add_file(layers: Layers, place: str) -> None:
         shutil.copy2(place, target)
         _copy_owner(facts, target)
         return
-    with open(target, "xb"):
+    if not stat.S_ISREG(facts.st_mode):
+        # A pipe or a socket of its own: through the original it would reach another program.
+        is_way = stat.S_ISFIFO(facts.st_mode) or stat.S_ISSOCK(facts.st_mode)
+        os.mknod(target, facts.st_mode if is_way else stat.S_IFREG)
+        _copy_owner(facts, target)
+        return
+    _show(layers, place)
+
+
+def _show(layers: Layers, place: str) -> None:
+    """Show a file or a device as it is; what is written to a device goes there."""
+    with open(layers.root + place, "xb"):
         pass
     _bind(layers, place)
-    if stat.S_ISREG(facts.st_mode):
-        kernel.make_read_only(target)
+    kernel.make_read_only(layers.root + place, has_devices=place.startswith("/dev/"))
 
 
 def _copy_attributes(place: str, target: str) -> None:
@@ -294,19 +311,41 @@ def _copy_owner(facts: os.stat_result, target: str) -> None:
 
 
 def _add_devices(layers: Layers) -> None:
-    """Add /dev: every device works, no file can be created, and shared memory is private."""
-    _bind(layers, "/dev")
-    kernel.make_read_only(f"{layers.root}/dev", recursive=False)
+    """Add a /dev with the child's devices, where no file can be created.
+
+    Shared memory and terminals are its own.
+    """
+    made = f"{layers.root}/dev"
+    kernel.mount("dev", made, "tmpfs", kernel.MS_NOSUID, "size=64k,mode=755")
+    for entry in os.scandir("/dev"):
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), f"{made}/{entry.name}")
+    for place in own_devices(share_network=layers.share_network):
+        if os.path.isdir(place):
+            os.mkdir(layers.root + place)
+            _bind(layers, place)
+            kernel.make_read_only(layers.root + place, has_devices=True)
+        else:
+            _show(layers, place)
     shared = "/dev/shm"
     if os.path.isdir(shared) and not os.path.islink(shared):
         facts = os.statvfs(shared)
         size = max(facts.f_blocks * facts.f_frsize, 1 << 26)
+        os.mkdir(layers.root + shared)
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
         kernel.mount("shm", layers.root + shared, "tmpfs", flags, f"size={size},mode=1777")
         _add_staged(layers, shared)
-    if os.path.isdir("/dev/mqueue"):
-        with contextlib.suppress(OSError):  # left as it is: the namespace is its own anyway
-            kernel.mount("mqueue", f"{layers.root}/dev/mqueue", "mqueue")
+    for name, kind, options in (
+        ("mqueue", "mqueue", ""),
+        ("pts", "devpts", "ptmxmode=666,mode=620"),
+    ):
+        if os.path.isdir(f"/dev/{name}"):
+            os.mkdir(f"{made}/{name}")
+            with contextlib.suppress(OSError):  # then there are none
+                kernel.mount(kind, f"{made}/{name}", kind, kernel.MS_NOSUID, options)
+    with contextlib.suppress(FileExistsError):  # some machines have the same link
+        os.symlink("pts/ptmx", f"{made}/ptmx")
+    kernel.make_read_only(made, recursive=False, has_devices=True)
 
 
 def _add_staged(layers: Layers, shared: str) -> None:
@@ -320,15 +359,29 @@ def _add_staged(layers: Layers, shared: str) -> None:
 
 
 def _add_processes(layers: Layers) -> None:
-    """Add /proc as it is; the caller mounts a new one over it where it can."""
+    """Add /proc read-only; the caller mounts a new one over it where it can."""
     _bind(layers, "/proc")
+    kernel.make_read_only(f"{layers.root}/proc")
+
+
+def close_settings(proc: str) -> None:
+    """Make read-only what is the machine's in a new /proc, and leave what is its processes'.
+
+    Root could change the machine there without any further right.
+    """
+    with os.scandir(proc) as entries:
+        for entry in entries:
+            if not entry.name.isdigit() and not entry.is_symlink():
+                facts = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o222:
+                    kernel.mount(entry.path, entry.path, None, kernel.MS_BIND)
+                    kernel.make_read_only(entry.path)
 
 
 def _add_system(layers: Layers) -> None:
     """Add /sys read-only: root could change the machine's settings there."""
     _bind(layers, "/sys")
-    with contextlib.suppress(OSError):
-        kernel.make_read_only(f"{layers.root}/sys")
+    kernel.make_read_only(f"{layers.root}/sys")
 
 
 _KERNELS_FOLDERS = {"/proc": _add_processes, "/sys": _add_system, "/dev": _add_devices}
