@@ -138,6 +138,16 @@ def test_nothing_gets_through_where_no_namespace_can_be_made(tmp_path):
     assert found["changed"] == []
 
 
+def test_a_terminal_can_be_neither_written_nor_read(tmp_path):
+    terminal, name = os.openpty()
+    code = '(echo x > "$0") || echo closed; (: < "$0") || echo closed'
+    run(tmp_path, "sh", "-c", code, os.ttyname(name), within=walled())
+
+    os.close(terminal)
+    os.close(name)
+    assert told(tmp_path)[0].split() == ["closed"] * 2
+
+
 def test_ranks_meet_on_ports_that_nobody_else_sees(tmp_path):
     within = walled()
     with socket.socket() as other:

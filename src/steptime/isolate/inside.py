@@ -19,6 +19,7 @@ from . import kernel
 from .guard import landlock, seccomp
 from .guard.walls import Wall, rules_of
 from .left.left_behind import list_left, others_in_namespace
+from .overlay.devices import own_devices
 from .overlay.layers import Layers, close_settings
 from .surroundings import Surroundings
 from .tiers import Tier
@@ -94,7 +95,8 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
     if plan["tier"] != Tier.UNSAFE:
         _drop_capabilities()
     if plan["tier"] == Tier.GUARDED:
-        landlock.restrict((plan["folder"], *around.folders), walls)
+        devices = own_devices(share_network=plan["share_network"])
+        landlock.restrict((plan["folder"], *around.folders), devices, walls)
     if walls:
         _filter_calls(walls, plan["answers"])
     os.dup2(out, 1)

@@ -1,18 +1,18 @@
 """Landlock: this process and everything it starts may write in some folders and nowhere else.
 
 It is the kernel's own guard for unprivileged processes, available from Linux 5.13 where it is
-switched on. It does not cover rights, times, owners and extended attributes of files. From 6.7 it
-holds TCP, from 6.12 signals and abstract sockets, so that these have a second wall beside the
-filter of `walls.py`.
+switched on. In /dev, the child opens its own devices and no other, even to read. It does not cover
+rights, times, owners and extended attributes of files. From 6.7 it holds TCP, from 6.12 signals and
+abstract sockets, so that these have a second wall beside the filter of `walls.py`.
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from steptime.isolate import kernel
 
@@ -22,16 +22,13 @@ _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
 _PATH_BENEATH = 1
 
-# Access rights by bit; rights that only read are left free.
-_WRITE_FILE = 1 << 1
+# Access rights by bit; to read a file is left free everywhere but in /dev.
+_WRITE_FILE, _READ_FILE = 1 << 1, 1 << 2
 _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 13))
 _REFER, _REFER_SINCE = 1 << 13, 2
 _TRUNCATE, _TRUNCATE_SINCE = 1 << 14, 3
 _TCP, _TCP_SINCE = 0b11, 4  # bind and connect
 _ABSTRACT_SOCKETS, _SIGNALS, _SCOPE_SINCE = 1, 2, 6
-
-# Devices that give access to the memory or ports of the machine itself.
-_NO_DEVICE = frozenset({"mem", "kmem", "port"})
 
 
 class _Ruleset(ctypes.Structure):
@@ -59,8 +56,8 @@ def version() -> int:
     )
 
 
-def restrict(folders: Iterable[str], walls: Iterable[Wall]) -> None:
-    """Restrict this process, from now on, to write only below these folders and to devices.
+def restrict(folders: Iterable[str], devices: Iterable[str], walls: Iterable[Wall]) -> None:
+    """Restrict this process, from now on, to write only below these folders and to these devices.
 
     Of `walls`, it holds what this kernel's Landlock can hold.
 
@@ -68,7 +65,7 @@ def restrict(folders: Iterable[str], walls: Iterable[Wall]) -> None:
         OSError: this kernel has no Landlock, or it is switched off.
     """
     found = version()
-    files = _WRITE_FILE | (_TRUNCATE if found >= _TRUNCATE_SINCE else 0)
+    files = _WRITE_FILE | _READ_FILE | (_TRUNCATE if found >= _TRUNCATE_SINCE else 0)
     everything = files | _MAKE_AND_REMOVE | (_REFER if found >= _REFER_SINCE else 0)
     attributes, size = _attributes(everything, frozenset(walls), found)
     ruleset = kernel.syscall(
@@ -80,8 +77,11 @@ def restrict(folders: Iterable[str], walls: Iterable[Wall]) -> None:
     )
     for folder in folders:
         _allow(ruleset, folder, everything)
-    for device in _devices("/dev"):
+    for device in devices:
         _allow(ruleset, device, files)
+    for place in _read_everywhere():
+        with contextlib.suppress(OSError):  # removed meanwhile, or not there
+            _allow(ruleset, place, _READ_FILE)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.syscall(
         _SYS_RESTRICT_SELF,
@@ -90,6 +90,13 @@ def restrict(folders: Iterable[str], walls: Iterable[Wall]) -> None:
         what="landlock_restrict_self",
     )
     os.close(ruleset)
+
+
+def _read_everywhere() -> list[str]:
+    """Return the places that together hold every file but those of /dev."""
+    with os.scandir("/") as entries:
+        found = [entry.path for entry in entries if not entry.is_symlink()]
+    return [place for place in found if place != "/dev"] + ["/dev/shm"]
 
 
 def _attributes(everything: int, walls: frozenset[Wall], found: int) -> tuple[_Ruleset, int]:
@@ -118,22 +125,3 @@ def _allow(ruleset: int, place: str, access: int) -> None:
         )
     finally:
         os.close(descriptor)
-
-
-def _devices(folder: str) -> Iterator[str]:
-    """Yield the character devices, such as terminals, /dev/null and GPUs, but no disks."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.path != "/dev/shm":
-                yield from _devices(entry.path)
-        elif entry.name not in _NO_DEVICE:
-            try:
-                is_device = stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode)
-            except OSError:
-                continue
-            if is_device:
-                yield entry.path
