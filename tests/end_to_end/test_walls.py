@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -78,6 +79,45 @@ print(sleeper.wait())
 os.setpriority(os.PRIO_PROCESS, os.getpid(), 1)
 """
 
+LOCKS = """
+import fcntl, os, time
+theirs, own = os.open("theirs", os.O_RDONLY), os.open("trial/own", os.O_RDWR | os.O_CREAT)
+again = os.open("trial/own", os.O_RDWR)
+fcntl.flock(theirs, fcntl.LOCK_EX)
+fcntl.lockf(theirs, fcntl.LOCK_SH)
+fcntl.flock(own, fcntl.LOCK_EX)
+try:
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("held", flush=True)
+time.sleep(600)
+"""
+SETS = """
+import os, subprocess, sys
+os.chdir(sys.argv[1])
+with open("one", "w") as file:
+    file.write("content")
+    os.fchmod(file.fileno(), 0o641)
+os.truncate("one", 3)
+os.symlink("one", "link")
+os.utime("one", ns=(1_000_000_007, 2_000_000_009))
+os.utime("link", (5, 6), follow_symlinks=False)
+os.chown("one", -1, os.getgid())
+subprocess.run(["touch", "-d", "2001-01-01", "two"], check=True)
+subprocess.run(["chmod", "u=rw,go=", "two"], check=True)
+for name in ("one", "two"):
+    facts = os.stat(name)
+    print(oct(facts.st_mode), facts.st_gid, facts.st_atime_ns, facts.st_mtime_ns, facts.st_size)
+print(os.lstat("link").st_mtime)
+try:
+    os.setxattr("one", "user.harm", b"x")
+    print(os.getxattr("one", "user.harm"), os.listxattr("two"))
+    os.removexattr("one", "user.harm")
+    print(os.listxattr("one"))
+except OSError as error:  # this disk has none
+    print(error)
+"""
+
 # Ten seconds, lest a fault of ours fill the machine with processes.
 FORKS = """
 import os, subprocess, sys, time
@@ -133,9 +173,36 @@ def test_nothing_gets_through_where_no_namespace_can_be_made(tmp_path):
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["tier"], found["has_own_network"], found["lacks"]) == ("guarded", False, [])
+    assert (found["tier"], found["has_own_network"], found["lacks"]) == (
+        "guarded",
+        False,
+        ["races"],
+    )
     assert found["num"] > 40
     assert found["changed"] == []
+
+
+def test_a_lock_is_on_its_own_files_alone(tmp_path):
+    (tmp_path / "theirs").write_text("kept")
+    child = start(tmp_path, sys.executable, "-c", LOCKS, within=walled())
+    try:
+        while not (said := told(tmp_path)[0]):
+            assert child.poll() is None, told(tmp_path)
+        with (tmp_path / "theirs").open("r+") as file:
+            for lock in (fcntl.flock, fcntl.lockf):
+                lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        child.kill()
+    assert said == "held\n"
+
+
+def test_rights_times_and_attributes_of_its_own_files_are_as_it_sets_them(tmp_path):
+    plain = subprocess.run(
+        [sys.executable, "-c", SETS, tmp_path], capture_output=True, text=True, check=True
+    )
+    end = run(tmp_path, sys.executable, "-c", SETS, tmp_path / "trial", within=walled())
+
+    assert (end.exit_code, told(tmp_path)[0]) == (0, plain.stdout), told(tmp_path)
 
 
 def test_a_terminal_can_be_neither_written_nor_read(tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import struct
+import termios
 
 import pytest
 
@@ -111,6 +113,17 @@ def test_every_wall_can_be_built_for_each_processor(monkeypatch, machine):
     assert of("prlimit64", 1234, 7, 0, 1) == ALLOW
     assert of("prlimit64", 1234, 7, 1) == ASK
     assert of("io_uring_setup") == refuse(errno.ENOSYS)
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+        assert of("socketpair", socket.AF_UNIX, kind) == refuse(errno.EACCES)
+        assert of("socket", socket.AF_UNIX, kind) == refuse(errno.EACCES)
+    assert of("openat", -100, 0, os.O_RDONLY | os.O_TRUNC) == refuse(errno.EACCES)
+    assert of("openat", -100, 0, os.O_ACCMODE) == refuse(errno.EACCES)
+    assert of("openat2", -100) == refuse(errno.ENOSYS)
+    assert of("fcntl", 3, fcntl.F_SETOWN, 1234) == of("fcntl", 3, fcntl.F_SETLK) == ASK
+    assert of("fcntl", 3, 15) == of("fcntl", 3, fcntl.F_SETLEASE) == refuse(errno.EPERM)
+    assert of("fcntl", 3, fcntl.F_SETFL) == of("fcntl", 3, fcntl.F_GETLK) == ALLOW
+    assert of("ioctl", 3, 0x40087602) == refuse(errno.EPERM)  # FS_IOC_SETVERSION
+    assert of("ioctl", 3, 0x80087601) == of("ioctl", 3, termios.TCGETS) == ALLOW
 
 
 def test_another_processor_has_no_filter(monkeypatch):

@@ -117,7 +117,9 @@ def _wanted(tier: Tier, *, share_network: bool) -> Iterator[Containment]:
             # Namespaces of its own hold all but socket files, so they are enough without a filter.
             is_enough = has_own_processes and (has_own_network or share_network)
             for has_filter in (True, False) if is_enough else (True,):
-                lacks = ("network",) if share_network else ()
+                # Where sockets are looked at, and not hidden, the address may change meanwhile.
+                is_raced = not (is_isolated and has_own_network)
+                lacks = ("network",) if share_network else ("races",) if is_raced else ()
                 yield Containment(
                     tier=tier,
                     has_own_network=has_own_network,

@@ -24,6 +24,7 @@ from steptime.isolate.guard.walls import (
     ATTRIBUTES_AT,
     ATTRIBUTES_BY_DESCRIPTOR,
     ATTRIBUTES_BY_PATH,
+    F_SETOWN,
     SIGNALS,
     process_argument,
 )
@@ -91,6 +92,12 @@ class Broker:
             **dict.fromkeys(ATTRIBUTES_BY_PATH, files.change),
             **dict.fromkeys(ATTRIBUTES_AT, files.change_at),
             **dict.fromkeys(ATTRIBUTES_BY_DESCRIPTOR, files.change_descriptor),
+            "flock": files.lock,
+            "fcntl": lambda call: (
+                self._decide(call, call.signed(2))
+                if call.signed(1) == F_SETOWN
+                else files.lock(call)
+            ),
             "connect": sockets.connect,
             "bind": sockets.bind,
             "listen": sockets.listen,

@@ -7,16 +7,23 @@ not changed.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
+import struct
 
+from . import kernel
+from .syscall_numbers import this_processor
 from .waiting_call import AT_FDCWD, GoOn, NewDescriptor, Reply, WaitingCall, fail
 
 SHARED_MEMORY = "/dev/shm"
-_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = 0x100, 0x1000
+_AT_SYMLINK_NOFOLLOW = 0x100
 # Where a call at a folder has its flags; the others have none.
-_FLAGS_AT = {"fchmodat2": 3, "fchownat": 4, "utimensat": 3, "setxattrat": 2, "removexattrat": 2}
+_FLAGS_AT = {"fchmodat2": 3, "fchownat": 4, "utimensat": 3}
+_ATTRIBUTES = ("user.", "system.posix_acl_")  # others say what a program may do
+_MAX_VALUE = 1 << 16  # of an attribute, for the kernel too
+_MAX_LENGTH = (1 << 63) - 1
 _NOT_FOLLOWING = frozenset({"lchown", "lsetxattr", "lremovexattr"})
 
 
@@ -83,8 +90,8 @@ class BrokeredFiles:
 
     def change(self, call: WaitingCall) -> Reply:
         """Answer a call that changes what is at a path, its first argument."""
-        follows = call.name not in _NOT_FOLLOWING
-        return self._decide(call.place(AT_FDCWD, call.path(0)), follows=follows)
+        place = call.place(AT_FDCWD, call.path(0))
+        return self._change(call, _pin(place, follows=call.name not in _NOT_FOLLOWING), 1)
 
     def change_at(self, call: WaitingCall) -> Reply:
         """Answer a call that changes what is at a path, seen from a folder."""
@@ -92,20 +99,91 @@ class BrokeredFiles:
         path = call.path(1) if call.arguments[1] else ""
         flags = call.arguments[_FLAGS_AT[call.name]] if call.name in _FLAGS_AT else 0
         if not path:
-            return self._decide(call.descriptor(folder), follows=True)
-        return self._decide(call.place(folder, path), follows=not flags & _AT_SYMLINK_NOFOLLOW)
+            return self._change(call, call.pin(folder), 2)
+        place = call.place(folder, path)
+        return self._change(call, _pin(place, follows=not flags & _AT_SYMLINK_NOFOLLOW), 2)
 
     def change_descriptor(self, call: WaitingCall) -> Reply:
         """Answer a call that changes what a descriptor, its first argument, is open for."""
-        return self._decide(call.descriptor(call.signed(0)), follows=True)
+        return self._change(call, call.pin(call.signed(0)), 1)
 
-    def _decide(self, place: str, *, follows: bool) -> Reply:
-        if follows:
-            place = os.path.realpath(place)
+    def lock(self, call: WaitingCall) -> Reply:
+        """Answer a lock: one on somebody else's file holds nobody up, and the child nothing."""
+        pinned = call.pin(call.signed(0))
+        try:
+            return GoOn() if self._may_change(pinned) else fail(0)
+        finally:
+            os.close(pinned)
+
+    def _may_change(self, pinned: int) -> bool:
         # What has no path (a pipe, a socket, a file without a name) is nobody else's.
-        if not place.startswith("/") or place.endswith(" (deleted)") or self.is_own(place):
-            return GoOn()
-        return fail(errno.ENOENT if not os.path.lexists(place) else errno.EPERM)
+        place = os.readlink(f"/proc/self/fd/{pinned}")
+        return not place.startswith("/") or not os.fstat(pinned).st_nlink or self.is_own(place)
+
+    def _change(self, call: WaitingCall, pinned: int, first: int) -> Reply:
+        """Do it here, to the file that was looked at: the child's path could change meanwhile.
+
+        `first` is the index of the first argument behind the path.
+        """
+        try:
+            if not self._may_change(pinned):
+                return fail(errno.EPERM)
+            _carry_out(call, f"/proc/self/fd/{pinned}", first)
+        finally:
+            os.close(pinned)
+        return fail(0)
+
+
+def _pin(place: str, *, follows: bool) -> int:
+    """Return a descriptor of what is at a path now."""
+    return os.open(place, os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
+
+
+def _carry_out(call: WaitingCall, place: str, first: int) -> None:
+    """Do what a call asks for to a file."""
+    name = call.name
+    if "chmod" in name:
+        os.chmod(place, call.arguments[first] & 0o7777)
+    elif "chown" in name:
+        owner, group = (call.arguments[first + index] & 0xFFFFFFFF for index in (0, 1))
+        os.chown(place, owner, group)
+    elif "utime" in name:
+        _set_times(place, _times(call, first) if call.arguments[first] else None)
+    elif name == "truncate":
+        os.truncate(place, min(call.arguments[first], _MAX_LENGTH))
+    else:
+        attribute = call.path(first)
+        if not attribute.startswith(_ATTRIBUTES):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        if "remove" in name:
+            os.removexattr(place, attribute)
+        else:
+            value = call.data(first + 1, min(call.arguments[first + 2], _MAX_VALUE + 1))
+            os.setxattr(place, attribute, value, call.signed(first + 3))
+
+
+def _times(call: WaitingCall, first: int) -> bytes:
+    """Return two times as utimensat takes them: whole seconds, and nanoseconds."""
+    if call.name == "utime":
+        access, change = struct.unpack("=qq", call.data(first, 16))
+        return struct.pack("=4q", access, 0, change, 0)
+    if call.name == "utimensat":
+        return call.data(first, 32)
+    access, access_us, change, change_us = struct.unpack("=4q", call.data(first, 32))
+    return struct.pack("=4q", access, access_us * 1000, change, change_us * 1000)
+
+
+def _set_times(place: str, times: bytes | None) -> None:
+    processor = this_processor()
+    assert processor is not None
+    kernel.syscall(
+        processor.numbers["utimensat"],
+        ctypes.c_int(AT_FDCWD),
+        os.fsencode(place),
+        times,
+        ctypes.c_int(0),
+        what="utimensat",
+    )
 
 
 def _is_odd(path: str) -> bool:

@@ -129,6 +129,17 @@ class WaitingCall:
         """Return what a descriptor is: a path, or `socket:[1234]`."""
         return self._link(f"fd/{number}")
 
+    def pin(self, number: int) -> int:
+        """Return a descriptor here of what a descriptor there is now."""
+        place = f"{self.pid}/fd/{number}"
+        pinned = os.open(place, os.O_PATH | os.O_CLOEXEC, dir_fd=open_proc())
+        try:
+            self._check()
+        except OSError:
+            os.close(pinned)
+            raise
+        return pinned
+
     def descriptor_flags(self, number: int) -> int:
         """Return how a descriptor is open, O_NONBLOCK for example."""
         return int(self._word(f"fdinfo/{number}", "flags:"), 8)

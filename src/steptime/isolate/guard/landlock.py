@@ -2,8 +2,8 @@
 
 It is the kernel's own guard for unprivileged processes, available from Linux 5.13 where it is
 switched on. In /dev, the child opens its own devices and no other, even to read. It does not cover
-rights, times, owners and extended attributes of files. From 6.7 it holds TCP, from 6.12 signals and
-abstract sockets, so that these have a second wall beside the filter of `walls.py`.
+rights, times, owners and extended attributes of files; before 6.2, a file could be cut off. From
+6.7 it holds TCP, from 6.12 signals and abstract sockets. The filter of `walls.py` holds all of it.
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 

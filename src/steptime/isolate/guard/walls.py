@@ -32,6 +32,7 @@ class Wall(str, Enum):
     """No change of rights, owners, times and extended attributes of files outside."""
 
 
+_NO_NAMESPACE = 40  # AF_VSOCK, between a virtual machine and its host
 _INET = (socket.AF_INET, socket.AF_INET6)
 _NETLINK, _NETLINK_ROUTE = 16, 0
 _TYPE_BITS = 0xF  # the others are flags
@@ -59,12 +60,18 @@ ATTRIBUTES_BY_PATH = (
     *("chmod", "chown", "lchown", "utime", "utimes", "truncate"),
     *("setxattr", "lsetxattr", "removexattr", "lremovexattr"),
 )
-ATTRIBUTES_AT = (
-    *("fchmodat", "fchmodat2", "fchownat", "futimesat", "utimensat"),
-    *("setxattrat", "removexattrat", "file_setattr"),
-)
+ATTRIBUTES_AT = ("fchmodat", "fchmodat2", "fchownat", "futimesat", "utimensat")
 ATTRIBUTES_BY_DESCRIPTOR = ("fchmod", "fchown", "fsetxattr", "fremovexattr")
-_FLAGS_OF_FILES = (0x40086602, 0x401C5820)  # FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR
+# The C library does the same by older calls where these are not there.
+_NEWER_CALLS = ("openat2", "setxattrat", "removexattrat", "file_setattr")
+# What is asked of a file system, and not of a device: by the second byte, `f`, `v`, `X`, and that
+# of btrfs. Only this passes: flags, generation and extents are read, and files cloned.
+_OF_FILES = (0x6600, 0x7600, 0x5800, 0x9400)
+_READS_OF_FILES = (0x80086601, 0x80087601, 0xC020660B, 0x801C581F, 0x40049409, 0x4020940D)
+_LEASE = 1024  # F_SETLEASE: whoever writes waits for the child
+_LOCKS = (6, 7, 37, 38)  # F_SETLK and its kin
+F_SETOWN = 8
+_OWNER_BY_POINTER = {"fcntl": (15,), "ioctl": (0x8901, 0x8902)}  # F_SETOWN_EX, FIOSETOWN, SIOCSPGRP
 
 
 def rules_of(walls: Iterable[Wall]) -> list[CallRule]:
@@ -75,6 +82,8 @@ def rules_of(walls: Iterable[Wall]) -> list[CallRule]:
     rules = [
         # They would do unseen what is asked about elsewhere.
         *_refused(("io_uring_setup", "io_uring_enter", "io_uring_register"), errno.ENOSYS),
+        # No namespace holds them.
+        *_refused(("add_key", "request_key", "keyctl", "bpf"), errno.EPERM),
         *_sockets(wanted),
     ]
     for name, kind in _OF_USER.items():
@@ -84,15 +93,7 @@ def rules_of(walls: Iterable[Wall]) -> list[CallRule]:
     if Wall.PROCESSES in wanted:
         rules += _processes()
     if Wall.ATTRIBUTES in wanted:
-        rules += [
-            CallRule(name=name, action=ASK)
-            for name in (*ATTRIBUTES_BY_PATH, *ATTRIBUTES_AT, *ATTRIBUTES_BY_DESCRIPTOR)
-        ]
-        rules += [
-            CallRule(name="ioctl", action=refuse(errno.EPERM), arguments=(_is(1, command),))
-            for command in _FLAGS_OF_FILES
-        ]
-        rules += _refused(("open_by_handle_at",), errno.EPERM)
+        rules += _attributes()
     return rules
 
 
@@ -129,9 +130,20 @@ def _sockets(walls: frozenset[Wall]) -> list[CallRule]:
         # Reading the list of interfaces is all that a child may ask of the kernel.
         listing = (_is(0, _NETLINK), _is(2, _NETLINK_ROUTE))
         rules.append(CallRule(name="socket", action=ALLOW, arguments=listing))
-    if Wall.SOCKETS in walls and Wall.NETWORK in walls:
-        datagram = (_is(0, socket.AF_UNIX), _is(1, socket.SOCK_DGRAM, _TYPE_BITS))
-        rules.append(CallRule(name="socket", action=refuse(errno.EACCES), arguments=datagram))
+    if Wall.SOCKETS in walls and walls & {Wall.NETWORK, Wall.ATTRIBUTES}:
+        # Each message has an address of its own, which nobody could check. Raw is the same kind.
+        rules += [
+            CallRule(
+                name=name,
+                action=refuse(errno.EACCES),
+                arguments=(_is(0, socket.AF_UNIX), _is(1, kind, _TYPE_BITS)),
+            )
+            for name in ("socket", "socketpair")
+            for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW)
+        ]
+    if Wall.SOCKETS in walls:
+        offline = refuse(errno.EAFNOSUPPORT)
+        rules.append(CallRule(name="socket", action=offline, arguments=(_is(0, _NO_NAMESPACE),)))
     if Wall.NETWORK in walls:
         rules.append(CallRule(name="socket", action=ALLOW, arguments=(_is(0, socket.AF_UNIX),)))
         rules.append(CallRule(name="socket", action=refuse(errno.EAFNOSUPPORT)))
@@ -143,9 +155,35 @@ def _sockets(walls: frozenset[Wall]) -> list[CallRule]:
     return rules
 
 
+def _attributes() -> list[CallRule]:
+    """Return the rules of what a file has besides its content, and of who may use it."""
+    rules = _refused(_NEWER_CALLS, errno.ENOSYS) + _refused(("open_by_handle_at",), errno.EPERM)
+    names = (*ATTRIBUTES_BY_PATH, *ATTRIBUTES_AT, *ATTRIBUTES_BY_DESCRIPTOR, "flock")
+    rules += [CallRule(name=name, action=ASK) for name in names]
+    rules.append(_by_word("fcntl", _LEASE, refuse(errno.EPERM)))
+    rules += [_by_word("fcntl", command, ASK) for command in _LOCKS]
+    rules += [_by_word("ioctl", command, ALLOW) for command in _READS_OF_FILES]
+    for kind in _OF_FILES:
+        of_kind = (_is(1, kind, 0xFF00),)
+        rules.append(CallRule(name="ioctl", action=refuse(errno.EPERM), arguments=of_kind))
+    return rules
+
+
+def _by_word(name: str, command: int, action: int) -> CallRule:
+    return CallRule(name=name, action=action, arguments=(_is(1, command),))
+
+
 def _shared_memory() -> list[CallRule]:
-    """Return the rules of shared memory: what is opened to be read, by its plain name, passes."""
+    """Return the rules of shared memory and of opening files.
+
+    What is opened to be read, by its plain name, passes. Before Linux 6.2, Landlock lets a file be
+    cut off that is not opened to be written.
+    """
     rules = _refused(_SYSTEM_V, errno.EACCES)
+    for index, name in ((1, "open"), (2, "openat")):
+        for how, mask in ((os.O_ACCMODE, os.O_ACCMODE), (os.O_TRUNC, os.O_TRUNC | os.O_ACCMODE)):
+            bits = (_is(index, how, mask),)
+            rules.append(CallRule(name=name, action=refuse(errno.EACCES), arguments=bits))
     written = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     for index, name in ((1, "open"), (2, "openat")):
         folder = Argument(index=index, bits=os.O_DIRECTORY)
@@ -158,6 +196,10 @@ def _shared_memory() -> list[CallRule]:
 
 def _processes() -> list[CallRule]:
     rules = [CallRule(name=name, action=ASK) for name in SIGNALS]
+    # Whoever owns a file gets a signal when something happens to it.
+    rules.append(_by_word("fcntl", F_SETOWN, ASK))
+    for name, commands in _OWNER_BY_POINTER.items():
+        rules += [_by_word(name, command, refuse(errno.EPERM)) for command in commands]
     for name, index in _BY_PROCESS.items():
         rules.append(CallRule(name=name, action=ALLOW, arguments=(_is(index, 0),)))
         rules.append(CallRule(name=name, action=ASK))
@@ -167,7 +209,6 @@ def _processes() -> list[CallRule]:
     rules.append(CallRule(name="prlimit64", action=ASK, arguments=changed))
     # Neither shows which process it means.
     rules += _refused(("pidfd_send_signal", "process_madvise"), errno.EPERM)
-    rules += _refused(("add_key", "request_key", "keyctl", "bpf"), errno.EPERM)
     return rules
 
 

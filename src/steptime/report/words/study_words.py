@@ -44,6 +44,10 @@ TIERS: Mapping[str, str] = {
 }
 LACKS: Mapping[str, str] = {
     "network": "whatever the script sends over the network, each trial sends too (--share-network)",
+    "races": (
+        "a program that changes an address while it is looked at can reach the sockets of other "
+        "programs"
+    ),
     "sockets": "nothing keeps a trial from using the socket files of other programs",
 }
 

@@ -259,7 +259,7 @@ class Study(Found):
         is_interrupted: the user ended it early.
         tier_reasons: why no better tier was possible.
         tier_lacks: what nothing kept the trials from, as machine words: `network`, `sockets`,
-            `files`, `memory`, `processes`.
+            `races`, `files`, `memory`, `processes`.
         tried_connections: what the trials wanted to connect to, and could not.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
