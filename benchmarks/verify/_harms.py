@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker, shared_memory
@@ -22,7 +26,10 @@ from multiprocessing import resource_tracker, shared_memory
 FACTS = json.loads(sys.argv[1])
 LIBC = ctypes.CDLL(None, use_errno=True)
 IPC_CREAT, SHARED = 0o1000, 0o600
-PTRACE_ATTACH, IOPRIO_WHO_PROCESS = 16, 1
+PTRACE_ATTACH = 16
+F_SETSIG, F_SETOWN_EX, NEITHER = 10, 15, 3  # the last: a file opened neither to read nor to write
+SET_GENERATION = 0x40087602
+MACHINES_DEVICES = ("tty0", "console", "loop-control", "fuse", "kvm", "cpu_dma_latency")
 
 
 def call(name: str, *arguments: object) -> int:
@@ -88,6 +95,115 @@ def remove_shell() -> None:
 
 def link_c() -> None:
     call("link", place("file"), place("folder") + b"/link")
+
+
+def truncate_by_open(flags: int) -> Callable[[], None]:
+    return lambda: KEPT.append(call("open", place("file"), flags | os.O_TRUNC))
+
+
+def truncate_by_newer_open() -> None:
+    how = struct.pack("QQQ", os.O_RDONLY | os.O_TRUNC, 0, 0)
+    call("syscall", ctypes.c_long(437), -100, place("file"), how, len(how))
+
+
+def through_processes() -> None:
+    """Write to the file as other processes see it: from their root, and from their open folders."""
+    parts = FACTS["file"].split("/")[1:]
+    ends = ["/".join(parts[depth:]) for depth in range(len(parts))]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            names = ["root", *(f"fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))]
+            for place in [f"/proc/{pid}/{name}" for name in names if int(pid) != os.getpid()]:
+                for end in ends:
+                    name = f"{place}/{end}".encode()
+                    descriptor = LIBC.open(name, os.O_WRONLY | os.O_APPEND)
+                    if descriptor >= 0:
+                        call("write", descriptor, b"more", 4)
+                        os.close(descriptor)
+
+
+def mode_race() -> None:
+    """Change the path while it is looked at, from one of our own to one outside and back."""
+    own = os.path.join(os.path.dirname(FACTS["go"]), "mine")
+    with open(own, "w"):
+        pass
+    size = 512
+    paths = [path.ljust(size, b"\0") for path in (os.fsencode(own), place("file"))]
+    buffer, is_over = ctypes.create_string_buffer(size), threading.Event()
+
+    def flip() -> None:
+        while not is_over.is_set():
+            for path in paths:
+                ctypes.memmove(buffer, path, size)
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    for _ in range(2000):
+        LIBC.chmod(buffer, 0o777)
+    is_over.set()
+    thread.join()
+
+
+def generation() -> None:
+    descriptor = call("open", place("file"), os.O_RDONLY)
+    fcntl.ioctl(descriptor, SET_GENERATION, struct.pack("l", 4242))
+
+
+def lock() -> None:
+    descriptor = call("open", place("file"), os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def lease() -> None:
+    descriptor = call("open", place("file"), os.O_RDONLY)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+# --- the machine: what is written is what was there, so nothing changes where it gets through
+
+
+def write_again(path: str) -> Callable[[], None]:
+    def attempt() -> None:
+        with open(path, "rb") as file:
+            before = file.read()
+        descriptor = call("open", path.encode(), os.O_WRONLY)
+        call("write", descriptor, before, len(before))
+
+    return attempt
+
+
+def opened_for_writing(path: str) -> Callable[[], None]:
+    return lambda: KEPT.append(call("open", path.encode(), os.O_WRONLY))
+
+
+def device() -> None:
+    for name in MACHINES_DEVICES:
+        descriptor = LIBC.open(f"/dev/{name}".encode(), os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        if descriptor >= 0:
+            return
+    raise PermissionError(", ".join(MACHINES_DEVICES))
+
+
+def device_mode() -> None:
+    call("chmod", b"/dev/null", 0o666)
+
+
+# --- the user's terminal
+
+
+def terminal_text() -> None:
+    descriptor = call("open", place("terminal"), os.O_WRONLY | os.O_NOCTTY)
+    call("write", descriptor, b"x", 1)
+
+
+def terminal_echo(flags: int) -> Callable[[], None]:
+    def attempt() -> None:
+        descriptor = call("open", place("terminal"), flags | os.O_NOCTTY)
+        modes = termios.tcgetattr(descriptor)
+        modes[3] &= ~termios.ECHO
+        termios.tcsetattr(descriptor, termios.TCSANOW, modes)
+
+    return attempt
 
 
 # --- shared memory and semaphores
@@ -227,6 +343,16 @@ def socket_file_datagram() -> None:
         door.sendto(b"x", FACTS["datagram_file"])
 
 
+def socket_file_message() -> None:
+    door, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    door.sendmsg([b"x"], [], 0, FACTS["datagram_file"])
+
+
+def socket_file_raw() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_RAW) as door:  # which is one of datagrams
+        door.sendmsg([b"x"], [], 0, FACTS["datagram_file"])
+
+
 def ring() -> None:
     parameters = ctypes.create_string_buffer(120)
     call("syscall", ctypes.c_long(425), 8, parameters)
@@ -250,6 +376,22 @@ def kill_group() -> None:
 def kill_by_descriptor() -> None:
     descriptor = os.pidfd_open(FACTS["pid"])
     signal.pidfd_send_signal(descriptor, signal.SIGUSR1)
+
+
+def signal_by_owner(command: int, owner: int | bytes) -> None:
+    ours, theirs = socket.socketpair()
+    fcntl.fcntl(ours, command, owner)
+    fcntl.fcntl(ours, F_SETSIG, signal.SIGUSR1)
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC)
+    theirs.send(b"x")
+
+
+def kill_by_owner() -> None:
+    signal_by_owner(fcntl.F_SETOWN, FACTS["pid"])
+
+
+def kill_by_named_owner() -> None:
+    signal_by_owner(F_SETOWN_EX, struct.pack("ii", 1, FACTS["pid"]))
 
 
 def trace() -> None:
@@ -310,6 +452,23 @@ ATTEMPTS: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("file", "a new one by a shell", new_file_shell),
     ("file", "linked from C", link_c),
     ("file", "removed by a shell", remove_shell),
+    ("file", "cut off by opening it to read", truncate_by_open(os.O_RDONLY)),
+    ("file", "cut off by opening it for neither", truncate_by_open(NEITHER)),
+    ("file", "cut off by openat2", truncate_by_newer_open),
+    ("file", "appended to through other processes", through_processes),
+    ("file", "rights changed by a race", mode_race),
+    ("file", "its generation", generation),
+    ("file", "locked", lock),
+    ("file", "held by a lease", lease),
+    ("machine", "a setting of the kernel", write_again("/proc/sys/kernel/core_pattern")),
+    ("machine", "its name", write_again("/proc/sys/kernel/hostname")),
+    ("machine", "its log", opened_for_writing("/dev/kmsg")),
+    ("machine", "a setting in /sys", opened_for_writing("/sys/kernel/mm/ksm/run")),
+    ("machine", "one of its devices", device),
+    ("machine", "rights of a device", device_mode),
+    ("terminal", "text", terminal_text),
+    ("terminal", "echo, opened to read", terminal_echo(os.O_RDONLY)),
+    ("terminal", "echo, opened for neither", terminal_echo(NEITHER)),
     ("memory", "a new file in /dev/shm by Python", shm_python),
     ("memory", "a segment changed by Python's open", shm_write_python),
     ("memory", "a segment changed through shm_open", shm_segment),
@@ -333,11 +492,15 @@ ATTEMPTS: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("socket", "a file", socket_file),
     ("socket", "a file through a link", socket_file_linked),
     ("socket", "a file, by a datagram", socket_file_datagram),
+    ("socket", "a file, by a message of a pair", socket_file_message),
+    ("socket", "a file, by a raw socket", socket_file_raw),
     ("socket", "a ring of io_uring", ring),
     ("process", "a signal", kill),
     ("process", "a signal by a shell", kill_shell),
     ("process", "a signal to a group", kill_group),
     ("process", "a signal by a descriptor", kill_by_descriptor),
+    ("process", "a signal by owning a socket", kill_by_owner),
+    ("process", "the same, by F_SETOWN_EX", kill_by_named_owner),
     ("process", "traced", trace),
     ("process", "its memory written", write_memory),
     ("process", "its priority", renice),

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -31,10 +34,21 @@ for line in sys.stdin:
     print(json.dumps({"signals": len(seen), "byte": byte.value.decode()}), flush=True)
 """
 HARMS = Path(__file__).resolve().parent / "_harms.py"
-UNSEEN = ("socket: a ring of io_uring", "process: the priority of all of the user's")
+UNSEEN = (
+    "socket: a ring of io_uring",
+    "process: the priority of all of the user's",
+    *(f"machine: {what}" for what in ("a setting of the kernel", "its name", "its log")),
+    *(f"machine: {what}" for what in ("a setting in /sys", "one of its devices")),
+    "machine: rights of a device",
+)
 """Attempts of which nothing is seen outside: they got through if they were let."""
+HELD = (
+    "port: taken from a program that wants it", "file: locked", "file: held by a lease",
+)  # fmt: skip
+"""Attempts that are seen only while the trial runs."""
 
 SIZE = 4096
+GET_GENERATION = 0x80087601
 IPC_CREAT, IPC_RMID, NOBODY = 0o1000, 0, 64_999
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.sem_open.restype = ctypes.c_void_p
@@ -52,6 +66,10 @@ class Outside:
         self.file = folder / "kept"
         self.file.write_text("kept")
         os.utime(self.file, (1_000_000_000, 1_000_000_000))
+        self._generation_before = self._generation()
+        self._terminal, self._tty = os.openpty()
+        os.set_blocking(self._terminal, False)
+        self._modes = termios.tcgetattr(self._tty)
         self._segment = shared_memory.SharedMemory(f"harm_{self._word}", create=True, size=SIZE)
         self._segment.buf[0] = ord("o")
         self._semaphore = LIBC.sem_open(self._semaphore_name(), os.O_CREAT, 0o600, 0)
@@ -103,6 +121,7 @@ class Outside:
             "stays_s": stays_s,
             "file": str(self.file),
             "folder": str(self.folder),
+            "terminal": os.ttyname(self._tty),
             "segment": self._segment.name,
             "semaphore": f"harm_{self._word}",
             "key": self.key,
@@ -122,17 +141,27 @@ class Outside:
 
     # --- what changed ---------------------------------------------------------------------
 
-    def port_is_free(self) -> bool:
-        """Whether a program outside gets the port that the trial asked for."""
+    def held(self) -> list[str]:
+        """What a program outside does not get while the trial runs."""
+        found = []
         try:
             socket.create_server(("127.0.0.1", self.free_port)).close()
         except OSError:
-            return False
-        return True
+            found.append("port: taken")
+        try:
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_NONBLOCK)
+        except BlockingIOError:
+            return [*found, "file: held by a lease"]
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found.append("file: locked")
+        os.close(descriptor)
+        return found
 
     def changes(self) -> list[str]:
         """What the trial reached, now that it is over; each is said once."""
-        found = [*self._of_files(), *self._of_memory(), *self._of_servers()]
+        found = [*self._of_files(), *self._of_memory(), *self._of_servers(), *self._of_terminal()]
         now = self._of_process()
         before, self._process_before = self._process_before, now
         found += [
@@ -151,6 +180,7 @@ class Outside:
             self.file.write_text("kept")
             os.utime(self.file, (1_000_000_000, 1_000_000_000))
             self.file.chmod(0o644)
+            self._generation_before = self._generation()  # another file has another
             return ["file: removed"]
         if text != "kept":
             found.append("file: its content")
@@ -164,10 +194,29 @@ class Outside:
         if names:
             found.append("file: an attribute")
             os.removexattr(self.file, names[0])
+        if self._generation() != self._generation_before:
+            found.append("file: its generation")
+            self._generation_before = self._generation()
         for name in ("new", "link"):
             if (self.folder / name).exists():
                 found.append(f"file: {name}")
                 (self.folder / name).unlink()
+        return found
+
+    def _generation(self) -> int | None:
+        with contextlib.suppress(OSError), self.file.open("rb") as file:
+            (found,) = struct.unpack("l", fcntl.ioctl(file, GET_GENERATION, bytes(8)))
+            return int(found)
+        return None
+
+    def _of_terminal(self) -> list[str]:
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._terminal, 100)
+            found.append("terminal: text")
+        if termios.tcgetattr(self._tty) != self._modes:
+            found.append("terminal: its modes")
+            termios.tcsetattr(self._tty, termios.TCSANOW, self._modes)
         return found
 
     def _of_memory(self) -> list[str]:
@@ -256,6 +305,8 @@ class Outside:
         self.process.wait()
         for server in self.servers.values():
             server.close()
+        os.close(self._terminal)
+        os.close(self._tty)
         self._segment.close()
         with contextlib.suppress(FileNotFoundError):
             self._segment.unlink()

@@ -6,8 +6,9 @@
 Of the costs, each snippet runs in turns without walls, isolated and guarded; printed is the least
 and the median. With `--harms`, a child tries to do harm in each way that `_harms.py` has, one child
 for each attempt, in each tier: as the user who calls, and, for root, as an ordinary user (65534)
-and as one who may make no user namespace, as in most containers. Printed is what each attempt
-changed outside, looked at from outside. Without walls nearly all of them must change something, or
+and as one who may make no user namespace, as in most containers; the guarded tier also with the
+Landlock of Linux 5.13. Printed is what each attempt changed outside, looked at from outside.
+Without walls nearly all of them must change something, or
 they would show nothing. Results go to benchmarks/results/containment.json.
 Works in a temporary folder of the current disk, or of /tmp for `--harms`.
 """
@@ -28,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _outside import HARMS, UNSEEN, Outside
+from _outside import HARMS, HELD, UNSEEN, Outside
 
 from steptime.errors import ContainmentError
 from steptime.isolate.child import ContainedChild, start_contained
@@ -36,7 +37,10 @@ from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from _conditions import stamp
+
+from end_to_end.old_landlock import with_old_landlock
 
 # Each prints a time [µs] a call, five times over.
 _LOOP = """
@@ -61,6 +65,7 @@ WITHOUT_NAMESPACES = (
     BENCHMARKS.parent / "tests" / "end_to_end" / "scripts" / "without_namespaces.py"
 )
 ACCOUNTS = ("the caller", "an ordinary user", "an ordinary user without user namespaces")
+OLD_KERNEL = ", with the Landlock of Linux 5.13"
 NO_WALLS = "no walls"
 
 Seen = dict[str, dict[str, object]]
@@ -70,26 +75,36 @@ Seen = dict[str, dict[str, object]]
 def count_harms() -> None:
     """Try each account in a process of its own, print a table, and save it."""
     found: dict[str, dict[str, Seen]] = {}
-    search = (str(BENCHMARKS.parent / "src"), *(place for place in sys.path[1:] if place))
-    for account in ACCOUNTS if os.geteuid() == 0 else ACCOUNTS[:1]:
-        python = sys.executable if account == ACCOUNTS[0] else python_for_others()
-        command = [*prefix_of(account, python), python, str(HERE / "containment.py")]
-        done = subprocess.run(
-            [*command, "--account", account],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(search), "HOME": "/tmp"},
-            cwd="/",
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        found[account] = json.loads(done.stdout.splitlines()[-1])
-        print_table(account, found[account])
+    ours = BENCHMARKS.parent / "src"
+    with tempfile.TemporaryDirectory(prefix="old-", dir="/tmp") as place:
+        old = with_old_landlock(ours / "steptime", Path(place))
+        for account in ACCOUNTS if os.geteuid() == 0 else ACCOUNTS[:1]:
+            for source, kernel in ((ours, ""), (old, OLD_KERNEL)):
+                found[account + kernel] = ask_account(account, kernel, source)
+                print_table(account + kernel, found[account + kernel])
     machine = {"platform": platform.platform(), "python": platform.python_version()}
     accounts = {
         account: {name: sum_up(seen) for name, seen in of.items()} for account, of in found.items()
     }
     document = {**stamp(), "machine": machine, "command": "--harms", "accounts": accounts}
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def ask_account(account: str, kernel: str, source: Path) -> dict[str, Seen]:
+    """Every attempt, with the package of this source, in a process of this user."""
+    python = sys.executable if account == ACCOUNTS[0] else python_for_others()
+    search = (str(source), *(place for place in sys.path[1:] if place))
+    command = [*prefix_of(account, python), python, str(HERE / "containment.py")]
+    done = subprocess.run(
+        [*command, "--account", account + kernel],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(search), "HOME": "/tmp"},
+        cwd="/",
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Seen] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def sum_up(seen: Seen) -> dict[str, Any]:
@@ -129,8 +144,10 @@ def try_account(account: str) -> dict[str, Seen]:
 
 
 def harm_tiers(place: Path, account: str) -> dict[str, Containment]:
-    found = {} if account == ACCOUNTS[0] else {NO_WALLS: Containment(tier=Tier.UNSAFE)}
-    for tier in (Tier.ISOLATED, Tier.GUARDED):
+    is_old = account.endswith(OLD_KERNEL)
+    without = account != ACCOUNTS[0] and not is_old
+    found = {NO_WALLS: Containment(tier=Tier.UNSAFE)} if without else {}
+    for tier in (Tier.GUARDED,) if is_old else (Tier.ISOLATED, Tier.GUARDED):
         try:
             within = probe(place, best=tier)
         except ContainmentError:
@@ -140,6 +157,9 @@ def harm_tiers(place: Path, account: str) -> dict[str, Containment]:
             if tier is Tier.GUARDED and within.has_own_network:
                 walled = replace(within, has_own_network=False)
                 found["guarded, no namespaces"] = walled
+            if within.has_own_processes:
+                shared = replace(within, has_own_processes=False, has_own_network=False)
+                found["isolated, files alone"] = shared
     return found
 
 
@@ -158,7 +178,7 @@ def try_tier(there: Path, within: Containment) -> Seen:
 
 
 def try_once(name: str, folder: Path, outside: Outside, within: Containment) -> dict[str, object]:
-    stays = name.startswith("port:")
+    stays = name in HELD
     facts = outside.facts(folder / "go", only=name, stays_s=10.0 if stays else 0.0)
     child = start_contained(
         (sys.executable, str(HARMS), facts),
@@ -172,7 +192,7 @@ def try_once(name: str, folder: Path, outside: Outside, within: Containment) -> 
     if stays:
         while child.poll() is None and not (folder / "stdout").read_text():
             time.sleep(0.02)
-        changed = [] if outside.port_is_free() else ["port: taken"]
+        changed = outside.held()
         (folder / "go").touch()
     end = child.wait(60)
     child.kill()
@@ -261,7 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--harms", action="store_true", help="count what gets through")
-    parser.add_argument("--account", choices=ACCOUNTS, help=argparse.SUPPRESS)
+    parser.add_argument("--account", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.account is not None:
         print(json.dumps(try_account(asked.account)))

@@ -15,8 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+import steptime
 from end_to_end.contained import LIMIT_S, require, run, start, told
 from end_to_end.harness import needs_torch
+from end_to_end.old_landlock import with_old_landlock
 from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.left.writes import tried_connections
 from steptime.isolate.tiers import Containment, Tier
@@ -138,12 +140,12 @@ def walled() -> Containment:
     return replace(require(Tier.GUARDED), has_own_network=False)
 
 
-def in_container(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def in_container(*command: str | Path, cwd: Path, source: Path) -> subprocess.CompletedProcess[str]:
     """Run a command where no user namespace can be made."""
     return subprocess.run(
         [sys.executable, SCRIPTS / "without_namespaces.py", sys.executable, *command],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": SEARCH},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(source), SEARCH))},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -166,20 +168,36 @@ def test_a_script_that_posts_and_counts_in_shared_memory_reaches_nothing(tmp_pat
     assert tried_connections(tmp_path / "trial") == (f"127.0.0.1 port {port}",)
 
 
-def test_nothing_gets_through_where_no_namespace_can_be_made(tmp_path):
+@pytest.mark.parametrize("kernel", ["this", "old"])
+def test_nothing_gets_through_where_no_namespace_can_be_made(tmp_path, kernel):
     require(Tier.GUARDED)
+    package = Path(steptime.__file__).parent
+    source = package.parent if kernel == "this" else with_old_landlock(package, tmp_path)
 
-    done = in_container(SCRIPTS / "try_harms.py", tmp_path, cwd=tmp_path)
+    done = in_container(SCRIPTS / "try_harms.py", tmp_path, cwd=tmp_path, source=source)
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["tier"], found["has_own_network"], found["lacks"]) == (
-        "guarded",
-        False,
-        ["races"],
-    )
-    assert found["num"] > 40
+    assert (found["tier"], found["has_own_network"]) == ("guarded", False)
+    assert found["lacks"] == ["races"]
+    assert found["num"] > 60
     assert found["changed"] == []
+
+
+def test_nothing_gets_through_in_a_layer_whoever_tries(tmp_path):
+    require(Tier.ISOLATED)
+
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "try_harms.py", tmp_path],
+        env={**os.environ, "PYTHONPATH": SEARCH},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["tier"], found["changed"]) == ("isolated", [])
 
 
 def test_a_lock_is_on_its_own_files_alone(tmp_path):
