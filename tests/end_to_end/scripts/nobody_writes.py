@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from steptime.isolate import kernel
-from steptime.isolate.layers import build_root
-from steptime.isolate.namespaces import enter_namespaces
+from steptime.isolate.overlay.layers import build_root
+from steptime.isolate.overlay.namespaces import enter_namespaces
 
 NOBODY, PR_SET_DUMPABLE = 65534, 4
 

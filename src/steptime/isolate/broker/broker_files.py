@@ -13,8 +13,9 @@ import os
 import stat
 import struct
 
-from . import kernel
-from .syscall_numbers import this_processor
+from steptime.isolate import kernel
+from steptime.isolate.guard.syscall_numbers import this_processor
+
 from .waiting_call import AT_FDCWD, GoOn, NewDescriptor, Reply, WaitingCall, fail
 
 SHARED_MEMORY = "/dev/shm"
