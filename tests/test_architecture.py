@@ -727,6 +727,7 @@ def test_a_file_of_lines_has_one_reader():
             "app/search/run_metric.py",
             "app/verify/verify_training.py",
         ),
+        "data/sources/formats/jsonl_files.py",  # a user's data
         "desync/recorded_calls.py",
         "guest/bench/forked_copy.py",
         *("levers/pictures/prepared.py", "levers/lever_evidence.py"),

@@ -253,6 +253,25 @@ def write_csv(folder: Path) -> Written:
     return Written(folder, {"label": data["label"], "text": texts, "value": flat})
 
 
+def write_jsonl(folder: Path) -> Written:
+    data = samples()
+    numbers = [list(range(i % 4)) for i in range(NUM_SAMPLES)]
+    turns = [[{"role": "user", "content": text}] for text in data["text"]]
+    for shard in range(2):
+        lines = [
+            {"label": int(data["label"][i]), "text": data["text"][i], "ids": numbers[i]}
+            | {"value": float(data["array"][i][0][0]), "messages": turns[i]}
+            for i in range(shard * 100, shard * 100 + 100)
+        ]
+        text = "\n".join(json.dumps(line, ensure_ascii=bool(shard)) for line in lines)
+        (folder / f"{shard}.jsonl").write_text(text + "\n\n" * shard, encoding="utf-8")
+    values = data["array"].reshape(NUM_SAMPLES, -1)[:, 0].astype(np.float64)
+    said = [json.dumps(turn, ensure_ascii=False) for turn in turns]
+    ids = [np.array(row, np.int64) for row in numbers]
+    expected = {"label": data["label"], "text": data["text"], "ids": ids, "value": values}
+    return Written(folder, {**expected, "messages": said})
+
+
 def write_hdf5(folder: Path) -> Written:
     import h5py
 
@@ -306,6 +325,7 @@ WRITERS = {
     "tar, pax": write_tar_pax,
     "Hugging Face": write_huggingface,
     "CSV": write_csv,
+    "JSON Lines": write_jsonl,
     "HDF5": write_hdf5,
     "LMDB": write_lmdb,
     "SQLite": write_sqlite,

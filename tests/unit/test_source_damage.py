@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import re
 import sqlite3
@@ -250,8 +251,8 @@ class TestExamples:
 
 
 def test_csv_tells_names_types_and_delimiters(tmp_path):
-    file = tmp_path / "x.txt"
-    file.write_text("id\tname\tscore\n7\ta b\t0.5\n\n8\t\t\n")
+    file = tmp_path / "x.tsv"
+    file.write_text("id\tname\tscore\n7\ta,b,c,d\t0.5\n\n8\t,,,\t\n")
 
     source = open_source(file)
 
@@ -259,11 +260,23 @@ def test_csv_tells_names_types_and_delimiters(tmp_path):
     assert [column.dtype for column in source.columns] == ["int64", None, "float64"]
     values = source.read([1, 0])
     assert values["id"].tolist() == [8, 7]
-    assert values["name"] == ["", "a b"]
+    assert values["name"] == [",,,", "a,b,c,d"]
     assert values["score"] == [None, 0.5]
-    assert source.place_of(1).endswith("x.txt, row 1")
-    file.write_text("1,2\n3,4\n")
-    assert open_source(file).read([1]) == {"column0": [3], "column1": [4]}
+    assert source.place_of(1).endswith("x.tsv, row 1")
+
+
+@pytest.mark.parametrize("text", ["1,2\n3,4\n", "a,b\nc,d\n", "NA,b\n1,d\n2,e\n", "a,b\n"])
+def test_the_header_of_csv_is_asked_for_where_it_is_in_doubt(tmp_path, text):
+    (tmp_path / "x.csv").write_text(text)
+
+    said = refusal(tmp_path / "x.csv")
+
+    assert said.startswith(f"{tmp_path}/x.csv: it cannot be told whether its first line names")
+    rows = text.count("\n")
+    assert len(open_source(tmp_path / "x.csv", format="csv_with_header")) == rows - 1
+    source = open_source(tmp_path / "x.csv", format="csv_without_header")
+    assert len(source) == rows
+    assert [column.name for column in source.columns] == ["column0", "column1"]
 
 
 def test_csv_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
@@ -288,3 +301,33 @@ def test_sets_of_shards_in_csv(tmp_path):
     (tmp_path / "README.md").write_text("notes")
 
     assert len(open_source(written.where)) == 200
+
+
+def test_lines_of_json_keep_each_value(tmp_path):
+    large, huge = (1 << 53) + 1, 1 << 70
+    lines = [
+        {"n": large, "of_both": large, "mixed": 1, "ids": [1, 2], "large": huge},
+        {"n": None, "of_both": 0.5, "mixed": "1", "ids": [0.5], "large": 1, "late": "x"},
+    ]
+    text = "\ufeff" + "\r\n".join(map(json.dumps, lines)) + '\r\n\r\n{"nan": NaN}'
+    (tmp_path / "x.ndjson").write_text(text, encoding="utf-8")
+
+    values = open_source(tmp_path / "x.ndjson").read([1, 0])
+
+    assert values["n"] == [None, large]
+    assert values["of_both"] == ["0.5", str(large)]
+    assert values["mixed"] == ['"1"', "1"]
+    assert [ids.tolist() for ids in values["ids"]] == [[0.5], [1.0, 2.0]]
+    assert values["large"] == ["1", str(huge)]
+    assert values["late"] == ["x", None]
+
+
+def test_a_line_that_is_no_object_is_named_when_it_is_read(tmp_path):
+    digits = "9" * 5000
+    (tmp_path / "x.jsonl").write_text(f'{{"a": 1}}\n[2]\n{{"a": {digits}}}\n{{"a": ')
+    source = open_source(tmp_path / "x.jsonl")
+
+    assert source.read([0])["a"].tolist() == [1]
+    for row, why in enumerate(["not an object", "more digits than Python", "not JSON"], 1):
+        with pytest.raises(DataError, match=f"x.jsonl, row {row} cannot be read: .*{why}"):
+            source.read([row])

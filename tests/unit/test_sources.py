@@ -36,7 +36,7 @@ class TestWhatDataIs:
         with pytest.raises(DataError) as caught:
             open_source(tmp_path / "data.bin")
 
-        assert "by its first bytes: 01 02 61 62 63 (??abc)" in str(caught.value)
+        assert "by its name and its first bytes: 01 02 61 62 63 (??abc)" in str(caught.value)
         assert "format=" in caught.value.hint
 
     def test_an_empty_file_and_an_empty_folder(self, tmp_path):
@@ -51,6 +51,29 @@ class TestWhatDataIs:
         (tmp_path / "x.npy").rename(tmp_path / "x.parquet")
 
         assert open_source(tmp_path / "x.parquet").name == "npy"
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            *(("x.csv", '{"a": 1, "b": 2}\n{"a": 1, "b": 2}\n'), ("x.jsonl", "a,b\n1,2\n")),
+            *(("x.txt", "Yes, it is.\nNo, it was.\n"), ("x.json", '[{"a": 1, "b": 2}]\n')),
+        ],
+    )
+    def test_of_text_its_name_and_what_is_in_it_agree_or_it_is_asked(self, tmp_path, name, text):
+        (tmp_path / name).write_text(text)
+
+        assert "by its name and its first bytes: text that begins" in refusal(tmp_path / name)
+
+    def test_lines_of_json_have_any_name_but_that_of_csv(self, tmp_path):
+        (tmp_path / "x.json").write_text('{"text": "a, b"}\n{"text": "c, d"}\n')
+
+        assert open_source(tmp_path / "x.json").read([0, 1]) == {"text": ["a, b", "c, d"]}
+
+    def test_files_that_are_read_as_one_say_so(self, tmp_path):
+        for name in "abc":
+            (tmp_path / f"{name}.csv").write_text("x,y\n1,2\n")
+
+        assert open_source(tmp_path).name == "CSV (3 files as one set)"
 
     def test_a_format_or_an_option_that_there_is_not(self, tmp_path):
         (tmp_path / "a").touch()

@@ -72,6 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--batch-size", metavar="N", type=int, default=64, help="samples of a batch (default: 64)"
     )
+    source.add_argument("--format", metavar="NAME", help="of SOURCE (default: it is told)")
     source.add_argument(
         "--step-ms",
         metavar="T",
@@ -139,6 +140,7 @@ def _bench_source(options: argparse.Namespace, seconds: float) -> int:
     bench = bench_source(
         SourceOptions(
             where=options.words[0],
+            source_format=options.format,
             batch_size=options.batch_size,
             seconds=seconds,
             step_s=None if options.step_ms is None else options.step_ms / 1000,

@@ -92,11 +92,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run them even if nothing here keeps them from changing your files",
     )
-    sources = parser.add_argument_group("of two sources")
+    sources = parser.add_argument_group("of sources")
+    sources.add_argument(
+        "--format",
+        metavar="A[,B]",
+        help="the format of each source, such as jsonl (default: told by its contents)",
+    )
     sources.add_argument(
         "--leakage",
         action="store_true",
-        help="the first trains and the second evaluates: they must share no sample",
+        help="of two, the first trains and the second evaluates: they must share no sample",
     )
     output = parser.add_argument_group("output")
     add_json(output)
@@ -167,8 +172,15 @@ def _check_sources(
         )
     app, names = _load("data_source_check"), _load("data_check")
     names.check_names(only or (), app.SOURCE_CHECKS)
+    formats = None if options.format is None else parse_names(options.format)
+    if formats is not None and len(formats) != len(options.sources):
+        raise UsageError("--format names one format for each source: --format csv_with_header,tar")
     report: DataCheckReport = app.check_sources(
-        tuple(options.sources), budget_s=budget_s, only=only, is_leakage=options.leakage
+        tuple(options.sources),
+        budget_s=budget_s,
+        formats=formats,
+        only=only,
+        is_leakage=options.leakage,
     )
     return report
 

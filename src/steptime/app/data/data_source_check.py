@@ -40,6 +40,7 @@ def check_sources(
     places: tuple[str, ...],
     *,
     budget_s: float,
+    formats: tuple[str, ...] | None = None,
     only: tuple[str, ...] | None = None,
     is_leakage: bool = False,
     clock: Callable[[], float] = time.monotonic,
@@ -49,6 +50,7 @@ def check_sources(
     Args:
         places: one source to check, or two to compare.
         budget_s: time for reading [s]; two sources have half of it each.
+        formats: of each source; None tells them by what is in them.
         only: names of the checks; None for all.
         is_leakage: the first trains and the second evaluates; else they should be the same.
         clock: seconds.
@@ -58,7 +60,10 @@ def check_sources(
         DataError: it cannot be told what it is.
     """
     with ExitStack() as stack:
-        sources = [stack.enter_context(closing(open_source(place))) for place in places]
+        sources = [
+            stack.enter_context(closing(open_source(place, format=one)))
+            for place, one in zip(places, formats or [None] * len(places), strict=True)
+        ]
         held = [_read(source, budget_s / len(sources), clock) for source in sources]
         checks = [check for check in _checks(sources, held, is_leakage=is_leakage) if check]
         limits = [

@@ -23,12 +23,14 @@ class SourceOptions:
 
     Attributes:
         where: a file, a folder or an address.
+        source_format: its format; None tells it by the contents.
         batch_size: samples of a batch.
         seconds: how long the first pass reads [s].
         step_s: a training's own step [s]; None to measure the source alone.
     """
 
     where: str
+    source_format: str | None = None
     batch_size: int = 64
     seconds: float = 2.0
     step_s: float | None = None
@@ -40,7 +42,7 @@ def bench_source(options: SourceOptions) -> LoaderBench:
     Raises:
         SteptimeError: it cannot be opened or read.
     """
-    source = open_source(options.where)
+    source = open_source(options.where, format=options.source_format)
     try:
         files = [] if "://" in options.where else files_of(options.where)
         times = time_reads(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from steptime.data.sources.formats.csv_files import is_csv
+from steptime.data.sources.formats.csv_files import DELIMITERS_BY_NAME, is_text
+from steptime.data.sources.formats.jsonl_files import JSONL_NAMES, is_jsonl
 from steptime.data.sources.formats.lmdb_files import is_lmdb
 from steptime.data.sources.formats.prepared_folder import is_prepared
 from steptime.data.sources.formats.tar_files import is_tar
@@ -41,7 +42,7 @@ SHARED_INDEX = "index.json"
 UNREAD = {"mds": "MosaicML Streaming (MDS)", "litdata": "LitData"}
 """Formats that are known, so that whoever has them learns what to do, and not read."""
 
-FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv")
+FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv", "jsonl")
 """Formats of which a folder holds shards."""
 
 FIRST_BYTES = 4096
@@ -64,10 +65,11 @@ def recognize(place: StoredPlace, is_folder: bool) -> str:  # noqa: FBT001
             hint="Read it by its own library, and write it as Parquet or as WebDataset shards.",
         )
     if found is None:
-        what = "the names in it" if is_folder else "its first bytes"
+        what = "the names in it" if is_folder else "its name and its first bytes"
         raise DataError(
             f"it cannot be told what data {place.where} is, by {what}: {_shown(place, is_folder)}",
-            hint="Name it: format='csv', for instance.",
+            hint="CSV has a name that ends with .csv or .tsv, JSON Lines an object {…} a line. "
+            "Or name the format: --format jsonl (in Python format='jsonl').",
         )
     return found
 
@@ -85,10 +87,20 @@ def _of_file(place: StoredPlace) -> str | None:
             return name
     if start.startswith(b"\xff\xff\xff\xff"):
         return "arrow"
-    for name, fits in (("tar", is_tar), ("lmdb", is_lmdb), ("csv", is_csv)):
+    for name, fits in (("tar", is_tar), ("lmdb", is_lmdb)):
         if fits(start):
             return name
-    return None
+    return _of_text(start, os.fsdecode(ending_of(os.fsencode(place.where))))
+
+
+def _of_text(start: bytes, ending: str) -> str | None:
+    """The format of text, which has no mark: what is in it and its name must agree."""
+    if not is_text(start):
+        return None
+    is_lines = is_jsonl(start, is_named=ending in JSONL_NAMES)
+    if ending in DELIMITERS_BY_NAME:
+        return None if is_lines else "csv"
+    return "jsonl" if is_lines else None
 
 
 def _of_index(place: StoredPlace) -> str | None:
@@ -137,10 +149,13 @@ def _shown(place: StoredPlace, is_folder: bool) -> str:  # noqa: FBT001
         return ", ".join(names) if names else "there are none"
     stored = place.stored()
     try:
-        start = stored.read_at(0, min(stored.size, 16))
+        start = stored.read_at(0, min(stored.size, 60))
     finally:
         stored.close()
     if not start:
         return "it is empty"
+    if is_text(start):
+        return f"text that begins with {start.decode('utf-8', 'ignore').splitlines()[0]!r}"
+    start = start[:16]
     text = re.sub(rb"[^\x20-\x7e]", b"?", start).decode("ascii")
     return f"{start.hex(' ')} ({text})"

@@ -62,6 +62,11 @@ def find_shards(
     return [place.inside(name) for name in chosen]
 
 
+def name_of_set(name: str, shards: Sequence[object]) -> str:
+    """Return a format's name; of several files it says that they are read as one."""
+    return name if len(shards) == 1 else f"{name} ({len(shards):,} files as one set)"
+
+
 def _of_split(place: StoredPlace, names: list[str], split: str | None) -> list[str]:
     splits = {name: split_of(name) for name in names}
     found = sorted({known for known in splits.values() if known})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,11 +19,13 @@ from pyarrow import csv as arrow_csv
 from steptime.data.source import Column, Values
 from steptime.data.sources.file_object import file_object
 from steptime.data.sources.formats.arrow_values import columns_of, values_of
-from steptime.data.sources.shards import find_shards
+from steptime.data.sources.shards import ending_of, find_shards, name_of_set
 from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace, read_exactly
 from steptime.errors import DataError
 
 DELIMITERS = ",\t;|"
+DELIMITERS_BY_NAME = {".csv": None, ".tsv": "\t", ".tab": "\t"}
+"""Endings of names; None: the first lines tell."""
 FIRST_BYTES = 64 << 10
 """Bytes from which the delimiter and the names are told."""
 BLOCK_BYTES = 16 << 20
@@ -38,14 +43,16 @@ class CSVForm(NamedTuple):
 class CSVReader:
     """See the module."""
 
-    name = "CSV"
     reads_in_flight = 0
 
     def __init__(self, form: CSVForm, wanted: tuple[str, ...] | None) -> None:
-        self._form = form
+        self.name = name_of_set("CSV", form.shards)
         opened = [shard.stored() for shard in form.shards]
         self.num_bytes = sum(stored.size for stored in opened)
         _check_memory(form.shards[0].where, self.num_bytes)
+        if form.header is None:
+            form = form._replace(header=_has_header(opened[0], form))
+        self._form = form
         tables = [_parsed(stored, form) for stored in opened]
         for stored, table in zip(opened, tables, strict=True):
             if table.column_names != tables[0].column_names:
@@ -95,12 +102,17 @@ def open_csv(
         split: the split to take, where names of shards tell several.
         columns: the columns to read; None for all.
         delimiter: what separates values; None tells it by the first lines.
-        header: whether the first line has the names; None: where none of it is a number.
+        header: whether the first line has the names; None: its values are no numbers, and those
+            of a column below it are. Anything else is asked for.
     """
     if index is None:
-        shards = find_shards(place, split, (".csv", ".tsv"))
+        shards = find_shards(place, split, tuple(DELIMITERS_BY_NAME))
         index = CSVForm(tuple(shards), delimiter, header)
     return CSVReader(index, None if columns is None else tuple(columns))
+
+
+open_csv_with_header = partial(open_csv, header=True)
+open_csv_without_header = partial(open_csv, header=False)
 
 
 def _check_memory(where: str, num_bytes: int) -> None:
@@ -120,9 +132,9 @@ def _check_quotes(stored: StoredBytes) -> None:
 
 def _parsed(stored: StoredBytes, form: CSVForm) -> pa.Table:
     try:
-        start = read_exactly(stored, 0, min(stored.size, FIRST_BYTES)).decode("utf-8", "replace")
-        delimiter = form.delimiter or told_delimiter(start) or ","
-        names, has_header = _names(start, delimiter, header=form.header)
+        start = _start(stored)
+        delimiter = _delimiter(stored, form, start)
+        names = _names(start, delimiter, has_header=bool(form.header))
         _check_quotes(stored)
         table = arrow_csv.read_csv(
             file_object(stored),
@@ -130,7 +142,7 @@ def _parsed(stored: StoredBytes, form: CSVForm) -> pa.Table:
                 use_threads=False,  # so that an error has the number of its row
                 block_size=BLOCK_BYTES,
                 column_names=names,
-                skip_rows_after_names=int(has_header),
+                skip_rows_after_names=int(bool(form.header)),
             ),
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         )
@@ -139,6 +151,15 @@ def _parsed(stored: StoredBytes, form: CSVForm) -> pa.Table:
     text = pa.string()  # of a column whose values are all missing
     schema = [(f.name, text if f.type == pa.null() else f.type) for f in table.schema]
     return table.cast(pa.schema(schema))
+
+
+def _start(stored: StoredBytes) -> str:
+    return read_exactly(stored, 0, min(stored.size, FIRST_BYTES)).decode("utf-8", "replace")
+
+
+def _delimiter(stored: StoredBytes, form: CSVForm, start: str) -> str:
+    by_name = DELIMITERS_BY_NAME.get(os.fsdecode(ending_of(os.fsencode(stored.name))))
+    return form.delimiter or by_name or told_delimiter(start) or ","
 
 
 def told_delimiter(start: str) -> str | None:
@@ -153,36 +174,60 @@ def told_delimiter(start: str) -> str | None:
     return best
 
 
-def is_csv(start: bytes) -> bool:
-    """Whether bytes are text whose lines have as many values each."""
-    if not start or b"\0" in start:
-        return False
+def is_text(start: bytes) -> bool:
+    """Whether bytes are UTF-8, which may be cut at the end, without control characters."""
     try:
         text = start.decode("utf-8")
     except UnicodeDecodeError as error:
         if error.start < len(start) - 3:
             return False
         text = start[: error.start].decode("utf-8")
-    is_text = all(c.isprintable() or c in "\t\r\n" for c in text)
-    try:
-        return is_text and "\n" in text and told_delimiter(text) is not None
-    except csv.Error:
-        return False
+    return bool(text.strip()) and all(c.isprintable() or c in "\ufeff\t\r\n" for c in text)
 
 
-def _names(start: str, delimiter: str, *, header: bool | None) -> tuple[list[str], bool]:
-    first = next(csv.reader(io.StringIO(start.removeprefix("\ufeff")), delimiter=delimiter), [])
-    has_header = header if header is not None else not any(_is_number(value) for value in first)
+def _rows(start: str, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(start.removeprefix("\ufeff"), newline=""), delimiter=delimiter)
+
+
+def _names(start: str, delimiter: str, *, has_header: bool) -> list[str]:
+    first = next(_rows(start, delimiter), [])
     if not has_header:
-        return [f"column{i}" for i in range(len(first))], False
+        return [f"column{i}" for i in range(len(first))]
     if len(set(first)) < len(first):
         raise DamagedBytesError("its first line names a column twice")
-    return first, True
+    return first
 
 
-def _is_number(text: str) -> bool:
+def _has_header(stored: StoredBytes, form: CSVForm) -> bool:
+    """Return True where the first line can only be names.
+
+    Raises:
+        DataError: it may be names or values.
+    """
+    start = _start(stored)
+    try:
+        delimiter = _delimiter(stored, form, start)
+        first, *below = [row for row in islice(_rows(start, delimiter), 20) if row] or [[]]
+    except csv.Error as error:
+        raise DataError(f"{stored.name} cannot be read as CSV: {error}") from error
+    columns = zip(*below[:-1] or below, strict=False)  # the last one may be cut
+    if any(map(_is_value, first)):
+        why = "there are numbers or missing values in it"
+    elif not any(all(map(_is_value, column)) and "".join(column) for column in columns):
+        why = "no column below it has numbers alone"
+    else:
+        return True
+    raise DataError(
+        f"{stored.name}: it cannot be told whether its first line names the columns: {why}: "
+        f"{delimiter.join(first)[:80]!r}",
+        hint="Say it: --format csv_with_header or --format csv_without_header; in Python header=.",
+    )
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text is a number, or says that a value is missing."""
     try:
         float(text)
     except ValueError:
-        return False
+        return text in arrow_csv.ConvertOptions().null_values
     return True
