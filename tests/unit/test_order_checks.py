@@ -279,7 +279,17 @@ def test_random_transforms_change_values_and_not_the_samples():
     check = check_workers(children, again=None)
 
     assert check.outcome is PASS
-    assert "transforms" in check.finding
+    assert check.finding.endswith("0, 1 workers; the values of 2 of 2 of them are others")
+
+
+def test_values_that_one_worker_gives_and_several_do_not_come_from_a_copy_in_each():
+    order = [0, 1, 2, 3]
+    children = {n: handed("ab", "cd", order=order) for n in (0, 1)}
+
+    check = check_workers({**children, 2: handed("ab", "xy", order=order)}, again=None)
+
+    assert check.outcome is FAIL
+    assert check.finding.startswith("with 2 workers 2 of 4 samples have other values; with 1")
 
 
 def test_another_order_with_workers_fails_unless_two_runs_differ_anyway():

@@ -16,7 +16,10 @@ from steptime.data.values.data_check_values import DataCheck
 from steptime.verify.values import Outcome
 
 NAME = "same_over_workers"
-TRANSFORMS = "; their values differ, as transforms draw other random numbers in workers"
+COPIES = (
+    "A random generator that the data set holds is one: each worker's copy draws the same numbers. "
+    "Seed it in worker_init_fn by torch.initial_seed(), or draw from torch's."
+)
 
 
 def check_workers(children: Mapping[int, LoaderSeen], *, again: LoaderSeen | None) -> DataCheck:
@@ -39,9 +42,13 @@ def check_workers(children: Mapping[int, LoaderSeen], *, again: LoaderSeen | Non
     found = [check for _, check in told if check is not None]
     place = base.place
     names = ", ".join(map(str, [0, *(n for n, _ in told)]))
+    if not found and first.order is not None and (check := _of_values(first, others)):
+        return replace(check, place=place)
     if not found:
         same = "samples in the same order" if first.order is not None else "samples"
-        values = "" if all(_same_values(first, one) for one in others.values()) else TRANSFORMS
+        num_other = max(_num_other(first, one) for one in others.values())
+        values = f"; the values of {num_other:,} of {len(_flat(first)):,} of them are others"
+        values = values if num_other else ""
         if first.order is None:
             values = "" if all(_in_order(first, one) for one in others.values()) else MOVED
         return passed(NAME, f"the same {same} with {names} workers{values}", place)
@@ -69,8 +76,26 @@ def _flat(seen: PassSeen) -> list[str]:
     return [digest for batch in seen.digests for digest in batch or ()]
 
 
-def _same_values(one: PassSeen, other: PassSeen | None) -> bool:
-    return other is None or one.digests == other.digests
+def _num_other(one: PassSeen, other: PassSeen | None) -> int:
+    """Return how many samples at the same place hold something else."""
+    mine, theirs = _flat(one), [] if other is None else _flat(other)
+    return sum(a != b for a, b in zip(mine, theirs, strict=False))
+
+
+def _of_values(first: PassSeen, others: Mapping[int, PassSeen | None]) -> DataCheck | None:
+    """Fail where one worker gives the values that none gives, and several give others."""
+    differing = {n: num for n, one in others.items() if (num := _num_other(first, one))}
+    if not differing or 1 in differing or others.get(1) is None:
+        return None
+    num_workers, num_other = next(iter(differing.items()))
+    return failed(
+        NAME,
+        f"with {num_workers} workers {num_other:,} of {len(_flat(first)):,} samples have other "
+        "values; with 1 worker they have those that they have without workers",
+        None,
+        evidence=("so the values depend on something of which each worker has a copy",),
+        advice=COPIES,
+    )
 
 
 def _in_order(one: PassSeen, other: PassSeen | None) -> bool:
