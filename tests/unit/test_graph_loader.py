@@ -94,6 +94,24 @@ def test_torchs_own_seed_decides_where_none_is_given():
     assert edges() == edges()
 
 
+def shuffled_inputs(kind, **options):
+    torch.rand(1)  # what torch's own state is plays no part
+    inputs = torch.randint(100, (2, 40), generator=torch.Generator().manual_seed(1))
+    what = {"edge_label_index": inputs} if kind is LinkNeighborLoader else {}
+    loader = kind(make_data(), [4], batch_size=8, shuffle=True, seed=3, **what, **options)
+    return [[one.input_id.tolist() for one in loader] for _ in range(2)]
+
+
+@pytest.mark.parametrize("kind", [NeighborLoader, LinkNeighborLoader])
+def test_the_order_of_an_epoch_depends_on_the_seed_too_unless_a_generator_is_given(kind):
+    first, second = shuffled_inputs(kind)
+
+    assert shuffled_inputs(kind, num_workers=2) == [first, second]
+    assert first != second
+    own = torch.Generator().manual_seed(7)
+    assert shuffled_inputs(kind, generator=own) != [first, second]
+
+
 def test_types_are_sampled_by_relation():
     data = make_typed()
 

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from steptime.errors import GraphError, MissingExtraError
 from steptime.graph.pyg_sampler import Key, PygSampler, SamplingOptions, sampler_of
+from steptime.graph.sample import key_of
 from steptime.graph.sampled import SampledBlock
 
 try:
@@ -75,6 +76,8 @@ class _Epoch(IterableDataset):
     def __init__(self, loader: Any, make: Callable[[PygSampler, Any, Key], Any]) -> None:
         self.loader, self.make = loader, make
         self.number, loader.epoch = loader.epoch, loader.epoch + 1
+        if loader.has_own_order:
+            loader.generator.manual_seed(key_of(loader.options.seed, self.number) >> 1)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -149,8 +152,14 @@ def epoch_of(loader: Any, make: Callable[[PygSampler, Any, Key], Any]) -> Iterat
     return iter(DataLoader(epoch, batch_size=None, collate_fn=_unchanged))
 
 
-def equip(loader: Any, sampler: PygSampler, options: SamplingOptions, ahead: PrefetchPlan) -> None:
-    """Give a loader its samplers, one for each thread, and the number of its first epoch."""
+def equip(
+    loader: Any,
+    sampler: PygSampler,
+    options: SamplingOptions,
+    ahead: PrefetchPlan,
+    rest: dict[str, Any],
+) -> None:
+    """Give a loader its samplers, one for each thread, its first epoch, and the order's seed."""
     if ahead.num_threads < 0 or ahead.depth < 1:
         raise GraphError(
             f"num_workers={ahead.num_threads} and prefetch_factor={ahead.depth}: the first must "
@@ -160,6 +169,9 @@ def equip(loader: Any, sampler: PygSampler, options: SamplingOptions, ahead: Pre
     loader.free_samplers = SimpleQueue()
     for _ in range(ahead.num_threads):
         loader.free_samplers.put(sampler.clone())
+    loader.has_own_order = options.seed is not None and rest.get("generator") is None
+    if loader.has_own_order:
+        rest["generator"] = torch.Generator()
 
 
 def with_edges(batch: Any, out: Any) -> Any:
@@ -200,7 +212,7 @@ class NeighborLoader(NodeLoader):
         if input_time is not None and not chosen.time_attr and chosen.graph is None:
             raise GraphError("input_time is given and time_attr is not: name the times, too.")
         sampler = sampler_of(data, num_neighbors, chosen)
-        equip(self, sampler, chosen, ahead)
+        equip(self, sampler, chosen, ahead, rest)
         super().__init__(data, sampler, input_nodes, input_time, **rest)
 
     def _get_iterator(self) -> Iterator[Any]:
@@ -241,7 +253,7 @@ class LinkNeighborLoader(LinkLoader):
         if (rest.get("edge_label_time") is None) != (chosen.time_attr is None):
             raise GraphError("edge_label_time and time_attr belong together: pass both or neither.")
         sampler = sampler_of(data, num_neighbors, chosen)
-        equip(self, sampler, chosen, ahead)
+        equip(self, sampler, chosen, ahead, rest)
         super().__init__(data, sampler, edge_label_index, edge_label, **rest)
 
     def _get_iterator(self) -> Iterator[Any]:
