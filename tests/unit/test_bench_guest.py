@@ -1,6 +1,8 @@
 """The guest's part of `data bench`: timed parts, files, transforms, kept batches."""
 
+import io
 import os
+import subprocess
 import sys
 import time
 import types
@@ -16,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 from steptime.guest.bench.kept_batches import KeptBatches, shape_of  # noqa: E402
 from steptime.guest.bench.loader_passes import read_batches, worker_counts  # noqa: E402
+from steptime.guest.bench.loop_pass import NS, LoopPass  # noqa: E402
 
 
 class Compose:
@@ -118,6 +121,46 @@ def test_decoders_are_timed_wherever_they_were_imported(monkeypatch):
 
     answer = do_apart(decode, limit_s=60)
     assert answer == {"found": "a.jpg", "parts": ["decode"], "files": ["a.jpg"]}
+
+
+def test_a_decoder_that_a_worker_alone_imports_is_timed(tmp_path, monkeypatch):
+    (tmp_path / "soundfile.py").write_text("def read(data): return data")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "soundfile", raising=False)
+
+    def decode() -> dict:
+        timer = PartTimer()
+        hook_decoders(timer, lambda path: None)
+        import soundfile
+
+        return {"found": soundfile.read("x"), "parts": list(timer.wall_ns)}
+
+    assert do_apart(decode, limit_s=60) == {"found": "x", "parts": ["decode"]}
+
+
+def test_the_pixels_of_pillow_are_decoding_although_nobody_opened_an_image_before():
+    image = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image.effect_noise((64, 64), 50).save(file, "PNG")
+    code = (
+        "import io, sys; import PIL.Image; assert 'PIL.ImageFile' not in sys.modules\n"
+        "from steptime.guest.bench.part_timer import PartTimer\n"
+        "from steptime.guest.bench.sample_parts import hook_decoders\n"
+        "timer = PartTimer(); hook_decoders(timer, print)\n"
+        "image = PIL.Image.open(io.BytesIO(sys.stdin.buffer.read())); timer.forget()\n"
+        "image.load(); print(*timer.wall_ns)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=file.getvalue(), capture_output=True)
+
+    assert (done.stdout, done.stderr) == (b"decode\n", b"")
+
+
+def test_a_slow_loop_ends_with_fewer_steps():
+    window = types.SimpleNamespace(window_ns=3 * NS, max_steps=400)
+    ended = [LoopPass.is_enough(window, *seen) for seen in ((19, 50 * NS), (20, 4 * NS))]
+    slow = [LoopPass.is_enough(window, num, 61 * NS) for num in (4, 5)]
+
+    assert ended + slow == [False, True, False, True]
 
 
 def test_files_that_are_opened_are_found_and_dropped(tmp_path):

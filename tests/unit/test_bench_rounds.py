@@ -7,7 +7,10 @@ import pytest
 from steptime.app.data import data_bench
 from steptime.app.data.data_bench import BenchOptions
 from steptime.isolate.tiers import Containment, Tier
-from steptime.tune.trials.children.bench_child import BenchStart, PassEnded
+from steptime.measure.values.loader_bench import BenchedLoader
+from steptime.record import kinds
+from steptime.report.words.loader_words import describe_others
+from steptime.tune.trials.children.bench_child import BenchStart, PassEnded, TimeLeft
 from unit.loader_bench_cases import BESIDE, SLOW, loop, uneven
 
 
@@ -60,3 +63,20 @@ def test_a_clear_bound_is_measured_once(measured):
 
     assert [what for _, what, *_ in asked] == ["full", "consumer", "parts"]
     assert bench.bottleneck == "consumer"
+
+
+def test_how_long_a_slow_loop_takes_is_told_by_its_steps():
+    told, now = [], iter([0, 100, 104, 112, 113])
+    left = TimeLeft(told.append, lambda: next(now))
+    begun = {"k": kinds.BENCH_BEGUN, "steps": 26}
+    for num_updates in (5, 6, 8, 9):
+        left.look(begun, num_updates)
+
+    assert told == ["it is slow: 3 steps so far, at most 1 min 32 s more"]
+
+
+def test_loaders_that_are_not_timed_take_one_line():
+    loader = BenchedLoader(dataset="Rows", batch_size=1, num_workers=0, is_iterable=False)
+
+    assert describe_others([loader]) == "Rows, batches of 1, 0 workers"
+    assert describe_others([loader] * 19).endswith(", 0 workers, and 18 more loaders")

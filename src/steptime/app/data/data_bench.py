@@ -92,6 +92,7 @@ def bench_loader(options: BenchOptions, *, tell: Tell) -> tuple[LoaderBench, Run
         folder=run.folder,
         cwd=Path.cwd(),
         containment=containment,
+        tell=tell,
     )
     bench = _measure(start, options, tell)
     write_value(run, VALUE, bench)

@@ -30,6 +30,8 @@ from .transform_places import told, watch_chains
 
 FULL, CONSUMER, PARTS = "full", "consumer", "parts"
 MIN_STEPS, MAX_STEPS = 20, 400
+SLOW_S, SLOW_STEPS = 60.0, 5
+"""Of a slow loader fewer steps are timed, once that has taken so long [s]."""
 WARM_STEPS = 2
 MAX_LOADERS = 20
 NS = 1_000_000_000
@@ -146,7 +148,8 @@ class LoopPass:
         loader = self.loaders.get(iterator)
         if self.loader is None and loader is not None:
             self.loader = loader
-            self.tell({"k": kinds.BENCH_BEGUN})
+            due = WARM_STEPS + (self.num_queued if self.what == FULL else 0) + MIN_STEPS
+            self.tell({"k": kinds.BENCH_BEGUN, "steps": min(due, self.max_steps)})
         return loader is not None and loader is self.loader
 
     def kept_iterator(self, loader: Any) -> Iterator[Any] | None:
@@ -184,8 +187,7 @@ class LoopPass:
         self.num_seen += 1
         if self.what == FULL:
             self.watch_copies(batch)
-        queue = self.loader.num_workers * (self.loader.prefetch_factor or 0)
-        if self.num_seen <= WARM_STEPS + (queue if self.what == FULL else 0):
+        if self.num_seen <= WARM_STEPS + (self.num_queued if self.what == FULL else 0):
             if self.torch.cuda.is_initialized():
                 self.torch.cuda.synchronize()
             self.window_began = perf_counter_ns()
@@ -193,9 +195,19 @@ class LoopPass:
             return
         self.shapes.add(shape_of(batch))
         self.steps.append((work_ns, wait_ns))
-        is_long = perf_counter_ns() - self.window_began > self.window_ns
-        if len(self.steps) >= self.max_steps or (is_long and len(self.steps) >= MIN_STEPS):
+        if self.is_enough(len(self.steps), perf_counter_ns() - self.window_began):
             self.finish(batch)
+
+    @property
+    def num_queued(self) -> int:
+        """Batches that workers fetch ahead."""
+        return int(self.loader.num_workers * (self.loader.prefetch_factor or 0))
+
+    def is_enough(self, num_steps: int, took_ns: int) -> bool:
+        """Return whether a window of so many steps ends."""
+        least = MIN_STEPS if took_ns <= SLOW_S * NS else SLOW_STEPS
+        is_long = took_ns > self.window_ns and num_steps >= least
+        return is_long or num_steps >= self.max_steps
 
     def watch_copies(self, batch: Any) -> None:
         """Time the `to` of what a batch is made of, where that is no tensor."""

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..late_finder import LateFinder
 from .part_timer import PartTimer
-from .transform_places import code_place, element_place, made_at
+from .transform_places import TRANSFORMS, code_place, element_place, made_at
 
 IMAGES = ("read_image", "decode_image", "decode_jpeg", "decode_png", "decode_webp", "decode_gif")
 DECODERS: dict[str, tuple[str, ...]] = {
@@ -76,12 +77,14 @@ class Transforms:
 
     def hook_chains(self) -> None:
         """Take each chain of torchvision's at its first call, wherever the script keeps it."""
-        for module_name in CHAINS:
-            chain_class = getattr(sys.modules.get(module_name), "Compose", None)
-            if chain_class is not None:
-                method = "forward" if "forward" in vars(chain_class) else "__call__"
-                setattr(chain_class, method, self.taking(getattr(chain_class, method)))
-        self.hook_albumentations()
+        when_imported({**dict.fromkeys(CHAINS, self.hook_chain), TRANSFORMS: self.hook_transforms})
+
+    def hook_chain(self, module: Any) -> None:
+        """Take the chains of one module."""
+        chain_class = getattr(module, "Compose", None)
+        if chain_class is not None:
+            method = "forward" if "forward" in vars(chain_class) else "__call__"
+            setattr(chain_class, method, self.taking(getattr(chain_class, method)))
 
     def taking(self, original: Any) -> Any:
         """Return the call of a chain, which is wrapped before the first one."""
@@ -92,9 +95,8 @@ class Transforms:
 
         return call
 
-    def hook_albumentations(self) -> None:
+    def hook_transforms(self, module: Any) -> None:
         """Time the transforms of albumentations by their class: their chains look at elements."""
-        module = sys.modules.get("albumentations.core.transforms_interface")
         base = getattr(module, "BasicTransform", None)
         if base is None:
             return
@@ -155,22 +157,37 @@ def name_of(call: Any) -> str:
 # -- decoding
 
 
+def when_imported(acts: dict[str, Callable[[Any], None]]) -> None:
+    """Do something to each module: now, or once it is imported, as a worker alone may do it."""
+    finder = LateFinder()
+    finder.targets.update(acts)
+    sys.meta_path.insert(0, finder)
+    for name in acts:
+        if name in sys.modules:
+            finder.call(name, sys.modules[name])
+
+
 def hook_decoders(timer: PartTimer, note_file: Note) -> None:
-    """Time the decoders of the libraries that are imported, wherever the script holds them."""
-    replaced: dict[int, tuple[Any, Any]] = {}
-    for module_name, names in DECODERS.items():
-        module = sys.modules.get(module_name)
-        for name in names if module is not None else ():
+    """Time the decoders of the libraries, wherever and whenever the script gets them."""
+
+    def hook(module: Any) -> None:
+        replaced: dict[int, tuple[Any, Any]] = {}
+        for name in DECODERS.get(module.__name__, ()):
             original = getattr(module, name, None)
-            if callable(original) and id(original) not in replaced:
+            if callable(original) and not hasattr(original, "is_timed_part"):
                 replaced[id(original)] = original, decoding(timer, original, note_file)
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            own = replaced.get(id(value))
-            if own is not None and own[0] is value:
-                setattr(module, name, own[1])
-    for image_class in lazy_images():
-        image_class.load = timer.timed("decode", image_class.load)
+        for holder in list(sys.modules.values()):
+            for name, value in list(getattr(holder, "__dict__", {}).items()):
+                own = replaced.get(id(value))
+                if own is not None and own[0] is value:
+                    setattr(holder, name, own[1])
+        if module.__name__ == "PIL.Image":
+            module.preinit()  # Pillow imports its formats when it opens the first image
+            module.init()
+            for image_class in lazy_images():
+                image_class.load = timer.timed("decode", image_class.load)
+
+    when_imported(dict.fromkeys(DECODERS, hook))
 
 
 def decoding(timer: PartTimer, original: Any, note_file: Note) -> Any:
@@ -185,6 +202,7 @@ def decoding(timer: PartTimer, original: Any, note_file: Note) -> Any:
         finally:
             timer.leave()
 
+    decode.is_timed_part = True  # type: ignore[attr-defined]
     return decode
 
 

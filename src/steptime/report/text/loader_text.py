@@ -20,6 +20,7 @@ from steptime.report.words.loader_words import (
     describe_bottleneck,
     describe_loader,
     describe_notes,
+    describe_others,
     describe_reason,
     describe_workers,
     next_commands,
@@ -55,8 +56,8 @@ def loader_lines(bench: LoaderBench, *, page: Page, levers: Collection[str]) -> 
     if bench.loader is None:
         return lines
     lines += page.block("loader", describe_loader(bench.loader))
-    for other in bench.others:
-        lines += page.block("not timed", describe_loader(other))
+    if bench.others:
+        lines += page.block("not timed", describe_others(bench.others))
     lines += page.block("step", joined(_step(bench)))
     lines += page.block("waits", joined(_waits(bench)))
     if bench.parts:

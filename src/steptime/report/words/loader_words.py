@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from steptime.core.units import format_bytes, format_count, format_seconds, format_speedup
 from steptime.measure.values.loader_bench import (
@@ -141,6 +141,12 @@ def describe_loader(loader: BenchedLoader) -> str:
     if loader.place is not None:
         parts.append(f"made at {short_place(loader.place)}")
     return ", ".join(parts)
+
+
+def describe_others(others: Sequence[BenchedLoader]) -> str:
+    """Return what loaders were not timed: the first one, and how many more."""
+    more = len(others) - 1
+    return describe_loader(others[0]) + (f", and {more} more loader{'s' * (more > 1)}" * bool(more))
 
 
 def describe_workers(bench: LoaderBench) -> str | None:
