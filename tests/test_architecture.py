@@ -761,7 +761,6 @@ OPENS_ITSELF = {
     "app/run/run_end.py": "a file of the kernel",
     "core/devices/control_groups.py": "files of the kernel and the system",
     "core/fallback_store.py": "a folder, to check whose it is",
-    "data/check/image_hashes.py": "a picture in memory",
     "core/store.py": "what it has just written, to force it to the disk",
     "levers/host/swapped_code.py": "a file of the script, which runs in the same process",
     "data/timed_reads.py": "a file of the kernel, and files that it only drops from the page cache",

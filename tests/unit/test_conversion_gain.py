@@ -1,6 +1,7 @@
 """What `data convert` predicts, refuses and says."""
 
 import dataclasses
+import errno
 import json
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_the_shorter_side_gets_the_size_as_torchvision_does():
 
 def test_what_is_no_picture_is_a_value_error():
     pytest.importorskip("PIL.Image")
-    with pytest.raises(ValueError, match="decoded"):
+    with pytest.raises(ValueError, match="no picture"):
         decode_picture(b"no picture at all")
 
 
@@ -160,6 +161,34 @@ def test_options_that_contradict_are_refused(tmp_path, changes, word):
     request = ConversionRequest(source=str(tmp_path), target=str(tmp_path / "out"), **changes)
     with pytest.raises(UsageError, match=word):
         convert_data(request)
+
+
+def test_a_picture_that_cannot_be_decoded_is_named_by_the_prediction(tmp_path, quick):
+    folder = write_pictures(tmp_path / "pics")
+    (folder / "a" / "000.jpg").write_bytes(b"")
+    request = ConversionRequest(source=str(folder), target=str(tmp_path / "out"), is_dry_run=True)
+
+    with pytest.raises(DataError, match=r"a/000\.jpg: it is empty: 0 bytes") as error:
+        convert_data(request)
+    assert "steptime data check" in error.value.hint
+
+
+def test_a_disk_that_is_full_already_and_what_a_kill_left(tmp_path, quick, monkeypatch):
+    left = tmp_path / ".steptime-killed"
+    left.mkdir()
+    (left / ".held").touch()  # nobody holds its lock
+    request = ConversionRequest(
+        source=str(write_pictures(tmp_path / "pics")), target=str(tmp_path / "out"), is_anyway=True
+    )
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(prediction, "make_writer", full)
+    with pytest.raises(DataError, match="is full") as error:
+        convert_data(request)
+    assert error.value.hint == "Make room on it. Nothing was written."
+    assert [path.name for path in tmp_path.iterdir()] == ["pics"]
 
 
 def test_data_without_pictures_cannot_be_decoded(tmp_path):

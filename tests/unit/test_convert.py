@@ -25,7 +25,7 @@ from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.source import Column
 from steptime.data.sources.opening import open_source
-from steptime.errors import DataError
+from steptime.errors import DataError, InterruptedByUserError
 from unit.data_lists import ListSource, make_mixed
 
 KEPT = Treatment()
@@ -200,6 +200,19 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_under_the_name(tmp_path, m
     assert "rm -r" in error.value.hint
     assert not target.exists()
     assert convert(source, target, make(source), KEPT).num_resumed > 3
+
+
+def test_ctrl_c_says_what_stays_and_keeps_what_can_be_continued(tmp_path, monkeypatch):
+    source, target = make_mixed(50), tmp_path / "out"
+    monkeypatch.setitem(globals(), "PowerCutError", KeyboardInterrupt)
+    for num_shards, stays in ((0, "Nothing of it stays"), (3, "3 finished shards stay in ")):
+        with monkeypatch.context() as patched:
+            cut_after(patched, num_shards)
+            with pytest.raises(InterruptedByUserError) as error:
+                convert(source, target, make(source), KEPT)
+        assert error.value.hint.startswith(stays)
+        assert partial_of(target).exists() == bool(num_shards)
+    assert convert(source, target, make(source), KEPT).num_resumed == 3
 
 
 def test_a_sample_that_cannot_be_read_is_named_and_the_rest_is_kept(tmp_path):

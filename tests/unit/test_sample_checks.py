@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from steptime.app.data.data_convert import ConversionRequest, convert_data
 from steptime.app.data.data_source_check import check_sources
 from steptime.data.check.image_hashes import dhash, is_telling, similar_pairs
 from steptime.verify.values import Outcome
@@ -145,3 +146,24 @@ def test_a_hash_survives_scaling_and_compression_and_tells_pictures_apart():
 @pytest.mark.parametrize("shape", [(1, 1), (3, 50), (9, 8), (100, 7, 3)])
 def test_pictures_of_any_size_have_a_hash(shape):
     assert 0 <= dhash(np.arange(np.prod(shape)).reshape(shape)) < 2**64
+
+
+@pytest.mark.parametrize("false", [b"", b"no picture at all", b"\x89PNG\r\n\x1a\n cut"])
+def test_files_named_as_pictures_that_hold_none_are_not_read(tmp_path, false):
+    place = folder(tmp_path / "a", {("a", "0.jpg"): false, **SOUND, ("z", "0.jpg"): false})
+
+    _, checks = found(place)
+
+    assert checks["readable"].finding.startswith("the source: 2 of ")
+    assert f"{place}/a/0.jpg: its picture cannot be decoded" in checks["readable"].evidence[0]
+
+
+def test_a_decoded_copy_holds_the_same_samples(tmp_path):
+    place, copy = folder(tmp_path / "a", SOUND), str(tmp_path / "copy")
+    convert_data(ConversionRequest(source=place, target=copy, decode=True, is_anyway=True))
+
+    _, checks = found(place, copy)
+
+    assert [checks[name].outcome for name in ("same_samples", "same_order")] == [PASS, PASS]
+    (tmp_path / "a" / "cat" / "0.jpg").write_bytes(picture(99))
+    assert found(place, copy)[1]["same_samples"].outcome is FAIL

@@ -24,6 +24,10 @@ _COLORS = ("RGB", "YCbCr", "Gray")
 """Of a JPEG file that simplejpeg decodes as Pillow does: that has its own way with four colors."""
 
 
+class NoPictureError(ValueError):
+    """Bytes are no picture at all."""
+
+
 def decode_picture(data: bytes, mode: str = "RGB", *, is_fast: bool = True) -> NDArray[np.uint8]:
     """Return the pixels of a picture, shape (height, width, bands).
 
@@ -56,6 +60,8 @@ def decode_by_pillow(data: bytes, mode: str = "RGB") -> NDArray[np.uint8]:
     try:
         with image.open(io.BytesIO(data)) as picture:
             pixels: NDArray[np.uint8] = np.array(picture.convert(mode))
+    except image.UnidentifiedImageError as error:
+        raise NoPictureError("it is no picture" if data else "it is empty: 0 bytes") from error
     except (OSError, SyntaxError, image.DecompressionBombError) as error:
         raise ValueError(f"the picture cannot be decoded: {error}") from error
     return pixels if pixels.ndim == 3 else pixels[:, :, None]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import closing
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +18,13 @@ from steptime.data.values.conversion_values import (
     Prediction,
 )
 from steptime.errors import DataError, MissingExtraError, UsageError
+from steptime.isolate.left_folders import hold, remove_left
 from steptime.tune.trials.facts.resources import count_cores, read_available_bytes
 
 if TYPE_CHECKING:
     from steptime.data.convert.treatment import Treatment
 
+SCRATCH = ".steptime-"
 FORMS = ("prepared", "parquet", "tfrecord", "webdataset")
 
 
@@ -88,7 +92,8 @@ def convert_data(
         place = os.path.abspath(request.source) if is_here else source.place_of(0)
         plan = planning.make_plan(source, place, treatment, request.form, sample)
         memory = read_available_bytes() or 0
-        predicted = prediction.predict(source, sample, plan, target.parent, memory_bytes=memory)
+        with _scratch(target.parent) as scratch:
+            predicted = prediction.predict(source, sample, plan, scratch, memory_bytes=memory)
         tell(predicted)
         done = None
         is_begun = conversion.partial_of(target).exists()
@@ -101,6 +106,23 @@ def convert_data(
     return ConversionAnswer(
         source=request.source, target=request.target, prediction=predicted, conversion=done
     )
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Give a folder for a moment; remove those that killed conversions left beside it, too."""
+    from steptime.data.convert.conversion import disk_error
+
+    remove_left(str(left) for left in folder.glob(f"{SCRATCH}*"))
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
+        try:
+            hold(str(scratch))
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise disk_error(error, folder, "Nothing was written.") from error
 
 
 def _treatment(request: ConversionRequest) -> Treatment:

@@ -64,7 +64,8 @@ def check_sources(
             stack.enter_context(closing(open_source(place, format=one)))
             for place, one in zip(places, formats or [None] * len(places), strict=True)
         ]
-        held = [_read(source, budget_s / len(sources), clock) for source in sources]
+        pixels = {c.name for s in sources for c in s.columns if c.kind == "array"}
+        held = [_read(source, pixels, budget_s / len(sources), clock) for source in sources]
         checks = [check for check in _checks(sources, held, is_leakage=is_leakage) if check]
         limits = [
             _told(place, one, found)
@@ -77,10 +78,14 @@ def check_sources(
 
 
 def _read(
-    source: SampleSource, budget_s: float, clock: Callable[[], float]
+    source: SampleSource, pixels: set[str], budget_s: float, clock: Callable[[], float]
 ) -> tuple[SampleDigests, Pictures]:
-    until_s, pictures = clock() + budget_s, Pictures()
-    found = digest_source(source, is_time_up=lambda: clock() > until_s, see=pictures.see)
+    """Read a source; pictures whose pixels the other one may hold are compared by their pixels."""
+    images = {column.name for column in source.columns if column.kind == "image"}
+    until_s, pictures = clock() + budget_s, Pictures(images)
+    found = digest_source(
+        source, is_time_up=lambda: clock() > until_s, see=pictures.see, decoded=images & pixels
+    )
     for number, reason in pictures.damaged:
         found.unreadable.append((number, source.place_of(number), reason))
     return found, pictures

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from steptime.data.pictures import NoPictureError, decode_by_pillow
+from steptime.errors import MissingExtraError
+
 HASH_ROWS, HASH_COLUMNS = 8, 8
 
 MAX_UNLIKE_BITS = 2
@@ -84,11 +87,11 @@ def _num_bits(values: np.ndarray) -> np.ndarray:
     return counts
 
 
-def pixels_of(value: Any) -> np.ndarray | None:
+def pixels_of(value: Any, *, is_image: bool = False) -> np.ndarray | None:
     """Return the pixels of a picture: an array as it is, an encoded one decoded; None of no one.
 
     Raises:
-        ValueError: the bytes are an image that is damaged.
+        ValueError: the bytes are an image that is damaged, or should be an image and are none.
     """
     if isinstance(value, np.ndarray):
         is_picture = value.ndim == 2 or (value.ndim == 3 and value.shape[-1] in (1, 3, 4))
@@ -101,21 +104,11 @@ def pixels_of(value: Any) -> np.ndarray | None:
 
         grey: np.ndarray = simplejpeg.decode_jpeg(held, colorspace="GRAY")
         return grey[..., 0]
-    return _by_pillow(held)
-
-
-def _by_pillow(held: bytes) -> np.ndarray | None:
-    """Decode what is no JPEG by Pillow, if that is installed."""
     try:
-        from PIL import Image, UnidentifiedImageError
-    except (ImportError, RuntimeError):
+        return decode_by_pillow(held, "L")[..., 0]
+    except MissingExtraError:
         return None
-    import io
-
-    try:
-        with Image.open(io.BytesIO(held)) as picture:
-            return np.asarray(picture.convert("L"))
-    except UnidentifiedImageError:
+    except NoPictureError:
+        if is_image:
+            raise
         return None
-    except OSError as error:
-        raise ValueError(str(error)) from error

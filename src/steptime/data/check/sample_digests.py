@@ -6,13 +6,14 @@ probability of at most n^2 / 2^65: once in 370,000 times for ten million samples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from steptime.data.pictures import decode_picture
 from steptime.data.source import Column, SampleSource, Values
 from steptime.errors import DataError
 
@@ -52,6 +53,7 @@ def digest_source(
     *,
     is_time_up: Callable[[], bool],
     see: Callable[[int, Mapping[str, Any]], None] | None = None,
+    decoded: Collection[str] = (),
 ) -> SampleDigests:
     """Read a source from its first sample to its last, or until time is up.
 
@@ -59,6 +61,7 @@ def digest_source(
         source: what is read, some hundred samples at once; one at a time where one is damaged.
         is_time_up: asked between batches.
         see: gets the number and the columns of each sample that could be read.
+        decoded: columns of pictures that are told apart by their pixels, as RGB.
     """
     label = label_column(source.columns)
     held = [one.name for one in source.columns if one.name != label]
@@ -70,7 +73,8 @@ def digest_source(
     def take(first: int, values: Mapping[str, Values], num: int) -> None:
         for row in range(num):
             sample = {name: values[name][row] for name in values}
-            found.append(digest_of([sample[name] for name in held]))
+            parts = {name: _pixels(sample[name]) for name in decoded}
+            found.append(digest_of([parts.get(name, sample[name]) for name in held]))
             labels.append("" if label is None else str(sample[label]))
             if see is not None:
                 see(first + row, sample)
@@ -97,6 +101,13 @@ def digest_source(
         num_samples=len(source),
         unreadable=unreadable,
     )
+
+
+def _pixels(data: Any) -> Any:
+    try:
+        return None if data is None else decode_picture(data)
+    except ValueError:
+        return data  # it is told as not readable
 
 
 def label_column(columns: Sequence[Column]) -> str | None:

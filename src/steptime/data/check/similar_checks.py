@@ -7,7 +7,7 @@ unrelated pictures give.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,19 @@ NUM_SHOWN = 5
 
 
 class Pictures:
-    """The hashes of the pictures of one source."""
+    """The hashes of the pictures of one source, whose columns `images` must hold some."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: Collection[str] = ()) -> None:
+        self.images = images
         self.numbers: list[int] = []
         self.hashes: list[int] = []
         self.damaged: list[tuple[int, str]] = []
 
     def see(self, number: int, sample: Mapping[str, Any]) -> None:
         """Take a sample's first picture in, if it has one."""
-        for value in sample.values():
+        for name, value in sample.items():
             try:
-                pixels = pixels_of(value)
+                pixels = pixels_of(value, is_image=name in self.images)
             except ValueError as error:
                 self.damaged.append((number, f"its picture cannot be decoded: {error}"))
                 return

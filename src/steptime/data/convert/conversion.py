@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -29,14 +30,14 @@ from steptime.data.convert.conversion_journal import (
 )
 from steptime.data.convert.folder_list import FILES, write_files
 from steptime.data.convert.forms import PREPARED, index_file, make_writer
-from steptime.data.convert.planning import with_varying_shapes
+from steptime.data.convert.planning import DAMAGED, with_varying_shapes
 from steptime.data.convert.shard_writer import Batch, Settle, ShardWriter
 from steptime.data.convert.treatment import Treatment, treat
 from steptime.data.prepared.layout import PreparedIndex
 from steptime.data.prepared.sample_checksums import VaryingShapeError
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Conversion, ConversionProgress
-from steptime.errors import DataError
+from steptime.errors import DataError, InterruptedByUserError, SteptimeError
 
 MAX_BATCH_ROWS = 512
 MAX_UNSETTLED = 1
@@ -92,10 +93,13 @@ def convert(
     started, cpu = time.monotonic(), time.process_time()
     try:
         with closing(ConversionJournal(partial, plan)) as journal:
-            num_resumed = _run(source, partial, journal, treatment, show, num_threads)
-            _finish(source, partial, target, journal)
+            try:
+                num_resumed = _run(source, partial, journal, treatment, show, num_threads)
+                _finish(source, partial, target, journal)
+            except (OSError, DataError, KeyboardInterrupt) as error:
+                raise _ended(error, partial, journal) from error
     except OSError as error:
-        raise _disk_error(error, partial) from error
+        raise disk_error(error, partial.parent, "Nothing was written.") from error
     shards = journal.shards.values()
     return Conversion(
         num_samples=journal.plan.num_samples,
@@ -202,7 +206,7 @@ class _ShardRun:
                 return treat(pair[1], self._treatment, is_fast=self._plan.is_fast)
             except (ValueError, TypeError) as error:
                 where = self._source.place_of(pair[0])
-                raise DataError(f"{where} cannot be converted: {error}") from error
+                raise DataError(f"{where} cannot be converted: {error}", hint=DAMAGED) from error
 
         return list(self._pool.map(one, zip(rows, values, strict=True)))
 
@@ -265,15 +269,30 @@ def _finish(source: SampleSource, partial: Path, target: Path, journal: Conversi
         (target / name).unlink(missing_ok=True)
 
 
-def _disk_error(error: OSError, partial: Path) -> DataError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        status = os.statvfs(partial.parent)
-        free = format_bytes(status.f_bavail * status.f_frsize)
-        return DataError(
-            f"the disk of {partial.parent} is full: {free} are left.",
-            hint=f"Finished shards are kept in {partial}: make room and give the same command "
-            f"again, or remove it: rm -r {partial}",
+def _ended(error: BaseException, partial: Path, journal: ConversionJournal) -> SteptimeError:
+    """Return the error with what stays on the disk; what could not be continued is removed."""
+    stays = "Nothing of it stays on the disk."
+    if journal.shards:
+        stays = (
+            f"{len(journal.shards)} finished shards stay in {partial}: give the same command again "
+            f"to go on, or remove them: rm -r {partial}"
         )
+    else:
+        shutil.rmtree(partial, ignore_errors=True)
+    if isinstance(error, OSError):
+        return disk_error(error, partial.parent, stays)
+    if isinstance(error, DataError):
+        return DataError(str(error), hint="\n".join(filter(None, (error.hint, stays))))
+    return InterruptedByUserError("interrupted", hint=stays)
+
+
+def disk_error(error: OSError, folder: Path, stays: str) -> DataError:
+    """Return what a disk failed with, and what stays on it."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(str(error), hint=stays)
+    status = os.statvfs(folder)
+    free = format_bytes(status.f_bavail * status.f_frsize)
     return DataError(
-        f"{error}", hint=f"Finished shards are kept in {partial}; the same command goes on."
+        f"the disk of {folder} is full: {free} are free without what was begun.",
+        hint=f"Make room on it. {stays}",
     )

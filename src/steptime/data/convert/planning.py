@@ -31,6 +31,8 @@ SHARD_BYTES = 64 << 20
 SMALL_SHARD_BYTES, SMALL_SHARDS = 8 << 20, 8
 """Of little data: several shards, so that the disk works while the next one is made."""
 
+DAMAGED = "`steptime data check` finds all such files: restore them, or leave them out."
+
 _SAMPLE_BYTES = 32 << 20
 _SAMPLE_S = 2.0
 _MIN_SAMPLED, _MAX_SAMPLED = 32, 2048
@@ -102,7 +104,8 @@ def _treated(
         try:
             found.append(treat(value, treatment, is_fast=is_fast))
         except (ValueError, TypeError) as error:
-            raise DataError(f"{source.place_of(index)} cannot be converted: {error}") from error
+            where = source.place_of(index)
+            raise DataError(f"{where} cannot be converted: {error}", hint=DAMAGED) from error
     return found
 
 

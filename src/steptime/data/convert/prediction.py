@@ -12,8 +12,6 @@ import dataclasses
 import math
 import os
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -24,12 +22,13 @@ from steptime.core.interval import Interval
 from steptime.core.stats import median, median_interval
 from steptime.data.convert.conversion_journal import ConversionPlan
 from steptime.data.convert.forms import PREPARED, index_file, make_writer
-from steptime.data.convert.planning import TakenSample, as_batch, size_of
+from steptime.data.convert.planning import DAMAGED, TakenSample, as_batch, size_of
 from steptime.data.pictures import decode_by_pillow, decode_picture, has_pillow
 from steptime.data.prepared.layout import PreparedIndex
 from steptime.data.prepared.prepared_source import PreparedSource
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Prediction
+from steptime.errors import DataError
 
 BATCH = 64
 NUM_ROUNDS = 11
@@ -42,7 +41,7 @@ def predict(
     source: SampleSource,
     sample: TakenSample,
     plan: ConversionPlan,
-    folder: Path,
+    scratch: Path,
     *,
     memory_bytes: int,
 ) -> Prediction:
@@ -52,23 +51,12 @@ def predict(
         source: what is read.
         sample: that was taken of it.
         plan: what would be made.
-        folder: on the disk of the target; a folder is made in it and taken away.
+        scratch: an empty folder on the disk of the target.
         memory_bytes: that the page cache could hold data in.
+
+    Raises:
+        DataError: a picture cannot be decoded.
     """
-    scratch = Path(tempfile.mkdtemp(prefix=".steptime-", dir=folder))
-    try:
-        return _predict(source, sample, plan, scratch, memory_bytes)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _predict(
-    source: SampleSource,
-    sample: TakenSample,
-    plan: ConversionPlan,
-    scratch: Path,
-    memory_bytes: int,
-) -> Prediction:
     n = len(sample.indices)
     stored_bytes, copy, write_s = _write_copy(sample, plan, scratch)
     target_bytes = _total_bytes(sample, plan, stored_bytes)
@@ -148,8 +136,11 @@ def _reader(source: SampleSource, indices: Sequence[int]) -> Callable[[], int]:
         rows = next(batches)
         batch = source.read(rows)
         for name in images:
-            for data in batch[name]:
-                decoding(data)
+            for row, data in zip(rows, batch[name], strict=True):
+                try:
+                    decoding(data)
+                except ValueError as error:
+                    raise DataError(f"{source.place_of(row)}: {error}", hint=DAMAGED) from error
         return len(rows)
 
     return read

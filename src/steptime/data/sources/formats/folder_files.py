@@ -35,6 +35,8 @@ class PackedNames(NamedTuple):
     offsets: NDArray[np.int64]
     """(num_files + 1,) where each begins in `data`."""
     data: NDArray[np.uint8]
+    are_images: bool = False
+    """Whether all have a picture's suffix."""
 
     def name(self, row: int) -> bytes:
         """Return a name with `/` between its parts."""
@@ -54,7 +56,7 @@ class FolderReader:
         self.classes, self._labels = _labels(names)
         label = Column("label", "number", "int64", (), self.classes)
         self.columns = (
-            Column("data", "bytes"),
+            Column("data", "image" if names.are_images else "bytes"),
             *((label,) if self._labels is not None else ()),
             *((Column("name", "bytes"),) if with_names else ()),
         )
@@ -127,6 +129,7 @@ def open_folder(
 def pack_names(place: StoredPlace, kind: str | None) -> PackedNames:
     """Read the names of a folder's files, sorted, without a Python object for each."""
     packed = pa.chunked_array(list(_chunks(place)), pa.large_binary())
+    are_images = False
     if kind != "files":
         is_image = pc.match_substring_regex(packed, IMAGE_NAME)
         num_images = pc.sum(is_image).as_py() or 0
@@ -139,7 +142,8 @@ def pack_names(place: StoredPlace, kind: str | None) -> PackedNames:
     ordered = packed.take(pc.array_sort_indices(packed))
     _, offsets, data = ordered.buffers()
     begins = np.frombuffer(offsets, np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
-    return PackedNames(begins - begins[0], np.frombuffer(data or b"", np.uint8)[begins[0] :])
+    contents = np.frombuffer(data or b"", np.uint8)[begins[0] :]
+    return PackedNames(begins - begins[0], contents, are_images)
 
 
 CHUNK_NAMES = 1 << 16
