@@ -108,6 +108,9 @@ def test_help_fits_two_screens_of_a_terminal(
         (["run", "--json"], "expected one argument"),
         (["show"], "ID"),
         (["runs", "--store"], "expected one argument"),
+        (["data", "check", "--"], "no command was given"),
+        (["data", "check", "--batches", "9" * 5000], "value: '999999999... (5,000 digits)'"),
+        (["data", "check", "--batches", "x"], "See `steptime data check --help`"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Capture) -> None:
@@ -170,6 +173,14 @@ def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
     found = re.search(r"The details are in (\S+)\.\n", err)
     assert found is not None
     assert "ZeroDivisionError: by zero" in Path(found[1]).read_text()
+
+
+def test_a_number_that_python_does_not_read_is_no_failure_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("steptime.cli.runs.execute", lambda options: int("9" * 5000))
+
+    check_failure(capsys, "runs", code=1, says="a number has more digits than Python reads (4,300)")
 
 
 def test_a_failure_without_a_place_for_its_details_is_still_said(

@@ -91,6 +91,17 @@ class TestTheRowIsNamed:
 
         assert "row 0 cannot be read: Can't synchronously read data" in refusal(file, 3, 0)
 
+    def test_of_a_class_of_many_digits_in_a_tar(self, tmp_path):
+        with tarfile.open(tmp_path / "x.tar", "w") as tar:
+            member = tarfile.TarInfo("0.cls")
+            member.size = 5000
+            tar.addfile(member, io.BytesIO(b"0" * 4999 + b"5"))
+
+        said = refusal(tmp_path / "x.tar", 0)
+        assert said.endswith(
+            "row 0 (0) cannot be read: a class is a whole number, and has 5,000 bytes"
+        )
+
     def test_of_lines_of_csv(self, tmp_path):
         file = tmp_path / "x.csv"
         file.write_text("a,b\n1,2\n3,4\n5\n" + "7,8\n" * 3)
@@ -277,6 +288,16 @@ def test_the_header_of_csv_is_asked_for_where_it_is_in_doubt(tmp_path, text):
     source = open_source(tmp_path / "x.csv", format="csv_without_header")
     assert len(source) == rows
     assert [column.name for column in source.columns] == ["column0", "column1"]
+
+
+def test_integers_of_csv_that_no_number_holds_stay_as_they_are(tmp_path):
+    digits = "9" * 5000
+    (tmp_path / "x.csv").write_text(f"id,n,x\n{digits},1,1e300\n12345678901234567890,2,2\n")
+
+    values = open_source(tmp_path / "x.csv").read([0, 1])
+
+    assert values["id"] == [digits, "12345678901234567890"]
+    assert (values["n"].tolist(), values["x"].tolist()) == ([1, 2], [1e300, 2.0])
 
 
 def test_csv_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):

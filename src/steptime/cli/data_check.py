@@ -145,6 +145,8 @@ def _check_command(
         raise UsageError(
             "a command and sources were given.", hint="Check one at a time; see --help."
         )
+    if not options.command:
+        raise UsageError("no command was given.", hint=f"usage: {USAGE}")
     app = _load("data_check")
     app.check_names(only or (), app.CHECKS)
     asked = app.DataCheckOptions(

@@ -83,6 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from steptime.app.run.attempt import describe_failure
 
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):
+            return _fail(SteptimeError(str(error)), words)
         return _fail(SteptimeError(describe_failure(error)), words)
 
 
@@ -138,6 +140,9 @@ def _own(words: list[str]) -> list[str]:
 
 
 def _fail(error: SteptimeError, words: list[str]) -> int:
+    from steptime.core.printable import plain_numbers
+
+    error.args = (plain_numbers(str(error)),)
     say(error_text(error))
     write_failure(error, _own(words))
     return error.exit_code

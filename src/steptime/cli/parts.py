@@ -11,7 +11,9 @@ from steptime.cli.options import add_command
 
 def add_parts(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) -> None:
     """Add the commands of a verb: `NAME` is `cli/VERB_NAME.py`, with what a command has."""
-    parts = parser.add_subparsers(title="commands", metavar="COMMAND --help", required=True)
+    parts = parser.add_subparsers(
+        title="commands", metavar="COMMAND --help", required=True, prog=f"steptime {verb}"
+    )
     for name in names:
         module = import_module(f"steptime.cli.{verb}_{name}")
         part = add_command(parts, name, module)

@@ -119,7 +119,7 @@ def parse_resize(text: str) -> Treatment:
     """
     numbers = text.lower().split("x")
     if len(numbers) <= 2 and all(
-        n.isascii() and n.isdigit() and 0 < int(n) < 65536 for n in numbers
+        n.isascii() and n.isdigit() and len(n) < 6 and 0 < int(n) < 65536 for n in numbers
     ):
         sides = [int(number) for number in numbers]
         if len(sides) == 1:

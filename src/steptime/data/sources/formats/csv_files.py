@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
@@ -28,6 +29,7 @@ DELIMITERS_BY_NAME = {".csv": None, ".tsv": "\t", ".tab": "\t"}
 """Endings of names; None: the first lines tell."""
 FIRST_BYTES = 64 << 10
 """Bytes from which the delimiter and the names are told."""
+WHOLE = r"^[+-]?\d{16,}$"
 BLOCK_BYTES = 16 << 20
 """Parsed at once; a row has less."""
 
@@ -136,21 +138,31 @@ def _parsed(stored: StoredBytes, form: CSVForm) -> pa.Table:
         delimiter = _delimiter(stored, form, start)
         names = _names(start, delimiter, has_header=bool(form.header))
         _check_quotes(stored)
-        table = arrow_csv.read_csv(
-            file_object(stored),
-            arrow_csv.ReadOptions(
-                use_threads=False,  # so that an error has the number of its row
-                block_size=BLOCK_BYTES,
-                column_names=names,
-                skip_rows_after_names=int(bool(form.header)),
-            ),
-            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        reads = arrow_csv.ReadOptions(
+            use_threads=False,  # so that an error has the number of its row
+            block_size=BLOCK_BYTES,
+            column_names=names,
+            skip_rows_after_names=int(bool(form.header)),
         )
+        parses = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        table = arrow_csv.read_csv(file_object(stored), reads, parses)
+        if large := [name for name in names if _is_rounded(table[name])]:
+            as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(large, pa.string()))
+            exact = arrow_csv.read_csv(file_object(stored), reads, parses, as_text)
+            whole = [n for n in large if pc.any(pc.match_substring_regex(exact[n], WHOLE)).as_py()]
+            for name in whole:
+                table = table.set_column(names.index(name), name, exact[name])
     except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
         raise DataError(f"{stored.name} cannot be read as CSV: {error}") from error
     text = pa.string()  # of a column whose values are all missing
     schema = [(f.name, text if f.type == pa.null() else f.type) for f in table.schema]
     return table.cast(pa.schema(schema))
+
+
+def _is_rounded(column: pa.ChunkedArray) -> bool:
+    """Whether float64 may not hold what a column has: Arrow takes integers of any length for it."""
+    is_float = pa.types.is_floating(column.type)
+    return is_float and bool(pc.any(pc.greater(pc.abs(column), 2.0**53)).as_py())
 
 
 def _start(stored: StoredBytes) -> str:

@@ -31,6 +31,7 @@ from steptime.errors import DataError
 MAX_COLUMNS = 256
 """Endings of files; an archive with more is no set of samples."""
 INTEGERS = {"cls", "cls2", "index", "inx", "id", "count"}
+MAX_CLASS_BYTES = 32
 TEXTS = {"txt", "text", "transcript", "json"}
 """Endings and what WebDataset makes of them (webdataset.autodecode)."""
 
@@ -135,7 +136,9 @@ def _column(ending: str) -> Column:
 def _decoded(ending: str, data: memoryview) -> object:
     last = ending.rpartition(".")[2]
     if last in INTEGERS:
-        return int(bytes(data[:32]))
+        if len(data) > MAX_CLASS_BYTES:
+            raise DamagedBytesError(f"a class is a whole number, and has {len(data):,} bytes")
+        return int(bytes(data))
     if last in TEXTS:
         return str(data, "utf-8")
     return parse_array(bytes(data)) if last == "npy" else bytes(data)
