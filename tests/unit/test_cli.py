@@ -161,6 +161,36 @@ def test_a_folder_as_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
 # -- failures
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["report", "last", "-o", "F"], ["export", "last", "--chrome", "-o", "F"]),
+        *(["run", "--json", "F", "--", "true"], ["run", "--report", "F", "--", "true"]),
+        *(["patch", "tuned.toml", "-o", "F"], ["tune", "--report", "F", "--", "true"]),
+        ["levers", "--json", "F"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_file_that_is_not_ours_is_not_written_over(
+    words: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n")
+    words = [str(file) if word == "F" else word for word in words]
+
+    check_failure(
+        capsys, *words, code=2, says="exists and is no report or document of Steptime; it"
+    )
+    assert file.read_text() == "import torch\n"
+
+
+def test_what_we_wrote_is_written_again(tmp_path: Path, capsys: Capture) -> None:
+    for words in (["levers", "--json"], ["schema", "run", "--json"]):
+        for _ in range(2):
+            assert main.main([*words, str(tmp_path / words[0])]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

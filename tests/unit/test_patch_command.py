@@ -90,7 +90,7 @@ def test_the_document_holds_all_of_it(capsys: Capture) -> None:
     ("words", "says"),
     [
         (["missing.toml"], "there is no recipe missing.toml"),
-        (["tuned.toml", "-o", "tuned.toml"], "--output: this is the recipe"),
+        (["tuned.toml", "-o", "tuned.toml"], "--output: `tuned.toml` exists and is no report"),
         (["tuned.toml", "-o", "none/x.patch"], "--output: there is no folder `none`"),
         (["tuned.toml", "--check", "--budget", "soon"], "--budget"),
     ],

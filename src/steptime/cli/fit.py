@@ -100,7 +100,7 @@ def execute(options: argparse.Namespace) -> int:
     if code is not None:
         return code
     command = take_command(options, verb="fit", usage=USAGE)
-    check_target("--output", options.output)
+    check_target("--output", options.output, is_recipe=True)
     check_json(options)
     for name in ("training", "gpus"):
         number = getattr(options, name)

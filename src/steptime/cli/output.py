@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -132,17 +133,33 @@ def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
             target = STDOUT if following.startswith("-") else following
     if target and not (target == STDOUT and words[0] == "run"):
         with suppress(SteptimeError):
+            check_target("--json", None if target == STDOUT else target)
             write_json(target, error_envelope(words[0], error))
 
 
-def check_target(flag: str, value: str | None) -> None:
+_OURS = re.compile(
+    rb'\s*(\{\s*"command": "|\{\s*"\$schema": |\{"traceEvents":|\x1f\x8b|--- '
+    rb'|<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Sec'
+    rb"|steptime: |(steptime|run|study|result|note) {3,}\S|\Z)"
+)
+"""How what we write begins: a document, a schema, a trace, a diff, a page, a report; or nothing."""
+
+
+def check_target(flag: str, value: str | None, *, is_recipe: bool = False) -> None:
     """Refuse a file that cannot be written, before anything is started.
 
+    Args:
+        flag: that names the file.
+        value: its path; None where it was not given.
+        is_recipe: whoever writes the recipe looks at what is there.
+
     Raises:
-        UsageError: its folder is missing, or it is a folder.
+        UsageError: its folder is missing, it is a folder, or a file that we did not write.
     """
     if value is None:
         return
+    from steptime.record.regular_file import open_regular
+
     path = Path(value)
     if not os.path.isdir(path.parent):
         raise UsageError(
@@ -150,3 +167,15 @@ def check_target(flag: str, value: str | None) -> None:
         )
     if os.path.isdir(path):
         raise UsageError(f"{flag}: `{path}` is a folder.", hint="Name a file in it.")
+    if is_recipe or not path.is_file():  # a device or a pipe may be written to
+        return
+    try:
+        with open_regular(path, max_bytes=1 << 40) as file:
+            is_ours = _OURS.match(file.read(4096)) is not None
+    except OSError as error:
+        raise UsageError(f"{flag}: {error}") from error
+    if not is_ours:
+        raise UsageError(
+            f"{flag}: `{path}` exists and is no report or document of Steptime; it stays as it is.",
+            hint="Name another file, or move this one away.",
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, check_json, parse_time
 from steptime.cli.output import STDOUT, check_target, say, tell, write_json
-from steptime.errors import StoreError, UsageError
+from steptime.errors import StoreError
 
 if TYPE_CHECKING:
     from steptime.patch.values import Handover, PatchCheck
@@ -64,8 +64,6 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.study.patch import check, patch
 
     recipe, folder = Path(options.recipe), Path.cwd()
-    if options.output is not None and Path(options.output).resolve() == recipe.resolve():
-        raise UsageError("--output: this is the recipe.", hint="Name another file.")
     handover = patch(recipe, folder=folder)
     _write(options, handover)
     found = None

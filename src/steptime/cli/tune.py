@@ -127,8 +127,8 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the study and report it."""
     command = take_command(options, verb="tune", usage=USAGE)
-    for flag, value in (("--report", options.report), ("--output", options.output)):
-        check_target(flag, value)
+    check_target("--report", options.report)
+    check_target("--output", options.output, is_recipe=True)
     check_json(options)
     if options.run_steps is not None and options.run_steps < 1:
         raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
