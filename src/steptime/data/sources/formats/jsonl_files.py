@@ -7,9 +7,9 @@ Source: jsonlines.org.
 
 from __future__ import annotations
 
+import io
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,15 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptime.data.source import Column, Values
+from steptime.data.sources.file_object import OffsetFile
 from steptime.data.sources.record_shards import RecordIndex, join_index, read_records, stack
 from steptime.data.sources.shards import OpenShards, find_shards, name_of_set
-from steptime.data.stored_bytes import DamagedBytesError, StoredBytes, StoredPlace, read_exactly
+from steptime.data.stored_bytes import DamagedBytesError, StoredPlace
 from steptime.errors import DataError
 
 JSONL_NAMES = (".jsonl", ".ndjson", ".jsonlines")
-BLOCK_BYTES = 16 << 20
+BOM = b"\xef\xbb\xbf"
+BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 30
-"""A file of more without the end of a line is not one of samples."""
+"""A longer line is not a sample."""
 EXACT_INT = 1 << 53
 """float64 holds all integers up to it."""
 
@@ -129,6 +131,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     Raises:
         DamagedBytesError: it is no JSON object.
     """
+    line = line.removeprefix(BOM)
     try:
         found = msgspec.json.decode(line)
     except msgspec.DecodeError:  # or it holds NaN, or a lone surrogate, as Python writes them
@@ -145,7 +148,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 def is_jsonl(start: bytes, *, is_named: bool) -> bool:
     """Whether bytes begin with lines that hold an object each: two, where no name says so."""
-    first, _, rest = start.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    first, _, rest = start.removeprefix(BOM).lstrip().partition(b"\n")
     if is_named and not rest and first.startswith(b"{"):
         return True  # one long line may be cut here
     try:
@@ -157,37 +160,19 @@ def is_jsonl(start: bytes, *, is_named: bool) -> bool:
 
 def _walk(place: StoredPlace, types: dict[str, set[Any]]) -> Offsets:
     """Find the lines of one file, and add the types of what they hold."""
-    stored = place.stored()
-    offsets, sizes, found = list[int](), list[int](), defaultdict[str, set[Any]](set, types)
-    for at, line in _lines(stored):
-        if not line.strip():
-            continue
-        offsets.append(at)
-        sizes.append(len(line))
-        try:
-            row = parse_line(line)
-        except DamagedBytesError:
-            continue  # whoever reads it is told
-        for name, value in row.items():
-            found[name].add(_type_of(value))
+    stored, at = place.stored(), 0
+    file = io.BufferedReader(OffsetFile(stored), BLOCK_BYTES)
+    offsets, sizes = list[int](), list[int]()
+    while line := file.readline(MAX_LINE_BYTES):
+        if line.strip():
+            offsets.append(at)
+            sizes.append(len(line))
+            with suppress(DamagedBytesError):  # whoever reads it is told
+                for name, value in parse_line(line).items():
+                    types.setdefault(name, set()).add(_type_of(value))
+        at += len(line)
     stored.close()
-    types.update(found)
     return np.array(offsets, np.int64), np.array(sizes, np.int64)
-
-
-def _lines(stored: StoredBytes) -> Iterator[tuple[int, bytes]]:
-    at = begin = 3 * (stored.read_at(0, 3) == b"\xef\xbb\xbf")
-    rest = b""
-    while begin < stored.size:
-        block = read_exactly(stored, begin, min(BLOCK_BYTES, stored.size - begin))
-        begin += len(block)
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield at, line
-            at += len(line) + 1
-        if len(rest) > MAX_LINE_BYTES:
-            raise DamagedBytesError(f"a line of more than {MAX_LINE_BYTES:,} bytes is no sample")
-    yield at, rest
 
 
 def _type_of(value: Any) -> Any:
