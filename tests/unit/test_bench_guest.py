@@ -12,7 +12,7 @@ import pytest
 from steptime.guest.bench import opened_files, transform_places
 from steptime.guest.bench.forked_copy import do_apart
 from steptime.guest.bench.part_timer import PartTimer
-from steptime.guest.bench.sample_parts import Transforms, hook_decoders
+from steptime.guest.bench.sample_parts import ChunkReads, Transforms, hook_decoders
 
 torch = pytest.importorskip("torch")
 
@@ -161,6 +161,20 @@ def test_a_slow_loop_ends_with_fewer_steps():
     slow = [LoopPass.is_enough(window, num, 61 * NS) for num in (4, 5)]
 
     assert ended + slow == [False, True, False, True]
+
+
+def test_chunks_of_hdf5_that_hold_more_than_is_asked_for_are_counted(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=torch.zeros(64, 4).numpy(), chunks=(16, 4))
+
+    def read() -> dict:
+        reads = ChunkReads()
+        with h5py.File(tmp_path / "x.h5") as file:
+            file["x"][3], file["x"][:32]
+        return {"asked": reads.asked, "chunks": reads.chunks}
+
+    assert do_apart(read, limit_s=60) == {"asked": 33 * 16, "chunks": (16 + 32) * 16}
 
 
 def test_files_that_are_opened_are_found_and_dropped(tmp_path):

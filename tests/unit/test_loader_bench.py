@@ -86,6 +86,16 @@ def test_cold_times_are_there_only_if_a_disk_was_read():
     assert "cold_kept_in_memory" in in_memory.notes
 
 
+def test_chunks_that_do_not_match_what_is_read_are_named():
+    steps = loop(2, 10), loop(2, 0, what="consumer")
+    told = [
+        text_of(bench_of(*steps, {**SLOW["fetch"], "chunk_bytes": [100, num]}))
+        for num in (400, 401)
+    ]
+
+    assert ["The chunks of the HDF5 file do not match" in text for text in told] == [False, True]
+
+
 def test_without_the_pass_with_a_kept_batch_the_work_between_batches_stands_in():
     bench = bench_of(loop(2, 10), None, SLOW["fetch"])
 

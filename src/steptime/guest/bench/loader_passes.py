@@ -18,7 +18,7 @@ from ...record import kinds
 from .forked_copy import do_apart
 from .opened_files import OpenedFiles, drop_from_cache, num_read_bytes
 from .part_timer import PartTimer
-from .sample_parts import Transforms, hook_decoders
+from .sample_parts import ChunkReads, Transforms, hook_decoders
 
 MAX_BATCHES = 32
 PASS_S = 2.0
@@ -81,7 +81,7 @@ def read_batches(
     transforms.hook_chains()
     transforms.take_dataset(loader.dataset)
     hook_decoders(timer, lambda path: None if files is None else files.add(path))
-    before = num_read_bytes()
+    chunk_reads, before = ChunkReads(), num_read_bytes()
     fetcher, times_ns = timed_fetcher(torch, loader, timer), list[int]()
     due = perf_counter_ns() + int(PASS_S * NS)
     for indices in islice(loader._index_sampler, num or MAX_BATCHES):
@@ -108,6 +108,7 @@ def read_batches(
         "cpu_ns": dict(timer.cpu_ns),
         "transforms": transforms.found,
         "sample": timer.middle_sample(),
+        "chunk_bytes": [chunk_reads.asked, chunk_reads.chunks],
         "is_whole_batch": callable(getattr(loader.dataset, "__getitems__", None)),
         "read_bytes": None if before is None or after is None else after - before,
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 from ..late_finder import LateFinder
@@ -215,3 +216,28 @@ def lazy_images() -> Iterator[Any]:
         if "load" in vars(image_class):
             yield image_class
         classes += image_class.__subclasses__()
+
+
+class ChunkReads:
+    """What is asked of chunked HDF5, and how much the chunks hold that are decoded for it [bytes].
+
+    Source: docs.h5py.org, "Chunked storage": a chunk is read and decoded as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.chunks = 0
+        when_imported({"h5py": self.hook})
+
+    def hook(self, module: Any) -> None:
+        """Watch what is read."""
+        original = module.Dataset.__getitem__
+
+        def read(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(dataset, *args, **kwargs)
+            asked, chunk = getattr(found, "nbytes", 0), getattr(dataset, "chunks", None)
+            if asked and chunk:
+                self.asked += asked
+                self.chunks += max(asked, prod(chunk) * dataset.dtype.itemsize)
+            return found
+
+        module.Dataset.__getitem__ = read

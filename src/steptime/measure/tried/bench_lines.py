@@ -28,6 +28,9 @@ from steptime.measure.values.loader_bench import (
 from steptime.record import kinds
 from steptime.record.lines import Line, kind_of
 
+CHUNK_MISMATCH = 4
+"""Chunks that are so many times as large as what is asked of them cost most of the reading."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassLines:
@@ -114,6 +117,9 @@ def _with_parts(bench: LoaderBench, lines: Sequence[Line]) -> LoaderBench:
         notes.append("cold_no_files" if cold is None else _why_not_cold(cold))
     elif cold is not None and cold["read_bytes"] is None:
         notes.append("cold_not_checked")
+    asked, decoded = shown.get("chunk_bytes", (0, 0))
+    if decoded > CHUNK_MISMATCH * asked:
+        notes.append("chunk_mismatch")
     num = shown["timed_batches"]
     parts = []
     for name in IN_LOADER:

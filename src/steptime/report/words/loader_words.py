@@ -61,6 +61,9 @@ _NOTES: Mapping[str, str] = {
     "cold_kept_in_memory": "Nothing came from a disk although the files were dropped from the page "
     "cache (they may be in memory, mapped, or on a file system that keeps them): no cold figures.",
     "cold_not_checked": "The kernel does not say whether the cold reads came from a disk.",
+    "chunk_mismatch": "The chunks of the HDF5 file do not match what is read of it: those that are "
+    "decoded hold over four times of what is asked for. Write it with a sample a chunk, or read "
+    "whole chunks.",
     "cold_failed": "The cold pass failed.",
 }
 
