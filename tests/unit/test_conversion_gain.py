@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from steptime.data.convert.treatment import Treatment, can_be_fast, parse_resize
 from steptime.data.pictures import decode_picture
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.values.conversion_values import Prediction
-from steptime.errors import DataError, UsageError
+from steptime.errors import DataError, SteptimeError, UsageError
 from steptime.report.text.conversion_text import prediction_text, refusal_text
 
 
@@ -181,13 +182,12 @@ def test_a_disk_that_is_full_already_and_what_a_kill_left(tmp_path, quick, monke
         source=str(write_pictures(tmp_path / "pics")), target=str(tmp_path / "out"), is_anyway=True
     )
 
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(prediction, "make_writer", full)
-    with pytest.raises(DataError, match="is full") as error:
-        convert_data(request)
-    assert error.value.hint == "Make room on it. Nothing was written."
+    full = OSError(errno.ENOSPC, "No space left on device")
+    for failure, said in ((full, "is full"), (KeyboardInterrupt(), "interrupted")):
+        monkeypatch.setattr(prediction, "make_writer", Mock(side_effect=failure))
+        with pytest.raises(SteptimeError, match=said) as error:
+            convert_data(request)
+        assert error.value.hint.endswith("Nothing was written.")
     assert [path.name for path in tmp_path.iterdir()] == ["pics"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -111,18 +111,19 @@ def convert_data(
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """Give a folder for a moment; remove those that killed conversions left beside it, too."""
-    from steptime.data.convert.conversion import disk_error
+    from steptime.data.convert.conversion import ended_by
 
     remove_left(str(left) for left in folder.glob(f"{SCRATCH}*"))
+    scratch = folder / f"{SCRATCH}{os.getpid()}-{time.monotonic_ns()}"
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
-        try:
-            hold(str(scratch))
-            yield scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:
-        raise disk_error(error, folder, "Nothing was written.") from error
+        scratch.mkdir(0o700)
+        hold(str(scratch))
+        yield scratch
+    except (OSError, KeyboardInterrupt) as error:
+        shutil.rmtree(scratch, ignore_errors=True)  # so that what it held counts as free
+        raise ended_by(error, folder, "Nothing was written.") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _treatment(request: ConversionRequest) -> Treatment:

@@ -99,7 +99,7 @@ def convert(
             except (OSError, DataError, KeyboardInterrupt) as error:
                 raise _ended(error, partial, journal) from error
     except OSError as error:
-        raise disk_error(error, partial.parent, "Nothing was written.") from error
+        raise ended_by(error, partial.parent, "Nothing was written.") from error
     shards = journal.shards.values()
     return Conversion(
         num_samples=journal.plan.num_samples,
@@ -279,15 +279,15 @@ def _ended(error: BaseException, partial: Path, journal: ConversionJournal) -> S
         )
     else:
         shutil.rmtree(partial, ignore_errors=True)
-    if isinstance(error, OSError):
-        return disk_error(error, partial.parent, stays)
+    return ended_by(error, partial.parent, stays)
+
+
+def ended_by(error: BaseException, folder: Path, stays: str) -> SteptimeError:
+    """Return what a disk failed with, what is wrong with the data, or Ctrl-C; and what stays."""
     if isinstance(error, DataError):
         return DataError(str(error), hint="\n".join(filter(None, (error.hint, stays))))
-    return InterruptedByUserError("interrupted", hint=stays)
-
-
-def disk_error(error: OSError, folder: Path, stays: str) -> DataError:
-    """Return what a disk failed with, and what stays on it."""
+    if not isinstance(error, OSError):
+        return InterruptedByUserError("interrupted", hint=stays)
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return DataError(str(error), hint=stays)
     status = os.statvfs(folder)
