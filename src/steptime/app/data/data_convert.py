@@ -18,7 +18,7 @@ from steptime.data.values.conversion_values import (
     Prediction,
 )
 from steptime.errors import DataError, MissingExtraError, UsageError
-from steptime.isolate.left_folders import hold, remove_left
+from steptime.isolate.left.left_folders import hold, remove_left
 from steptime.tune.trials.facts.resources import count_cores, read_available_bytes
 
 if TYPE_CHECKING:
