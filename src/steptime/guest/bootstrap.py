@@ -153,6 +153,6 @@ def finish(context: TorchContext, find: Callable[[], BaseException | None] = fin
         facts |= tell_error(context.torch, error)
         if facts.get("error", {}).get("is_memory"):
             dissect_death(context, error)
-    except Exception:
+    except BaseException:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
     context.guarded("finish", announce, recorder.run, kinds.EXIT, facts)

@@ -101,7 +101,7 @@ class OpenQuestion:
                 self._answer(journal, self.inquiry.result(), None)
         except RefusedError as refused:
             self._answer(journal, None, str(refused))
-        except Exception:
+        except BaseException:
             self.recorder.fail("asked")
             self.end("failed")
         if self.is_over:
@@ -123,7 +123,7 @@ class OpenQuestion:
             return
         try:
             self.inquiry.give_up()
-        except Exception:
+        except BaseException:
             self.recorder.fail("asked")
         self._answer(None, None, missing)
 

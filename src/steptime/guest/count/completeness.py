@@ -10,12 +10,12 @@ kept, except for graph nodes until the end of the update.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
+from ..hooks.module_tree import held_by
 from .graph_nodes import (
     is_native,
     leaves_below,
@@ -42,11 +42,19 @@ class CompletenessProof:
 
     Args:
         torch: the module.
+        fail: counts a failure of ours by place.
         sees_all: whether all that the script computes is seen, not only calls of models.
     """
 
-    def __init__(self, torch: Any, *, sees_all: bool = True) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        fail: Callable[[str], None] = lambda place: None,
+        *,
+        sees_all: bool = True,
+    ) -> None:
         self.torch = torch
+        self.fail = fail
         self.sees_all = sees_all
         self.calls: list[tuple[int, float]] = []  # graph nodes made in calls of models
         self._next_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
@@ -66,9 +74,8 @@ class CompletenessProof:
 
     def name(self, path: str, module: Any) -> None:
         """Learn the names of a module's own parameters."""
-        for name, one in module._parameters.items():
-            if one is not None:
-                self.names.setdefault(id(one), f"{path}.{name}")
+        for name, one in held_by(module, "_parameters"):
+            self.names.setdefault(id(one), f"{path}.{name}")
 
     def begin_update(self, optimizers: Iterable[Any]) -> None:
         """Note the gradients that there are: later ones belong to the update that begins."""
@@ -158,8 +165,8 @@ class CompletenessProof:
             return
         try:
             self._add(func, args, kwargs, result, is_covered=is_covered)
-        except Exception:
-            self.is_over = True
+        except BaseException:
+            self.give_up()
 
     def _add(self, func: Any, args: Any, kwargs: Any, result: Any, *, is_covered: bool) -> None:
         kind = self.kinds.get(func)
@@ -269,9 +276,11 @@ class CompletenessProof:
 
     def see_inputs(self, values: Iterable[Any]) -> None:
         """Take the inputs of a model for what they are: data, even if they need gradients."""
-        with suppress(Exception):
+        try:
             self.calls.append((self._next_node(), inf))
             self._make(tensors_in(list(values)), is_product=False)
+        except BaseException:
+            self.give_up()
 
     def see_results(self, values: Iterable[Any]) -> None:
         """Look at what a model returned: nothing may compute with it where we see it."""
@@ -279,8 +288,13 @@ class CompletenessProof:
             self._find_sources(list(tensors_in(list(values))))
             if self.calls:
                 self.calls[-1] = self.calls[-1][0], self._next_node()
-        except Exception:
-            self.is_over = True
+        except BaseException:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Claim nothing from now on: we failed."""
+        self.fail("completeness")
+        self.is_over = True
 
     def _find_sources(self, taken: Iterable[Any]) -> None:
         """Find functions of the script's own that returned what no operator made."""
@@ -351,9 +365,8 @@ class CompletenessProof:
 
 def _forget(owner: dict[int, Any], key: int, gone: Any) -> None:
     """Forget a storage that is gone, since its address may be used again."""
-    known = owner.get(key)
-    if known is not None and known[0] is gone:
-        del owner[key]
+    if owner.get(key, (None,))[0] is gone:
+        owner.pop(key, None)
 
 
 def storage_of(tensor: Any) -> Any:

@@ -95,7 +95,8 @@ class CountPlan:
         self.torch = torch
         self.recorder = recorder
         self.lend = lend
-        self.completeness = None if new_probe else CompletenessProof(torch, sees_all=False)
+        own = CompletenessProof(torch, recorder.fail, sees_all=False)
+        self.completeness = None if new_probe else own
         self.new_probe = new_probe or (
             lambda: OperatorProbe(torch, recorder.fail, completeness=self.completeness)
         )
@@ -182,7 +183,7 @@ class CountPlan:
             self._rest(journal, number, (optimizer, *sizes[:LARGEST]))
             if self.asker is not None and not (self.schedule or self.waiting):
                 self.asker = None
-        except Exception:
+        except BaseException:
             self.recorder.fail("count")
             self.is_over, self.is_first, self.is_counting = True, False, False
             journal.probe = None
@@ -388,9 +389,8 @@ class CountPlan:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is planned or waits to be written, and the first counts are over."""
-        is_early = self.num_ended < CHECKS[-1] and not self.is_over
-        return not (self.is_first or self.schedule or self.waiting or self.asker or is_early)
+        """Whether nothing is planned or waits to be written."""
+        return not (self.is_first or self.schedule or self.waiting or self.asker)
 
     def skip(self, journal: Journal, num: int) -> None:
         """Pass over updates that nothing is known of."""

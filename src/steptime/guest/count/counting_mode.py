@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..timeline.interrupts import let_through
 from .tensor_facts import is_view, tensors_in
 
 HELD = ("DTensor", "FakeTensor", "AsyncCollectiveTensor")
 """Classes of torch's with a dispatch of their own whose operators arrive as those of plain tensors,
 or have their shapes."""
+
+
+UNKNOWN = "?"
+"""Stands for a class that could not be asked."""
 
 
 def is_foreign(torch: Any, kind: Any) -> bool:
@@ -23,6 +28,19 @@ def is_foreign(torch: Any, kind: Any) -> bool:
     """
     own = getattr(kind, "__torch_dispatch__", None)
     return own != torch.Tensor.__torch_dispatch__ and kind.__name__ not in HELD
+
+
+def classes_in(torch: Any, types: Any) -> tuple[list[str], list[str]]:
+    """Return the names of classes of tensors, and of those that are foreign.
+
+    A class that cannot be asked is foreign.
+    """
+    try:
+        names = [kind.__name__ for kind in types]
+        return names, [kind.__name__ for kind in types if is_foreign(torch, kind)]
+    except BaseException as error:
+        let_through(error)
+        return [], [UNKNOWN]
 
 
 def leave_mode(torch: Any, mode: Any) -> None:
@@ -78,8 +96,7 @@ def make_mode(
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            names = [kind.__name__ for kind in types]
-            strange = [kind.__name__ for kind in types if is_foreign(torch, kind)]
+            names, strange = classes_in(torch, types)
             if strange:
                 self.foreign.update(strange)
                 return func(*args, **(kwargs or {}))

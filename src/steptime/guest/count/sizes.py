@@ -44,7 +44,7 @@ def shape_reader(
             shapes.append(tensor.numel() if is_plain else tensor.shape)
             if len(shapes) > MAX_SHAPES:
                 shapes[:] = [sums_of(shapes)]
-        except Exception:
+        except BaseException:
             fail("sizes")
 
     return see

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import count
 from threading import Lock, get_ident
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from ..hooks.module_tree import modules_of
 from ..hooks.patching import drop_frame
 from .completeness import CompletenessProof
+from .module_call import ModuleCall
 from .operators.flops import OperatorWork, find_work
 from .operators.fp32_precision import is_tf32
 from .operators.operator_names import CLASSES, RECURRENT
@@ -39,18 +41,6 @@ TINY_NS = 20_000
 it."""
 
 
-class ModuleCall:
-    """One call of a module: which module, inside which call, and the graph nodes it made."""
-
-    __slots__ = ("began", "ended", "key", "parent")
-
-    def __init__(self, key: int, parent: ModuleCall | None, began: int) -> None:
-        self.key = key
-        self.parent = parent
-        self.began = began
-        self.ended = sys.maxsize
-
-
 class Tally:
     """The work so far.
 
@@ -59,6 +49,7 @@ class Tally:
         times: times operators on a device, where there is one (`OperatorTimes`).
         completeness: follows what the matrices of models meet (`CompletenessProof`).
         products: learns the weights of modules (`ProductBook`).
+        fail: counts a failure of ours by place.
     """
 
     def __init__(
@@ -67,8 +58,10 @@ class Tally:
         times: Any = None,
         completeness: CompletenessProof | None = None,
         products: Any = None,
+        fail: Callable[[str], None] = lambda place: None,
     ) -> None:
         self.torch = torch
+        self.fail = fail
         self.products = products
         self.times = times
         self.completeness = completeness
@@ -147,15 +140,20 @@ class Tally:
         original = self.original = module_class._call_impl
 
         def _call_impl(module: Any, *args: Any, **kwargs: Any) -> Any:
-            call, stack = self._begin(module)
+            call = None
+            try:
+                call, stack = self._begin(module)
+            except BaseException:
+                self.fail("modules")
             try:
                 return original(module, *args, **kwargs)
             except BaseException as error:
                 drop_frame(error)
                 raise
             finally:
-                call.ended = self._number_of_node()
-                stack.pop()
+                if call is not None:
+                    call.ended = self._number_of_node()
+                    stack.pop()
 
         code = getattr(original, "__code__", None)
         if code is not None:  # a warning that names its caller then names torch's file, as always

@@ -91,7 +91,7 @@ class WholeUpdates:
         self.has_stepped = False
         self.mode: Any = None
         self.tally: Tally | None = None
-        self.completeness = CompletenessProof(torch)
+        self.completeness = CompletenessProof(torch, recorder.fail)
         self.began_s = 0.0
         self.foreign: set[str] = set()  # met in other threads
         self.has_plain = False  # a model was called without gradients in an update not counted
@@ -123,7 +123,7 @@ class WholeUpdates:
                 self._end("done")
             else:
                 self._begin(journal, optimizers)
-        except Exception:
+        except BaseException:
             self.recorder.fail("count")
             self._end("failed")
 
@@ -135,7 +135,12 @@ class WholeUpdates:
     def _begin(self, journal: Journal, optimizers: Sequence[Any]) -> None:
         """Count the update that begins here."""
         self.completeness.begin_update(optimizers)
-        self.tally = Tally(self.torch, completeness=self.completeness, products=self.products)
+        self.tally = Tally(
+            self.torch,
+            completeness=self.completeness,
+            products=self.products,
+            fail=self.recorder.fail,
+        )
         if self.products is not None:
             self.products.begin_update()
         self.tally.follow_modules()
@@ -155,7 +160,7 @@ class WholeUpdates:
             try:
                 self._see_product(tally, func, args, kwargs, result, ns)
                 return tally.add(func, args, kwargs, result, ns)
-            except Exception:
+            except BaseException:
                 self.recorder.fail("count")
                 return None
 
@@ -167,7 +172,7 @@ class WholeUpdates:
             return
         try:
             self.products.add(tally, *operator)
-        except Exception:
+        except BaseException:
             self.recorder.fail("products")
 
     def _take(self, optimizer: int, sizes: list[int]) -> None:

@@ -154,7 +154,7 @@ class LayerLook:
                 if not self.is_blind and self.transform() is None:
                     self.first_bad.begin_call(module, args, kwargs)
                     self._see_inputs("argument", module, args, kwargs)
-        except Exception:
+        except BaseException:
             self.recorder.fail("layers")
         self.spent_ns += self.clock() - began
 
@@ -185,7 +185,7 @@ class LayerLook:
                     self._see_inputs("input", module, args, kwargs)
                 for tensor in found:
                     self._see(tensor, module, args, kwargs)
-        except Exception:
+        except BaseException:
             self.recorder.fail("layers")
         self.spent_ns += self.clock() - began
 
@@ -253,7 +253,7 @@ class LayerLook:
         try:
             with self.torch._C.DisableTorchFunction():
                 self._see_gradient(where, gradients[index])
-        except Exception:
+        except BaseException:
             self.recorder.fail("layers")
         self.spent_ns += self.clock() - began
 
@@ -293,7 +293,7 @@ class LayerLook:
             self.num_by_hand += optimizer == BY_HAND
             with self.torch._C.DisableTorchFunction():  # a mode of the script's own may be on
                 self._end_update(losses, optimizer, skipped)
-        except Exception:
+        except BaseException:
             self.recorder.fail("layers")
         self.spent_ns += self.clock() - began
         if self.left is not None:

@@ -238,7 +238,7 @@ class LossWatch:
         if self.is_eventful:
             try:
                 self._end_eventful(optimizer, skipped or 0)
-            except Exception:
+            except BaseException:
                 self.recorder.fail("losses")
 
     def _end_eventful(self, optimizer: int, skipped: int) -> None:

@@ -31,7 +31,7 @@ class Context:
         self.recorder = recorder
         self.mode = mode
         self.journals = journals
-        self.local = Local(journals)
+        self.local = Local(journals, recorder.fail)
         self.is_late = is_late
         self.is_worker = False
         self.num_batches = 0
@@ -53,12 +53,16 @@ class Context:
         """Do something of ours; a failure is counted and stops here."""
         try:
             act(*args)
-        except Exception:
+        except BaseException:
             self.recorder.fail(place)
 
 
 class Local(threading.local):
     """What each thread has of its own."""
 
-    def __init__(self, journals: Journals) -> None:
-        self.journal = journals.take()
+    def __init__(self, journals: Journals, fail: Callable[[str], None]) -> None:
+        try:
+            self.journal = journals.take()
+        except BaseException:  # a thread of the script's begins: it must go on
+            fail("journal")
+            self.journal = journals.spare

@@ -7,6 +7,7 @@ through.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -78,6 +79,35 @@ class Away:
         while self.gone:
             owner, name, before, ours = self.gone.pop()
             if owner.__dict__.get(name) is before:
+                setattr(owner, name, ours)
+
+
+class OnObjects:
+    """Wrappers on objects of a library's that come and go; they, too, may leave for a while."""
+
+    def __init__(self) -> None:
+        self.known: list[tuple[weakref.ref[Any], str, Any, Any]] = []
+        self.is_away = False
+
+    def put(self, owner: Any, name: str, ours: Any) -> None:
+        """Give an object something of ours under a name, now or when they come back."""
+        self.known = [one for one in self.known if one[0]() is not None]
+        self.known.append((weakref.ref(owner), name, owner.__dict__.get(name), ours))
+        if not self.is_away:
+            setattr(owner, name, ours)
+
+    def begin(self) -> None:
+        """Take them away."""
+        self.is_away = True
+        for reference, name, before, ours in self.known:
+            if (owner := reference()) is not None and owner.__dict__.get(name) is ours:
+                _put_or_take(owner, name, before)
+
+    def end(self) -> None:
+        """Put them back."""
+        self.is_away = False
+        for reference, name, before, ours in self.known:
+            if (owner := reference()) is not None and owner.__dict__.get(name) is before:
                 setattr(owner, name, ours)
 
 

@@ -94,7 +94,7 @@ def find(context: Context, awaited: Awaited, args: Any, kwargs: Any) -> Any:
         return awaited(args, kwargs)
     except (OSError, TypeError, ValueError):  # it is closed: the call says so itself
         return None
-    except Exception:
+    except BaseException:
         context.recorder.fail("waits")
         return None
 

@@ -75,7 +75,7 @@ def dissect_death(context: Any, error: BaseException | None) -> None:
     try:
         left["limit_bytes"] = private_limit()
         left["snapshot"] = leave_snapshot(context.torch, context.recorder.run)
-    except Exception:
+    except BaseException:
         context.recorder.fail("snapshot")
     context.autopsy.at_death(read_failure(str(find_cause(error))), left)
 

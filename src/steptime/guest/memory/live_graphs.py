@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..timeline.interrupts import let_through
 from .holdings import StorageLedger, saved_in_graph
 
 OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
@@ -43,5 +44,6 @@ def has_graph(tensor: Any) -> bool:
     """Return whether a tensor has a graph; one that refuses to say has none."""
     try:
         return tensor.grad_fn is not None
-    except Exception:  # a view that was changed in place, a subclass of the user's
+    except BaseException as error:  # a view changed in place, a subclass of the user's
+        let_through(error)
         return False

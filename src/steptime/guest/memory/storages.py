@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..count.tensor_facts import tensors_in
+from ..timeline.interrupts import let_through
 from .holdings import storage_of
 from .workspaces import Workspaces
 
@@ -131,10 +132,14 @@ class Storages:
 
     def _forget(self, number: int, key: int, _: Any) -> None:
         """Note that a storage is gone, since its address may be used again."""
-        self.deaths[number] = len(self.operators)
-        self.references.pop(number, None)
-        if self.ids.get(key) == number:
-            del self.ids[key]
+        try:
+            self.deaths[number] = len(self.operators)
+            self.references.pop(number, None)
+            if self.ids.get(key) == number:
+                del self.ids[key]
+        except BaseException as error:  # Python would print what this raises
+            let_through(error)
+            self.is_full = True
 
     # -- what came of it
 

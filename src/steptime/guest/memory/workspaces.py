@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..count.tensor_facts import tensors_in
+from ..timeline.interrupts import let_through
 
 MIN_BYTES = 4096
 MIN_FRACTION = 0.002
@@ -53,27 +54,34 @@ class Workspaces:
         self.min_bytes = max(MIN_BYTES, round(MIN_FRACTION * held_bytes))
 
     def begin(self, func: Any, args: Any) -> bool:
-        """Begin an operator; return whether it is watched."""
+        """Begin an operator; return whether it is watched; not after a failure of ours."""
+        try:
+            return self._begin(func, args)
+        except BaseException as error:
+            let_through(error)
+            self.is_off = True
+            return False
+
+    def _begin(self, func: Any, args: Any) -> bool:
         name = str(func)  # `aten.add.Tensor`
         if self.is_off or not name.startswith("aten.") or any(w in name for w in RESIZING):
             return False
         sizes = (one.numel() * one.element_size() for one in tensors_in(list(args)))
         if sum(sizes) < self.min_bytes:
             return False
-        try:
-            self._enable(self._config)
-        except RuntimeError:
-            self.is_off = True
-            return False
+        self._enable(self._config)
         return True
 
     def end(self) -> None:
         """End an operator that has run or raised."""
         try:
-            found = self._disable(self._options)
-        except RuntimeError:
+            self._end()
+        except BaseException as error:
+            let_through(error)
             self.is_off = True
-            return
+
+    def _end(self) -> None:
+        found = self._disable(self._options)
         held = peak = 0
         for events in found:
             for event in events:

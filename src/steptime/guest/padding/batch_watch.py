@@ -12,6 +12,7 @@ from typing import Any
 
 from ...record import kinds
 from ...record.writing import rows_line
+from ..timeline.interrupts import let_through
 from ..timeline.recorder import Recorder
 from . import host_rows, read_batch, row_lengths
 from .host_rows import named_tensors
@@ -74,7 +75,8 @@ class BatchWatch:
             self.needs_handed = False
         try:
             look = read_batch.read_batch(named_tensors(self.torch, (("", batch),)))
-        except Exception:
+        except BaseException as error:
+            let_through(error)
             self._give_up()
             return
         if look is not None:
@@ -89,7 +91,8 @@ class BatchWatch:
             tensors = named_tensors(self.torch, names_of(args, kwargs))
             own = read_batch.read_batch(tensors)
             look, self.needs_handed = self._choose(own, tensors, number)
-        except Exception:
+        except BaseException as error:
+            let_through(error)
             self._give_up()
             return
         if look is None and self.handed and self.num_waits < MAX_WAITS:

@@ -191,7 +191,7 @@ class ProfileWindow:
         try:
             if self.cycle.add(optimizer):
                 self._end_step(journal, may_begin=may_begin)
-        except Exception:
+        except BaseException:
             self.recorder.fail("profile")
             self.give_up("failed")
         if self.is_recording:
@@ -212,7 +212,7 @@ class ProfileWindow:
                 self._keep()
             else:
                 self.give_up("too_few_updates" if self.state == WAITING else "ended_in_window")
-        except Exception:
+        except BaseException:
             self.recorder.fail("profile")
             self.give_up("failed")
 
@@ -225,7 +225,7 @@ class ProfileWindow:
         self._tell({"missing": missing})
         try:
             self.tool.drop()
-        except Exception:
+        except BaseException:
             self.recorder.fail("profile")
 
     # -- from step to step
@@ -356,7 +356,7 @@ def _tell_before(owner: Any, act: Callable[[], None], recorder: Recorder) -> Cal
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             act()
-        except Exception:
+        except BaseException:
             recorder.fail("profile")
         original(self, *args, **kwargs)
 

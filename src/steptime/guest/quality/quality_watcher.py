@@ -124,7 +124,7 @@ class QualityWatcher:
             if self.double is not None:
                 module.double()
                 args, kwargs = self.double.convert(args), self.double.convert(kwargs)
-        except Exception:
+        except BaseException:
             self.context.recorder.fail("quality")
         return args, kwargs
 

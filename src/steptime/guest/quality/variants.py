@@ -113,7 +113,7 @@ class DoublePrecision:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             try:
                 (args[0] if args else kwargs["module"]).double()
-            except Exception:
+            except BaseException:
                 fail("double")
             try:
                 original(self, *args, **kwargs)

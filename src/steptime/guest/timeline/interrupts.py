@@ -33,6 +33,15 @@ def is_from_handler(error: BaseException) -> bool:
     return False
 
 
+def let_through(error: BaseException) -> None:
+    """Raise an error again that is the script's: an interrupt, or what its signal handler raised.
+
+    Python's own handler of an interrupt leaves no frame to know it by.
+    """
+    if isinstance(error, KeyboardInterrupt) or is_from_handler(error):
+        raise error
+
+
 def raise_later(error: BaseException) -> None:
     """Raise an error in the caller's caller, at its next line or in what it calls next.
 

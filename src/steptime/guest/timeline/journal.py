@@ -400,7 +400,7 @@ class Journal:
                     end_evaluation(timeline, optimizer)
                 else:
                     timeline.end_by_hand()
-        except Exception:
+        except BaseException:
             self.recorder.fail("replay")
             timeline.reset(self.clock(), self.cpu_clock())
         self._count(self.batches, self.copies, self.syncs)

@@ -34,7 +34,7 @@ from ...record.live.process_identity import describe_own_process
 from ...record.places import BY_HAND, FULL_UPDATES
 from ...record.writing import markers_line, rested_line, rows_line
 from .gc_pauses import NONE, Pauses
-from .interrupts import is_from_handler
+from .interrupts import let_through
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
 
@@ -147,12 +147,12 @@ class Recorder:
     def fail(self, place: str) -> None:
         """Count a failure of ours; the training continues.
 
-        Called where an error is caught. One that a signal handler of the script raised is not ours,
-        and goes on.
+        Called where an error is caught, of whatever class: a method of the user's that we call may
+        raise any. One that a signal handler of the script raised is not ours, and goes on.
         """
         error = sys.exc_info()[1]
-        if error is not None and is_from_handler(error):
-            raise error
+        if error is not None:
+            let_through(error)
         self.failures[place] = self.failures.get(place, 0) + 1
         self.failure_texts.setdefault(place, repr(error)[:200])
 
@@ -277,18 +277,19 @@ class Recorder:
             taken = [[], [], []]
             self.flush_ns += thread_time_ns() - began
             self._write_overhead()
-        except Exception:
-            self.fail("flush")
-        except BaseException:  # an interrupt: what it kept from the disk is written next
-            self.rows[:0], self.tags[:0], self.lines[:0] = taken
-            raise
+        except BaseException:
+            try:
+                self.fail("flush")
+            except BaseException:  # an interrupt: what it kept from the disk is written next
+                self.rows[:0], self.tags[:0], self.lines[:0] = taken
+                raise
         finally:
             self.lock.release()
 
     def _poll(self, watcher: WriteWatcher, bucket: int, *, is_last: bool) -> str:
         try:
             return watcher.poll(bucket, is_last=is_last)
-        except Exception:
+        except BaseException:
             self.fail(watcher.place)
             return ""
 

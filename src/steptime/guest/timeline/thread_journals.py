@@ -26,6 +26,8 @@ class Journals:
         self.make = make
         self.is_inside_backward = is_inside_backward
         self.known: list[weakref.ref[Journal]] = []  # a set is not safe with two threads at once
+        self.spare = make()  # notes nothing, for a thread whose own could not be made
+        self.spare.mute()
 
     def take(self) -> Journal:
         """Return the journal of the only thread that waits in a backward call, else a new one."""

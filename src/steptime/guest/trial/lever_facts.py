@@ -130,7 +130,7 @@ class FactsBook:
         def __iter__(loader: Any) -> Any:
             try:
                 self.see_loader(loader)
-            except Exception:
+            except BaseException:
                 self.fail("facts")
             try:
                 return original(loader)
@@ -173,7 +173,7 @@ class FactsBook:
                 pairs = zip(before, random_states(self.torch))
                 moved = any(not self.torch.equal(old, new) for old, new in pairs)
                 self.draws_in_calls = bool(self.draws_in_calls) or moved
-            except Exception:
+            except BaseException:
                 self.fail("facts")
 
         return compare
@@ -266,7 +266,7 @@ class FactsBook:
         for part in parts:
             try:
                 found |= part()
-            except Exception:
+            except BaseException:
                 self.fail("facts")
 
     def _describe_gelus(self, models: list[Any]) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class FactsBook:
                 try:
                     one.facts.update(probe_loader(self.torch, loader))
                     one.facts.update(probe_lengths(self.torch, loader))
-                except Exception:
+                except BaseException:
                     self.fail("probe")
             found.append(one.facts | {"padding": one.padding.describe()})
         return found

@@ -108,7 +108,7 @@ class TrialGuest(LeverGuest):
             tensor = find_tensor(self.context.torch.Tensor, (args, kwargs))
             self.facts.see_call(model, tensor, (args, kwargs))
             compare_draws = self.facts.watch_draws()
-        except Exception:
+        except BaseException:
             self.recorder.fail("trial")
         num_looks = self.facts.blocks.num_looks
         result = self.facts.look_into(
@@ -134,7 +134,7 @@ class TrialGuest(LeverGuest):
             self.samples.end_backward()
             try:
                 self.facts.gradients.end_backward(self.registry.optimizers.alive())
-            except Exception:
+            except BaseException:
                 self.recorder.fail("trial")
 
     def _begin_backward(self, args: Any, kwargs: Any) -> None:
@@ -145,7 +145,7 @@ class TrialGuest(LeverGuest):
             if self.live is not None and self.live.running is not None:
                 loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
                 self.last_loss = None if loss is None else loss.detach()
-        except Exception:
+        except BaseException:
             self.recorder.fail("trial")
 
     def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
@@ -160,7 +160,7 @@ class TrialGuest(LeverGuest):
         try:
             self.samples.take_batch(batch)
             self.facts.see_batch(iterator, batch)
-        except Exception:
+        except BaseException:
             self.recorder.fail("trial")
 
     def begin_update(
@@ -201,7 +201,7 @@ class TrialGuest(LeverGuest):
                 self.live.end_update(self.num_updates, optimizer)
         except NotUndoneError as error:
             self.fail(error.wanted, error.__cause__ or error)
-        except Exception:
+        except BaseException:
             self.recorder.fail("live")
         self.steps_now = False
 

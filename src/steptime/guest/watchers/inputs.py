@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from ...record import kinds
+from ..timeline.interrupts import let_through
 from ..timeline.recorder import Recorder
 from .held_objects import file_of, find_held, inside, list_of, values_of
 
@@ -66,7 +67,7 @@ class LoaderBook:
         found: dict[str, Any] = {"began_unix_s": round(time(), 4)}
         try:
             found |= look_into(loader)
-        except Exception:
+        except BaseException:
             self.recorder.fail("data_set")
         return found
 
@@ -238,7 +239,8 @@ def find_versions() -> dict[str, str]:
             continue
         try:
             version = vars(module).get("__version__")
-        except Exception:
+        except BaseException as error:
+            let_through(error)
             continue  # a library put something that is no module there
         if type(version) is str and name not in ("torch", "__main__"):
             found[name] = version[:40]

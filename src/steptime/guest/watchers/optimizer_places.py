@@ -46,7 +46,7 @@ class OptimizerPlaces:
             for spot in (inner, outer):
                 row += [None, None] if spot is None else [spot.file, spot.line]
             self.rows.append(row)
-        except Exception:
+        except BaseException:
             self.recorder.fail(self.place)
 
     def poll(self, bucket: int, *, is_last: bool) -> str:

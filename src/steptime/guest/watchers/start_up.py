@@ -182,7 +182,7 @@ def hook_libraries(
             for name in names:
                 original = vars(owner)[name]
                 replace(owner, name, _timed(start_up, recorder, is_compiling, original, DATA_SET))
-        except Exception:
+        except BaseException:
             recorder.fail("start_up")
 
     for module_name, class_name, names in DATA_CALLS:
@@ -200,12 +200,13 @@ def _seen(
     """Return a wrapper that notes the beginning of a call."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not start_up.is_awake():
+        if is_compiling():
             return original(*args, **kwargs)
         try:
             try:
-                see(start_up, part)
-            except Exception:
+                if start_up.is_awake():
+                    see(start_up, part)
+            except BaseException:
                 recorder.fail("start_up")
             return original(*args, **kwargs)
         except BaseException as error:
@@ -224,22 +225,35 @@ def _timed(
 ) -> Any:
     """Return a wrapper that books a whole call to a part."""
 
-    def note(see: Callable[[str], None], *, is_inside: bool) -> None:
-        try:
-            see(part)
-            start_up.is_inside = is_inside
-        except Exception:
-            recorder.fail("start_up")
+    def begin() -> bool:
+        """Begin the part, unless this is inside another; return whether it was begun."""
+        if not start_up.is_awake():
+            return False
+        start_up.see(part)
+        start_up.is_inside = True
+        return True
+
+    def end() -> None:
+        start_up.is_inside = False
+        start_up.see_end(part)
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not start_up.is_awake():
+        if is_compiling():
             return original(*args, **kwargs)
         try:
-            note(start_up.see, is_inside=True)
+            is_begun = False
+            try:
+                is_begun = begin()
+            except BaseException:
+                recorder.fail("start_up")
             try:
                 return original(*args, **kwargs)
             finally:
-                note(start_up.see_end, is_inside=False)
+                try:
+                    if is_begun:
+                        end()
+                except BaseException:
+                    recorder.fail("start_up")
         except BaseException as error:
             drop_frame(error)
             raise

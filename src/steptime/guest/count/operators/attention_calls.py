@@ -86,7 +86,7 @@ class AttentionCalls:
                 self.num_inside -= 1
             try:
                 see(*args, **kwargs)
-            except Exception:
+            except BaseException:
                 self.fail("attention")
             return result
 

@@ -19,7 +19,7 @@ from ...hooks.patching import drop_frame
 from ...memory.storages import Storages
 from ...watchers.inputs import Shapes
 from ..completeness import CompletenessProof
-from ..counting_mode import leave_mode, make_mode
+from ..counting_mode import UNKNOWN, leave_mode, make_mode
 from ..first_look import FirstLook
 from ..tally import TINY_NS, Tally
 from .attention_calls import AttentionCalls
@@ -191,7 +191,7 @@ class OperatorProbe:
             if not self.is_open:
                 values = (*args[1:], *kwargs.values())
                 self.shapes.see(values, is_second=not self.is_scouting)
-        except Exception:
+        except BaseException:
             self.fail("shapes")
 
     # -- the mode
@@ -217,13 +217,13 @@ class OperatorProbe:
             tally.follow_modules()
             try:
                 mode.__enter__()
-            except Exception:
+            except BaseException:
                 tally.unfollow_modules()
                 raise
             self.open_threads.add(get_ident())
             self.open_modes[id(mode)] = tally
             return mode
-        except Exception:
+        except BaseException:
             self.fail("operators")
             self.missing = "failed"
             return None
@@ -239,36 +239,31 @@ class OperatorProbe:
                 self.attention.close()
             leave_mode(self.torch, mode)
             if mode.foreign:
-                self.missing = "subclass"
-        except Exception:
+                self.missing = "failed" if UNKNOWN in mode.foreign else "subclass"
+        except BaseException:
             self.fail("operators")
 
     def _enter_following(self, phase: str) -> Any:
         """Return a mode for `storages` alone, entered; None where none may be entered."""
-        if self.storages is None or self.is_open or self.missing:
-            return None
-
-        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
-            self._follow_operator(func, args, kwargs, result)
-
         try:
-            if self._why_not() is not None:
+            if self.storages is None or self.is_open or self.missing or self._why_not() is not None:
                 return None
-            mode = make_mode(self.torch, add, lambda: 0, workspaces=self.storages.workspaces)
+            follow, workspaces = self._follow_operator, self.storages.workspaces
+            mode = make_mode(self.torch, follow, lambda: 0, workspaces=workspaces)
             self.dispatch_code = type(mode).__torch_dispatch__.__code__
             self.storages.open(phase)
             mode.__enter__()
             self.open_threads.add(get_ident())
             return mode
-        except Exception:
+        except BaseException:
             self.fail("operators")
             return None
 
-    def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any, ns: int = 0) -> None:
         if self.storages is not None and get_ident() == self.thread:
             try:
                 self.storages.add(func, args, kwargs, result)
-            except Exception:
+            except BaseException:
                 self.fail("storages")
                 self.storages = None
 
@@ -276,14 +271,14 @@ class OperatorProbe:
         try:
             self.attention = AttentionCalls(self.torch, self.fail)
             self.look = FirstLook(self.torch)
-        except Exception:
+        except BaseException:
             self.fail("attention")
 
     def _see_attention(self, func: Any, args: Any, result: Any) -> None:
         if self.attention is not None and self.attention.wrapped:
             try:
                 self.attention.see_operator(func, args, result)
-            except Exception:
+            except BaseException:
                 self.fail("attention")
                 self.attention.weights.clear()
 
@@ -291,25 +286,27 @@ class OperatorProbe:
         if self.look is not None and get_ident() == self.thread:
             try:
                 self.look.see(func, args, ns, tally)
-            except Exception:
+            except BaseException:
                 self.fail("look")
                 self.look = None
 
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail, see_attention = self.durations, self.fail, self._see_attention
         if self.tally is None:
-            self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
+            self.tally = Tally(
+                self.torch, operator_times(self.torch), self.completeness, fail=self.fail
+            )
             self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
         tally, follow = self.tally, self._follow_operator
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
-            durations.append(ns)
-            see_attention(func, args, result)
-            self._look_at(func, args, ns, tally)
-            follow(func, args, kwargs, result)
             try:
+                durations.append(ns)
+                see_attention(func, args, result)
+                self._look_at(func, args, ns, tally)
+                follow(func, args, kwargs, result)
                 return tally.add(func, args, kwargs, result, ns)
-            except Exception:
+            except BaseException:
                 fail("count")
                 self.uncounted = "failed"
 
@@ -322,9 +319,12 @@ class OperatorProbe:
 
     def _drop_ours(self, error: BaseException, mode: Any) -> None:
         """Take the caller's frame and the frames of a mode out of a traceback."""
-        if mode is not None:
-            self._drop_dispatch(error)
-        drop_frame(error)
+        try:
+            if mode is not None:
+                self._drop_dispatch(error)
+            drop_frame(error)
+        except BaseException:
+            self.fail("traceback")
 
     def _drop_dispatch(self, error: BaseException) -> None:
         """Take the mode's frames and torch's frames right behind them out of a traceback."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...timeline.interrupts import let_through
+
 
 class OperatorTimes:
     """Device time of single operators, from one event before and one behind each.
@@ -45,8 +47,8 @@ class OperatorTimes:
                 event = self.new_event()
                 event.record()
                 return event
-        except Exception:  # we are inside an operator of the user's: the training must continue
-            pass
+        except BaseException as error:  # inside an operator of the user's
+            let_through(error)
         self.is_whole = False
         return None
 

@@ -103,7 +103,7 @@ def _saving(context: TorchContext, original: Any, kind: str, part: int) -> Any:
 def _begin(context: TorchContext, book: CheckpointWatcher, kind: str, part: int) -> bool:
     try:
         return book.begin(kind, part)
-    except Exception:
+    except BaseException:
         context.recorder.fail("checkpoint")
         return False
 
@@ -140,7 +140,7 @@ def _serializing(context: TorchContext, original: Any) -> Any:
                 if saving is not None:
                     saving.turn(SERIALIZE, book.clock())
                     zip_file = TimedWriter(zip_file, saving, book.clock)
-            except Exception:
+            except BaseException:
                 fail("checkpoint")
             try:
                 return original(obj, zip_file, *args, **kwargs)

@@ -60,14 +60,14 @@ def recorded(context: TorchContext, original: Any, name: str) -> Any:
             try:
                 note(journal, COMMUNICATION, COMMUNICATION)
                 place = begin(operation, arguments, args, kwargs)
-            except Exception:
+            except BaseException:
                 fail("enter")
             try:
                 result = original(*args, **kwargs)
             finally:
                 try:
                     note(journal, LEAVE, outer)
-                except Exception:
+                except BaseException:
                     fail("leave")
             if place:
                 end(place)

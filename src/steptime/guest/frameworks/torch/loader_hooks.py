@@ -53,7 +53,7 @@ def hook_next(context: TorchContext, iterator_class: Any) -> None:
                     journal.note_with_cpu(ENTER_EPOCH, EPOCH_START)
                 else:
                     journal.note(ENTER_INPUT, INPUT_WAIT)
-            except Exception:
+            except BaseException:
                 fail("loader")
             try:
                 batch = original(self)
@@ -61,13 +61,13 @@ def hook_next(context: TorchContext, iterator_class: Any) -> None:
                 context.num_batches += 1
                 context.dataset = id(self._dataset)
                 if context.anatomy is not None and context.anatomy.awaits_batch:
-                    context.dissect("see_batch", self, batch)
+                    context.guarded("anatomy", context.dissect, "see_batch", self, batch)
                 if context.layers is not None:
                     context.guarded("layers", context.layers.see_batch, self, batch)
                 if context.trial is not None:
                     context.trial.take_batch(self, batch)
                 if journal.num_updates >= context.padding.due:
-                    context.padding.see_batch(batch)
+                    context.guarded("padding", context.padding.see_batch, batch)
                 if id(self) == epochs.current:
                     epochs.num_handed += 1
                 if journal.num_updates >= epochs.due:
@@ -76,7 +76,7 @@ def hook_next(context: TorchContext, iterator_class: Any) -> None:
             finally:
                 try:
                     (journal.note_with_cpu if spins_up else journal.note)(LEAVE_INPUT, outer)
-                except Exception:
+                except BaseException:
                     fail("loader")
         except BaseException as error:
             drop_frame(error)
@@ -122,7 +122,7 @@ def hook_fetchers(context: TorchContext, kind_class: Any) -> None:
                 time_worker(context, fetcher)
             else:
                 time_in_process(context, fetcher)
-        except Exception:
+        except BaseException:
             context.recorder.fail("fetcher")
         return fetcher
 
@@ -172,9 +172,9 @@ def time_in_process(context: TorchContext, fetcher: Any) -> None:
 
         return wrapper
 
-    fetcher.fetch = timed(fetch, FETCH)
+    context.fetchers.put(fetcher, "fetch", timed(fetch, FETCH))
     if not makes_samples(fetcher):
-        fetcher.collate_fn = timed(collate, COLLATE)
+        context.fetchers.put(fetcher, "collate_fn", timed(collate, COLLATE))
 
 
 class WorkerFile:

@@ -76,7 +76,7 @@ def observe_call(context: TorchContext, original: Any, module: Any, args: Any, k
         kind = IS_QUIET if known is None else known[1]
         if known is None or not context.is_grad_enabled():
             kind = find_kind(context, module, None if known is None else kind)
-    except Exception:
+    except BaseException:
         context.recorder.fail("call")
     try:
         if kind == IS_FORWARD:
@@ -94,17 +94,19 @@ def run_forward(
 ) -> Any:
     """Run a call with gradients; `known` is what was learned of the module before, if anything."""
     journal, anatomy, trial = context.local.journal, context.anatomy, context.trial
+    probe = None
     try:
         journal.note(ENTER_FORWARD, FORWARD)
-    except Exception:
+        context.see_shape(journal, args, kwargs, is_plain=False)
+        probe = context.choose_probe(journal)
+        if anatomy is not None and anatomy.awaits_call:
+            context.dissect("see_call", module)
+    except BaseException:
         context.recorder.fail("call")
-    context.see_shape(journal, args, kwargs, is_plain=False)
-    if anatomy is not None and anatomy.awaits_call:
-        context.dissect("see_call", module)
     try:
         if trial is not None:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif (probe := context.choose_probe(journal)) is not None:
+        elif probe is not None:
             result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
         else:
             result = original(module, *args, **kwargs)
@@ -112,14 +114,14 @@ def run_forward(
         context.guarded("call", end_call, context, journal, module, IS_FORWARD, None)
         drop_frame(error)
         raise
-    if anatomy is not None and anatomy.awaits_backward:
-        context.dissect("see_result", result)
     try:
+        if anatomy is not None and anatomy.awaits_backward:
+            context.dissect("see_result", result)
         if known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         else:
             end_call(context, journal, module, IS_FORWARD, result)
-    except Exception:
+    except BaseException:
         context.recorder.fail("call")
     return result
 
@@ -134,7 +136,7 @@ def run_other(
             journal.note(LOSS, LOSS)
         else:
             kind = begin_call(context, journal, module, kind, args, kwargs)
-    except Exception:
+    except BaseException:
         context.recorder.fail("call")
         kind = IS_QUIET
     probe = journal.probe

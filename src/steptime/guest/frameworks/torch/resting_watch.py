@@ -147,13 +147,14 @@ class RestingWatch:
                 expected = next(following)()
                 if now > self.due_ns or optimizer is not expected:
                     attend(now, optimizer, is_expected=optimizer is expected)
-            except Exception:
+            except BaseException:
                 fail("rest")
 
         self.is_resting = True
         journal.due_ns = 0  # whatever is noted next ends the rest
         journal.is_sampled = False
         self.away.begin()
+        self.context.fetchers.begin()
         replace_step_hooks(self.context, None, ended)
         self.look.begin()
         self.switch_ns = thread_time_ns() - began
@@ -228,6 +229,7 @@ class RestingWatch:
         self.look.end()
         replace_step_hooks(self.context, *self.context.optimizer_hooks)
         self.away.end()
+        self.context.fetchers.end()
 
     def _write(self) -> None:
         """Hand over the updates since the last line."""
@@ -305,7 +307,7 @@ class LookWithoutGradients:
                 watch.wake()
                 journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
                 journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
-        except Exception:
+        except BaseException:
             context.recorder.fail("rest")
 
 

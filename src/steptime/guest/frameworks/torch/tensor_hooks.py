@@ -63,7 +63,7 @@ def hook_method(context: TorchContext, tensor_class: Any, name: str, bucket: int
             else:
                 journal.copies += 1
             try:
-                if journal.is_attentive and is_timed(context, bucket, self):
+                if journal.is_attentive and may_wait(context, bucket, self):
                     result = timed_call(context, bucket, original, self, args, kwargs)
                 else:
                     result = original(self, *args, **kwargs)
@@ -88,6 +88,15 @@ def see_number(journal: Journal, tensor: Any, number: Any) -> None:
         journal.losses.see_read(tensor, number)
     if number - number != 0:
         journal.losses.see_bad_read(tensor, number)
+
+
+def may_wait(context: TorchContext, bucket: int, tensor: Any) -> bool:
+    """Return whether there may be something to wait for; not where we fail."""
+    try:
+        return is_timed(context, bucket, tensor)
+    except BaseException:
+        context.recorder.fail("tensor")
+        return False
 
 
 def is_timed(context: TorchContext, bucket: int, tensor: Any) -> bool:

@@ -19,7 +19,7 @@ from ...health.loss_watch import LossWatch
 from ...health.weight_check import WeightCheck
 from ...hooks.context import DISTURBING_NS, Context
 from ...hooks.module_tree import has_parameters
-from ...hooks.patching import drop_frame, without_dynamo
+from ...hooks.patching import OnObjects, drop_frame, without_dynamo
 from ...longest.epoch_watch import EpochWatch
 from ...memory.holdings import tensors_within
 from ...memory.memory_probe import MemoryProbe
@@ -70,6 +70,7 @@ class TorchContext(Context):
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.optimizer_keys: tuple[int, ...] = ()  # theirs, among torch's hooks
         self.has_compiled = False
+        self.fetchers = OnObjects()  # of loaders without workers
         self.new_resting: Callable[[Journal], WatchRests] | None = None
         self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
@@ -199,7 +200,7 @@ class TorchContext(Context):
             self.local.journal.disturb()
             with self.torch._C.DisableTorchFunction():  # what we read must not reach anybody's mode
                 getattr(anatomy, what)(*args)
-        except Exception:
+        except BaseException:
             self.recorder.fail("anatomy")
             anatomy.give_up(what)
 
@@ -258,19 +259,19 @@ def marked(
                 return original(*args, **kwargs)
             try:
                 note(journal, bucket, bucket)
-            except Exception:
+            except BaseException:
                 fail("enter")
             try:
                 result = original(*args, **kwargs)
             finally:
                 try:
                     note(journal, leaving, outer)
-                except Exception:
+                except BaseException:
                     fail("leave")
             if see is not None:
                 try:
                     see(journal, result)
-                except Exception:
+                except BaseException:
                     fail("see")
             return result
         except BaseException as error:

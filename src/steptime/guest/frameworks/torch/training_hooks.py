@@ -73,7 +73,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                     switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:
                     context.dissect("see_backward", args)
-            except Exception:
+            except BaseException:
                 fail("backward")
             is_done = False
             try:
@@ -95,7 +95,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                         end_by_hand(context, journal)
                     elif journal.evaluated is not None and is_done:
                         end_evaluation(context, journal)
-                except Exception:
+                except BaseException:
                     fail("backward")
         except BaseException as error:
             drop_frame(error)
@@ -154,7 +154,7 @@ def make_grad(context: TorchContext, original: Any) -> Any:
                     guarded("losses", journal.losses.see_grad, args)
             anatomy = context.anatomy
             if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
-                context.dissect("see_backward", args)
+                guarded("anatomy", context.dissect, "see_backward", args)
             try:
                 probe = journal.probe
                 if probe is None:
@@ -209,7 +209,7 @@ def hook_optimizers(context: TorchContext) -> None:
                 context.guarded("layers", context.layers.begin_step, journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
-        except Exception:
+        except BaseException:
             recorder.fail("optimizer")
         return None
 
@@ -228,7 +228,7 @@ def hook_optimizers(context: TorchContext) -> None:
                 anatomy.num_at_rest -= 1
             else:
                 context.end_update()
-        except Exception:
+        except BaseException:
             recorder.fail("optimizer")
 
     context.optimizer_hooks = (before, after)
@@ -268,16 +268,25 @@ def num_called(journal: Journal) -> int:
     return journal.num_updates + journal.num_empty + num_unwritten
 
 
+def end_scaled(journal: Journal, optimizer: Any, num_before: int) -> None:
+    """Take the end of a scaler's step: without a step of an optimizer, the update was skipped."""
+    if num_called(journal) == num_before:
+        journal.skip_update(optimizer)
+
+
 def hook_scaler(context: TorchContext) -> None:
     """Count a scaler's skipped update as an update, marked skipped: no optimizer hook sees it."""
     scaler_class = context.torch.amp.GradScaler
     original = scaler_class.step
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local, guarded = context.local, context.guarded
+    local, guarded, fail = context.local, context.guarded, context.recorder.fail
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        journal = local.journal
-        before, journal.scaler = num_called(journal), self
+        journal, before = local.journal, 0
+        try:
+            before, journal.scaler = num_called(journal), self
+        except BaseException:
+            fail("scaler")
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
@@ -285,9 +294,8 @@ def hook_scaler(context: TorchContext) -> None:
             raise
         finally:
             journal.scaler = None
-        is_called = num_called(journal) > before
-        if not is_called and getattr(self, "_enabled", False):
-            guarded("scaler", journal.skip_update, optimizer)
+        if getattr(self, "_enabled", False):
+            guarded("scaler", end_scaled, journal, optimizer, before)
         return result
 
     scaled_by = scaler_class.scale

@@ -33,7 +33,7 @@ class AttentionLook:
         try:
             if self.num_calls < MAX_CALLS and not is_compiling_at_all():
                 finder = self._make()
-        except Exception:
+        except BaseException:
             self.fail("attention")
         if finder is None:
             return call()

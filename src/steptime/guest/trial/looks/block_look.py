@@ -79,7 +79,7 @@ class BlockLook:
         found = None
         try:
             found = self._due(model)
-        except Exception:
+        except BaseException:
             self.fail("blocks")
         if found is None:
             return call()
@@ -92,7 +92,7 @@ class BlockLook:
         try:
             blocks.end(kind, result)
             self.measured = blocks if blocks.is_measured else self.measured
-        except Exception:
+        except BaseException:
             self.fail("blocks")
         return result
 
@@ -239,7 +239,7 @@ class ModelBlocks:
                 maker = self.makers.get(tensor.untyped_storage().data_ptr())
                 if maker is not None:
                     maker[3] = False  # its result is changed later: a kept one would be, too
-        except Exception:
+        except BaseException:
             seen.is_strange = True
             self.fail("blocks")
 

@@ -75,7 +75,7 @@ class SiteNotes:
         """Note the functions that made an object."""
         try:
             self.made[id(made)] = (weakref.ref(made), self.walk(frame))
-        except Exception:
+        except BaseException:
             self.fail("sites")
 
     def see_call(
@@ -97,7 +97,7 @@ class SiteNotes:
         def take(result: Any) -> None:
             try:
                 row["traits"].append(f"output:{describe_output(self.torch, result)}")
-            except Exception:
+            except BaseException:
                 self.fail("sites")
 
         return take
@@ -105,7 +105,7 @@ class SiteNotes:
     def _describe_blocks(self, model: Any) -> list[str]:
         try:
             return describe_blocks(self.torch, model)
-        except Exception:
+        except BaseException:
             self.fail("sites")
             return []
 
@@ -120,7 +120,7 @@ class SiteNotes:
         """
         try:
             return self._describe(list(optimizers), list(loaders))
-        except Exception:
+        except BaseException:
             self.fail("sites")
             return []
 
