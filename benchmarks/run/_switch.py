@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
+from time import perf_counter_ns
 from typing import Any, Literal
 
 
 class Switch:
     """All hooks of the guest that runs in this process, on or off.
 
-    A guest that rests between bursts has taken some away itself: they come back as they were.
+    A guest that rests between bursts has taken some away itself: they come back as they were, and
+    the time without hooks is no part of its rest.
     """
 
     def __init__(self) -> None:
@@ -25,6 +27,7 @@ class Switch:
         self.hooks: list[dict[Any, Any]] = [{}, {}]
         self.callbacks: list[Any] = []
         self.state = "on"
+        self.off_ns = 0
 
     def turn(self, state: Literal["on", "off"]) -> None:
         """Hooks in place, or as if they had never been."""
@@ -33,7 +36,16 @@ class Switch:
         self.state = state
         if state == "off":
             self._take_out()
+            self.off_ns = perf_counter_ns()
             return
+        gone_ns = perf_counter_ns() - self.off_ns
+        cells = [cell for hook in self.hooks[1].values() for cell in hook.__closure__ or ()]
+        for watch in {id(c): c for c in (cell.cell_contents for cell in cells)}.values():
+            if type(watch) is list and len(watch) == 1:
+                watch[0] += gone_ns
+            elif hasattr(watch, "__self__") and hasattr(watch.__self__, "wake_ns"):
+                for name in ("wake_ns", "zero_ns", "last_ns"):
+                    setattr(watch.__self__, name, getattr(watch.__self__, name) + gone_ns)
         for owner, name, ours in self.gone:
             setattr(owner, name, ours)
         gc.callbacks.extend(self.callbacks)

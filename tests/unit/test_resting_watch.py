@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.guest.bench.forked_copy import do_apart
+from steptime.guest.timeline import watch_budget
 from steptime.guest.timeline.watch_budget import BURST, WatchBudget
 from steptime.measure.fold.stream import read_stream
 from steptime.measure.steps.step_fold import fold_stream
@@ -141,6 +142,7 @@ def test_after_twenty_thousand_updates_rests_are_blocks(tmp_path, monkeypatch):
 
     def act(loop, guest):
         guest.context.recorder.full_updates = 1000
+        watch_budget.TARGET = 0.1  # so that there are several rests
         for _ in range(4000):
             loop.step()
         return {}

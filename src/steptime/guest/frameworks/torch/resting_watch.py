@@ -29,6 +29,9 @@ MAX_TURNS = 16
 MAX_SHORT = 16
 """After so many rests in a row that something ended at once, the watch does not rest any more."""
 
+WRITE_NS = 500_000_000
+"""Between two lines while it rests: a line takes a third of a millisecond, with all that is due."""
+
 LOOK = "steptime"
 """The key of our look among torch's hooks of all modules, while gradients are off."""
 
@@ -59,7 +62,8 @@ class RestingWatch:
         self.pattern: Sequence[int] = ()
         self.ends: list[int] = []  # of the updates since the last line, while it rests
         self.num_rested = 0  # updates of this rest that are written
-        self.last_ns = self.last_cpu_ns = self.due_ns = self.wake_ns = self.switch_ns = 0
+        self.last_ns = self.last_cpu_ns = self.wake_ns = self.switch_ns = 0
+        self.due = [0]  # when the next line is, or the end of the rest
         self.away = Away(hooks_of_a_step(context.torch))
         self.look = LookWithoutGradients(context, self)
 
@@ -134,30 +138,42 @@ class RestingWatch:
         self.pattern, self.num_rested = turns, 0
         self.last_ns, self.last_cpu_ns = journal.timeline.last, journal.timeline.last_cpu
         self.wake_ns = self.last_ns + rest_ns
-        self.due_ns = min(self.last_ns + FLUSH_NS, self.wake_ns)
+        self.due[0] = min(self.last_ns + WRITE_NS, self.wake_ns)
         self.ends.clear()
-        known = dict(recorder.optimizers.values())
-        following = cycle([known[one] for one in turns])
-        clock, take, attend, fail = self.clock, self.ends.append, self._attend, recorder.fail
-
-        def ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            try:
-                now = clock()
-                take(now)
-                expected = next(following)()
-                if now > self.due_ns or optimizer is not expected:
-                    attend(now, optimizer, is_expected=optimizer is expected)
-            except BaseException:
-                fail("rest")
-
         self.is_resting = True
         journal.due_ns = 0  # whatever is noted next ends the rest
         journal.is_sampled = False
         self.away.begin()
         self.context.fetchers.begin()
-        replace_step_hooks(self.context, None, ended)
+        known = dict(recorder.optimizers.values())
+        replace_step_hooks(self.context, None, self._make_hook([id(known[n]()) for n in turns]))
         self.look.begin()
         self.switch_ns = thread_time_ns() - began
+
+    def _make_hook(self, keys: list[int]) -> Callable[[Any, Any, Any], None]:
+        """Return what torch calls at the end of each step; each line counts, with cold caches."""
+        clock, take, attend = self.clock, self.ends.append, self._attend
+        due, fail, (key, *others), following = (
+            self.due,
+            self.context.recorder.fail,
+            keys,
+            cycle(keys),
+        )
+
+        def ended(optimizer: Any, args: Any, kwargs: Any) -> None:
+            try:
+                now = clock()
+                take(now)
+                if others:
+                    is_expected = id(optimizer) == next(following)
+                else:
+                    is_expected = id(optimizer) == key
+                if now > due[0] or not is_expected:
+                    attend(now, optimizer, is_expected=is_expected)
+            except BaseException:
+                fail("rest")
+
+        return ended
 
     def _attend(self, now: int, optimizer: Any, *, is_expected: bool) -> None:
         """Write what is due at the end of an update, or end the rest."""
@@ -171,7 +187,7 @@ class RestingWatch:
         if now >= self.wake_ns and not num % len(self.pattern):
             self.wake(self.burst)
             return
-        self.due_ns = min(now + FLUSH_NS, max(now, self.wake_ns))
+        self.due[0] = min(now + WRITE_NS, max(now, self.wake_ns))
         self._write()
         self.context.recorder.flush()
         if self.journal.asked is not None:
