@@ -109,6 +109,8 @@ NUMBERS: Mapping[str, str] = {
     "gradient_norm": "norm of the gradients",
     "skipped_updates": "scaled gradients",
     "nan": "NaN",
+    "exactly": "on",
+    "at_latest": "at the latest",
     "still_going": "to the end of the run",
     "recovered": "for a while",
 }

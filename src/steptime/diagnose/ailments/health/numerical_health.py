@@ -80,12 +80,14 @@ def find_non_finite(measurement: Measurement) -> Finding | None:
         ),
         *([count("bad_rank", found.rank)] if measurement.num_ranks > 1 else []),
     ]
+    is_exact = last is None or found.first_update - last <= 1
     finding = make_finding(NON_FINITE, severity=_severity(found), evidence=evidence)
     finding = replace(
         finding,
         names={
             "value": found.value,
             "what": found.what,
+            "since": "exactly" if is_exact else "at_latest",
             "until": "still_going" if found.is_going_on else "recovered",
         },
     )
@@ -239,8 +241,8 @@ NON_FINITE = Ailment(
     rule=find_non_finite,
     asked=Asked.ALWAYS,
     title="not finite",
-    sentence="{what} in the {value} from update {first_update} on, {until}: {updates_wasted} of "
-    "{num_updates} updates were wasted.",
+    sentence="{what} in the {value} from update {first_update} {since}, {until}: "
+    "{updates_wasted} of {num_updates} updates were wasted.",
     remedy="Find what makes the first bad number in update {first_update}.",
     when_contended=_COUNTED,
 )
