@@ -7,10 +7,12 @@ import pytest
 
 from steptime.guest.bench.forked_copy import do_apart
 from steptime.guest.timeline import watch_budget
+from steptime.guest.timeline.acts import LEAVE
 from steptime.guest.timeline.watch_budget import BURST, WatchBudget
 from steptime.measure.fold.stream import read_stream
 from steptime.measure.steps.step_fold import fold_stream
 from steptime.record import files
+from steptime.record.buckets import OTHER
 from steptime.record.places import DETAIL, RESTED
 
 torch = pytest.importorskip("torch")
@@ -134,6 +136,21 @@ def test_turns_of_two_optimizers_go_on_and_a_new_order_is_seen(tmp_path):
     made = list(stream.updates.of_thread(0).column(2))
     assert made[1001:3501] == [0, 1] * 1250  # the first row is a backward call's
     assert made[3501:] == [1] * 500
+
+
+def test_where_rests_end_at_once_the_watch_goes_on_as_usual(tmp_path):
+    def act(loop, guest):
+        for _ in range(2000):
+            loop.step()
+            guest.context.journal.note(OTHER, OTHER)  # something else in each step
+            guest.context.journal.note(LEAVE, OTHER)
+        return {"is_over": guest.at().is_over}
+
+    seen, _, steps = steps_of(tmp_path / "run", act)
+    assert seen == {"is_over": True}
+    assert steps.num_steps == 2000
+    assert sum(steps.steps.is_detailed[1000:]) == pytest.approx(1000 / 8, abs=20)
+    assert min(steps.steps.cpu_times_s) >= 0
 
 
 def test_after_twenty_thousand_updates_rests_are_blocks(tmp_path, monkeypatch):

@@ -71,9 +71,9 @@ def install_ends(context: TorchContext) -> None:
     context.undo.append(lambda: atexit.unregister(finish))
 
     def begin_again() -> None:
-        resting = context.journal.resting
-        if resting is not None and resting.is_resting:
-            resting.put_back()
+        for journal in recorder.journals:
+            if journal.resting is not None and journal.resting.is_resting:
+                journal.resting.put_back()
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0

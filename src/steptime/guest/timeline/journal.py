@@ -110,6 +110,7 @@ class Journal:
         "probe",
         "recorder",
         "resting",
+        "samples_all",
         "scaler",
         "self_ns",
         "shapes",
@@ -149,7 +150,7 @@ class Journal:
         self.in_backward = self.in_tensor_call = False
         self.is_direct = self.is_attentive = False
         self.has_backward = self.has_stepped = False
-        self.is_sampled = True
+        self.is_sampled, self.samples_all = True, False
         self.num_sampled = self.num_updates = self.num_rested = self.self_ns = 0
         self.inner_steps = self.num_empty = self.num_spans = 0
         self.evaluated: Any = None  # a reference to the optimizer whose step evaluates a closure
@@ -324,7 +325,7 @@ class Journal:
         self.ends += ((optimizer, skipped, seen, sizes, taken, tag),)
         if self.is_attentive:
             self._attend(act, now)
-        self.is_sampled = is_sampled_at(self.num_updates) or self.num_rested > 0
+        self.is_sampled = self.samples_all or is_sampled_at(self.num_updates)
         if self.windows is not None:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
         if is_alike and self.num_at_rest:

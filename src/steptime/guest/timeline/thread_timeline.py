@@ -74,11 +74,11 @@ class ThreadTimeline:
         "mark_other_cpu",
         "mark_prepare",
         "now",
-        "num_rested",
         "num_updates",
         "optimizer_depth",
         "prepares",
         "rollout",
+        "samples_all",
         "sink",
         "spans",
         "stack",
@@ -101,7 +101,8 @@ class ThreadTimeline:
         self.now = now
         self.cpu_now = cpu_now
         self.thread = -1
-        self.num_updates = self.num_rested = 0
+        self.num_updates = 0
+        self.samples_all = False
         self.started = False
         self.is_sampled = self.is_detailed = True
         self.is_disturbed = False  # a probe of ours made this update longer
@@ -223,9 +224,8 @@ class ThreadTimeline:
         self.last, self.last_cpu = last, cpu
         self.prepares = False
         self.num_updates += num
-        self.num_rested += num
         self._open_books()
-        self.is_sampled = self.is_detailed = True
+        self.is_sampled = self.is_detailed = self.samples_all = True
         if self.device is not None:
             self.device.start_again()
 
@@ -439,5 +439,5 @@ class ThreadTimeline:
         self.is_disturbed = False
         self._open_books()
         self.num_updates = number = self.num_updates + 1
-        self.is_sampled = is_sampled_at(number) or self.num_rested > 0
+        self.is_sampled = self.samples_all or is_sampled_at(number)
         self.is_detailed = self.is_sampled or self.events is not None or self.device is not None

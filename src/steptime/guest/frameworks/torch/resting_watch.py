@@ -29,8 +29,8 @@ MAX_TURNS = 16
 MAX_SHORT = 16
 """After so many rests in a row that something ended at once, the watch does not rest any more."""
 
-WRITE_NS = 500_000_000
-"""Between two lines while it rests: a line takes a third of a millisecond, with all that is due."""
+POLL_NS = 1_000_000_000
+"""While it rests, the watchers are polled once a second: that takes a third of a millisecond."""
 
 LOOK = "steptime"
 """The key of our look among torch's hooks of all modules, while gradients are off."""
@@ -62,7 +62,7 @@ class RestingWatch:
         self.pattern: Sequence[int] = ()
         self.ends: list[int] = []  # of the updates since the last line, while it rests
         self.num_rested = 0  # updates of this rest that are written
-        self.last_ns = self.last_cpu_ns = self.wake_ns = self.switch_ns = 0
+        self.last_ns = self.last_cpu_ns = self.wake_ns = self.switch_ns = self.flush_due_ns = 0
         self.due = [0]  # when the next line is, or the end of the rest
         self.away = Away(hooks_of_a_step(context.torch))
         self.look = LookWithoutGradients(context, self)
@@ -71,9 +71,14 @@ class RestingWatch:
 
     def end_update(self, optimizer: int) -> None:
         """Take the end of a watched update; perhaps the watch rests from here on."""
+        if self.is_over:
+            if self.journal.samples_all:
+                self.journal.replay()  # with the CPU times that are noted
+                self.journal.samples_all = self.journal.timeline.samples_all = False
+            return
         self.turns.append(optimizer)
         self.left -= 1
-        if self.left > 0 or self.is_over:
+        if self.left > 0:
             return
         del self.turns[:-MAX_TURNS]
         period = period_of(self.turns)
@@ -138,7 +143,7 @@ class RestingWatch:
         self.pattern, self.num_rested = turns, 0
         self.last_ns, self.last_cpu_ns = journal.timeline.last, journal.timeline.last_cpu
         self.wake_ns = self.last_ns + rest_ns
-        self.due[0] = min(self.last_ns + WRITE_NS, self.wake_ns)
+        self.due[0] = min(self.last_ns + FLUSH_NS, self.wake_ns)
         self.ends.clear()
         self.is_resting = True
         journal.due_ns = 0  # whatever is noted next ends the rest
@@ -187,8 +192,12 @@ class RestingWatch:
         if now >= self.wake_ns and not num % len(self.pattern):
             self.wake(self.burst)
             return
-        self.due[0] = min(now + WRITE_NS, max(now, self.wake_ns))
+        self.due[0] = min(now + FLUSH_NS, max(now, self.wake_ns))
         self._write()
+        if now < self.flush_due_ns:
+            self.context.recorder.write_lines()
+            return
+        self.flush_due_ns = now + POLL_NS
         self.context.recorder.flush()
         if self.journal.asked is not None:
             self.wake()
@@ -226,7 +235,7 @@ class RestingWatch:
         """Let the journal go on after so many updates; the process has used so much CPU time."""
         journal.num_updates += num
         journal.num_rested += num
-        journal.is_sampled = True
+        journal.is_sampled = journal.samples_all = True
         journal.batches = journal.copies = journal.syncs = 0
         journal.shapes = []
         journal.nodes_before = journal.num_nodes = self.context.num_nodes()
