@@ -23,7 +23,7 @@ from steptime.guest.timeline.acts import (
     LEAVE_INPUT,
     LEAVE_LOSS,
 )
-from steptime.guest.timeline.journal import MANY_EVALUATIONS, Journal
+from steptime.guest.timeline.journal import Journal
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
 from steptime.guest.timeline.watch_budget import SAMPLED_AT_FIRST
 from steptime.record.buckets import (
@@ -357,38 +357,12 @@ def evaluate_in_one_step(script: Script, num: int) -> None:
     script.journal.leave_optimizer(script.optimizer, 0)
 
 
-def test_from_many_evaluations_on_in_one_step_each_is_a_row(script: Script) -> None:
-    evaluate_in_one_step(script, MANY_EVALUATIONS + 50)
-    evaluate_in_one_step(script, 3)
-
-    rows = script.rows()
-    assert [row["counts"]["backwards"] for row in rows] == [MANY_EVALUATIONS, *[1] * 53]
-    usual = rows[1]
-    assert usual["wall"] == {"forward": 2, "backward": 4, "optimizer": 4}
-    assert usual["time"] == 10 * MS
-    assert (script.recorder.num_evaluations, script.recorder.num_evaluated_steps) == (54, 2)
-
-
-def test_fewer_evaluations_are_part_of_their_step(script: Script) -> None:
+@pytest.mark.parametrize("num", [1, 13, 400])
+def test_evaluations_are_part_of_their_step_and_counted_beside_it(script: Script, num: int) -> None:
     for _ in range(3):
-        evaluate_in_one_step(script, MANY_EVALUATIONS - 1)
-
-    assert [row["counts"]["backwards"] for row in script.rows()] == [MANY_EVALUATIONS - 1] * 3
-    assert script.recorder.num_evaluations == 0
-
-
-def test_an_ordinary_step_after_evaluations_is_a_row_of_its_own(script: Script) -> None:
-    evaluate_in_one_step(script, MANY_EVALUATIONS + 1)
+        evaluate_in_one_step(script, num)
     script.step()
 
-    rows = script.rows()
-    assert [row["counts"]["backwards"] for row in rows] == [MANY_EVALUATIONS, 1, 1]
-    assert rows[-1]["wall"]["input_wait"] == 1
-
-
-def test_in_a_trial_a_step_stays_whole(script: Script) -> None:
-    trial = SimpleNamespace(tag=lambda: None, end_update=lambda journal, optimizer: None)
-    script.recorder.follower = trial
-    evaluate_in_one_step(script, MANY_EVALUATIONS + 50)
-
-    assert [row["counts"]["backwards"] for row in script.rows()] == [MANY_EVALUATIONS + 50]
+    assert [row["counts"]["backwards"] for row in script.rows()] == [num, num, num, 1]
+    assert script.rows()[-1]["wall"]["input_wait"] == 1
+    assert (script.recorder.num_evaluations, script.recorder.num_evaluated_steps) == (3 * num, 3)

@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...record.buckets import (
-    BACKWARD,
     CHECKPOINT,
-    CLOSURE_HEAD,
-    CLOSURE_TAIL,
     EPOCH_START,
     EVALUATION,
     INPUT_WAIT,
     NUM_BUCKETS,
-    OPTIMIZER,
 )
 from .thread_timeline import ThreadTimeline
 
@@ -90,28 +86,12 @@ ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), 
 LEAVE_OPTIMIZER = len(ACTS)
 SKIP_UPDATE = LEAVE_OPTIMIZER + 1
 END_BY_HAND = LEAVE_OPTIMIZER + 2
-END_EVALUATION = LEAVE_OPTIMIZER + 3
-
-
-def end_evaluation(timeline: ThreadTimeline, optimizer: int) -> None:
-    """End a row with an evaluation of a closure, inside the step of an optimizer that goes on.
-
-    What lies between two evaluations is the optimizer's own work: directions, a line search.
-    """
-    top = timeline.top
-    timeline.enter(BACKWARD)  # book what has passed since the backward call ended
-    timeline.leave()
-    timeline.move(CLOSURE_HEAD, OPTIMIZER)
-    timeline.move(CLOSURE_TAIL, OPTIMIZER)
-    timeline.update(optimizer, 0)
-    timeline.top = top
 
 
 ENDS: dict[int, Act] = {
     LEAVE_OPTIMIZER: lambda timeline: timeline.leave_optimizer(0, 0),
     SKIP_UPDATE: lambda timeline: timeline.skip_update(0),
     END_BY_HAND: ThreadTimeline.end_by_hand,
-    END_EVALUATION: lambda timeline: end_evaluation(timeline, 0),
 }
 SPANS = {
     EVALUATION: EVALUATION,

@@ -30,7 +30,6 @@ from .acts import (
     DISTURB,
     DROP_OPTIMIZERS,
     END_BY_HAND,
-    END_EVALUATION,
     ENDS,
     ENTER_OPTIMIZER,
     ENTER_OPTIMIZER_WITH_CLOSURE,
@@ -39,7 +38,6 @@ from .acts import (
     LEAVE_OPTIMIZER,
     SKIP_UPDATE,
     SPANS,
-    end_evaluation,
 )
 from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
@@ -53,10 +51,6 @@ if TYPE_CHECKING:
     from ..count.operators.operator_probe import OperatorProbe
 
 INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
-
-MANY_EVALUATIONS = 100
-"""Where one step of an optimizer evaluates its closure as often, each evaluation is a row from then
-on: the step may be the whole training. A line search takes some tens at most."""
 
 INTERRUPTED_NS = 50_000
 """Noting a marker takes a few microseconds; where it seems to take longer, the thread had lost its
@@ -81,7 +75,6 @@ class Journal:
         "cpu_clock",
         "due_ns",
         "ends",
-        "ends_by_evaluation",
         "evaluated",
         "has_backward",
         "has_stepped",
@@ -155,7 +148,6 @@ class Journal:
         self.inner_steps = self.num_empty = self.num_spans = 0
         self.evaluated: Any = None  # a reference to the optimizer whose step evaluates a closure
         self.num_evaluations = 0  # in the open step
-        self.ends_by_evaluation = False
         self.wrappers: set[int] = set()  # optimizers that step another one inside their own step
         self.scaler: Any = None
         self.windows: WalkedWindows | None = None
@@ -259,11 +251,9 @@ class Journal:
             self.note(LEAVE_INNER_OPTIMIZER, top)
             return
         number = self.recorder.index_of(optimizer)
-        if self.ends_by_evaluation and self.num_evaluations:
-            self.inner_steps = 0
+        if self.num_evaluations:
+            self.recorder.num_evaluations += self.num_evaluations
             self.recorder.num_evaluated_steps += 1
-            self.note(LEAVE_EMPTY_STEP, top)  # its evaluations were the rows
-            return
         if self.inner_steps:
             self.inner_steps = 0
             self.wrappers.add(number)
@@ -287,18 +277,8 @@ class Journal:
         self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
 
     def end_evaluation(self) -> None:
-        """Note that a closure was evaluated; it ends a row once a step evaluates very often.
-
-        Nothing changes in a trial, whose levers are switched between the steps of an optimizer.
-        """
+        """Count an evaluation of a closure: it is part of the optimizer's step."""
         self.num_evaluations += 1
-        if self.recorder.follower is not None:
-            return
-        self.ends_by_evaluation |= self.num_evaluations >= MANY_EVALUATIONS
-        optimizer = None if self.evaluated is None else self.evaluated()
-        if self.ends_by_evaluation and optimizer is not None:
-            self.recorder.num_evaluations += 1
-            self._end_update(END_EVALUATION, self.top, self.recorder.index_of(optimizer), 0)
 
     def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
         if not self.num_updates:
@@ -334,7 +314,7 @@ class Journal:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
-        if self.asked is not None and act != END_EVALUATION:
+        if self.asked is not None:
             self.asked.end_update(self, optimizer)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
@@ -397,8 +377,6 @@ class Journal:
                     timeline.leave_optimizer(optimizer, skipped)
                 elif act == SKIP_UPDATE:
                     timeline.skip_update(optimizer)
-                elif act == END_EVALUATION:
-                    end_evaluation(timeline, optimizer)
                 else:
                     timeline.end_by_hand()
         except BaseException:

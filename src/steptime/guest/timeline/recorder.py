@@ -126,8 +126,8 @@ class Recorder:
         self.journals: list[Any] = []
         self.num_updates = 0  # rows so far, including those of backward calls
         self.num_by_hand = 0
-        self.num_evaluations = 0  # rows that ended with an evaluation of a closure
-        self.num_evaluated_steps = 0  # steps of optimizers that these rows were part of
+        self.num_evaluations = 0  # of closures, in steps of optimizers
+        self.num_evaluated_steps = 0  # these steps
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0

@@ -147,14 +147,14 @@ def steps_by_backward(seen: NoteFacts) -> Note | None:
     return Note(code="steps_by_backward", facts=facts)
 
 
-def steps_by_evaluation(seen: NoteFacts) -> Note | None:
-    """Note steps that are evaluations of a closure: one step of the optimizer made very many."""
+def closure_evaluations(seen: NoteFacts) -> Note | None:
+    """Note how often an optimizer evaluated its closure: it does so several times in a step."""
     costs = [rank.cost for rank in seen.ranks if rank.cost is not None]
     most = max(costs, key=lambda cost: cost.evaluations, default=None)
-    if most is None or not most.evaluations:
+    if most is None or most.evaluations <= most.evaluated_steps:
         return None
-    facts = {"evaluations": most.evaluations, "optimizer_steps": max(1, most.evaluated_steps)}
-    return Note(code="steps_by_evaluation", facts=facts)
+    facts = {"evaluations": most.evaluations, "optimizer_steps": most.evaluated_steps}
+    return Note(code="closure_evaluations", facts=facts)
 
 
 def loops_in_sums(seen: NoteFacts) -> Note | None:
@@ -327,7 +327,7 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     no_steps_seen,
     no_step_ended,
     steps_by_backward,
-    steps_by_evaluation,
+    closure_evaluations,
     loops_in_sums,
     watched_in_bursts,
     unwritten_steps,

@@ -54,8 +54,8 @@ class GuestCost:
     """What the guest cost so far; the last line counts.
 
     `rows` are updates and the backward calls that count as one; an older guest had none of these.
-    `evaluations` are rows that ended with an evaluation of a closure, inside a step of an
-    optimizer; `evaluated_steps` are such steps that have ended. `rest_ns` is what rests of the
+    `evaluations` are those of closures inside steps of an optimizer; `evaluated_steps` are such
+    steps that have ended. `rest_ns` is what rests of the
     watch took, by our estimate.
     """
 

@@ -184,9 +184,9 @@ NOTES: Mapping[str, str] = {
         "In {steps} of {num_steps} steps no optimizer stepped: the weights are updated by hand, "
         "and the end of each backward call counts as a step."
     ),
-    "steps_by_evaluation": (
-        "The optimizer evaluated its closure very often in one call of its step (such calls: "
-        "{optimizer_steps}): {evaluations} evaluations count as steps."
+    "closure_evaluations": (
+        "The optimizer evaluated its closure {evaluations} times in {optimizer_steps} steps: a "
+        "step is one call of optimizer.step."
     ),
     "loops_in_sums": (
         "{loops} training loops, or stages with other optimizers, stepped, but steps after the "

@@ -119,12 +119,8 @@ def end_by_hand(context: TorchContext, journal: Journal) -> None:
 
 def end_evaluation(context: TorchContext, journal: Journal) -> None:
     """Take the end of a closure's evaluation inside the one optimizer step that is open."""
-    if len(journal.optimizers) != 1 or context.is_inside_backward() or context.is_worker:
-        return
-    if journal.ends_by_evaluation and context.before_update is not None:
-        journal.replay()
-        context.before_update(journal.timeline)
-    journal.end_evaluation()
+    if len(journal.optimizers) == 1 and not context.is_inside_backward():
+        journal.end_evaluation()
 
 
 def make_grad(context: TorchContext, original: Any) -> Any:
