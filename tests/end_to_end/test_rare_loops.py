@@ -94,6 +94,10 @@ def test_nothing_is_said_that_is_not_so(run_specimen: RunSpecimen, case: Case) -
     notes = {note["code"]: note["facts"] for note in data["notes"]}
     num_by_hand = case.steps - case.updates if case in BY_HAND.values() else 0
     facts = {"steps": num_by_hand, "num_steps": case.steps}
+    rests = notes.pop("watched_in_bursts", {"steps": case.steps})
+    assert rests["steps"] == case.steps
+    evaluations = notes.pop("closure_evaluations", {"optimizer_steps": case.updates})
+    assert evaluations["optimizer_steps"] == case.updates
     assert notes == ({BY_HAND_NOTE: facts} if num_by_hand else {})
     assert all(rank["ended_cleanly"] for rank in data["ranks"])
 
