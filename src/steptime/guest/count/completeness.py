@@ -16,6 +16,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..hooks.module_tree import held_by
+from ..timeline.interrupts import raise_bursts
 from .graph_nodes import (
     is_native,
     leaves_below,
@@ -49,7 +50,7 @@ class CompletenessProof:
     def __init__(
         self,
         torch: Any,
-        fail: Callable[[str], None] = lambda place: None,
+        fail: Callable[[str], None] = raise_bursts,
         *,
         sees_all: bool = True,
     ) -> None:

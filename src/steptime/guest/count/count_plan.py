@@ -95,8 +95,9 @@ class CountPlan:
         self.torch = torch
         self.recorder = recorder
         self.lend = lend
-        own = CompletenessProof(torch, recorder.fail, sees_all=False)
-        self.completeness = None if new_probe else own
+        self.completeness: CompletenessProof | None = None
+        if new_probe is None:
+            self.completeness = CompletenessProof(torch, recorder.fail, sees_all=False)
         self.new_probe = new_probe or (
             lambda: OperatorProbe(torch, recorder.fail, completeness=self.completeness)
         )
@@ -115,8 +116,7 @@ class CountPlan:
         self.is_counting = False
         self.num_counted = 0
         self.num_for_sizes = 0
-        self.num_late = 0
-        self.next_at = 0
+        self.num_late = self.next_at = 0
         self.num_unknown = 0
         self.known: dict[tuple[int, ...], int] = {}  # counted updates, and their work
         self.bounds: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of counted sizes

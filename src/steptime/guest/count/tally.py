@@ -20,6 +20,7 @@ from typing import Any
 
 from ..hooks.module_tree import modules_of
 from ..hooks.patching import drop_frame
+from ..timeline.interrupts import raise_bursts
 from .completeness import CompletenessProof
 from .module_call import ModuleCall
 from .operators.flops import OperatorWork, find_work
@@ -58,7 +59,7 @@ class Tally:
         times: Any = None,
         completeness: CompletenessProof | None = None,
         products: Any = None,
-        fail: Callable[[str], None] = lambda place: None,
+        fail: Callable[[str], None] = raise_bursts,
     ) -> None:
         self.torch = torch
         self.fail = fail

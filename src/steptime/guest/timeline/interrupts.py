@@ -42,6 +42,17 @@ def let_through(error: BaseException) -> None:
         raise error
 
 
+def raise_bursts(place: str) -> None:
+    """Raise the error that is caught again unless it is an Exception: where nobody counts failures.
+
+    Args:
+        place: where we failed, of no interest here.
+    """
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, Exception):
+        raise error
+
+
 def raise_later(error: BaseException) -> None:
     """Raise an error in the caller's caller, at its next line or in what it calls next.
 

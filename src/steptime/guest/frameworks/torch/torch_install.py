@@ -79,7 +79,8 @@ def install(context: TorchContext, targets: Targets, imports: ImportTimes | None
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:looks", install_looks, context)
-    context.new_resting = functools.partial(RestingWatch, context)
+    if os.environ.get("STEPTIME_WATCH") != "all":
+        context.new_resting = functools.partial(RestingWatch, context)
 
 
 def install_looks(context: TorchContext) -> None:
