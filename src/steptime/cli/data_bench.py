@@ -72,7 +72,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--batch-size", metavar="N", type=int, default=64, help="samples of a batch (default: 64)"
     )
-    source.add_argument("--format", metavar="NAME", help="of SOURCE (default: it is told)")
+    source.add_argument(
+        "--format", metavar="NAME", help="of SOURCE (default: by its name and content)"
+    )
     source.add_argument(
         "--step-ms",
         metavar="T",

@@ -11,9 +11,6 @@ from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals
 
-DISTURBING_NS = 100_000
-"""What takes longer than all markers of a step together shows in its time."""
-
 
 class Context:
     """What all hooks share; a framework's own context adds what it knows of the framework.

@@ -15,6 +15,7 @@ from typing import Any
 from ..hooks.module_tree import modules_of, parameters_of
 from ..hooks.patching import drop_frame, replace
 from ..watchers.inputs import num_cores
+from ..watchers.kinship import is_initialized
 from .lever_stack import LeverStack
 from .looks.attention_look import AttentionLook
 from .looks.block_look import BlockLook
@@ -330,10 +331,7 @@ def has_package(name: str) -> bool:
 
 def world_size(torch: Any) -> int:
     """Return the number of ranks of the training."""
-    dist = torch.distributed
-    if dist.is_available() and dist.is_initialized():
-        return int(dist.get_world_size())
-    return 1
+    return int(torch.distributed.get_world_size()) if is_initialized(torch) else 1
 
 
 def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def describe_kinship(torch: Any, optimizer: Any = None) -> dict[str, Any]:
     rank: int | None
     rank, world, source = None, 1, "order"
     group, shared = None, "store"
-    if _is_initialized(torch):
+    if is_initialized(torch):
         distributed = torch.distributed
         rank, world, source = distributed.get_rank(), distributed.get_world_size(), "distributed"
         group = _store_of(torch) if world > 1 else None
@@ -78,7 +78,8 @@ def whole_number(text: str | None) -> int | None:
     return int(text) if int(text) <= MAX_WORLD else None
 
 
-def _is_initialized(torch: Any) -> bool:
+def is_initialized(torch: Any) -> bool:
+    """Return whether the process trains together with others."""
     distributed = torch.distributed
     return bool(distributed.is_available() and distributed.is_initialized())
 

@@ -20,6 +20,7 @@ from ...timeline.acts import ENTER_EVALUATION, LEAVE_EVALUATION
 from ...timeline.journal import Journal
 from ...timeline.recorder import FLUSH_NS
 from ...timeline.watch_budget import BURST, END_NS, SAMPLED_AT_FIRST, WatchBudget
+from ...watchers.kinship import is_initialized
 from .tensor_hooks import COPYING, READS
 from .torch_context import TorchContext
 
@@ -62,7 +63,7 @@ class RestingWatch:
         self.pattern: Sequence[int] = ()
         self.ends: list[int] = []  # of the updates since the last line, while it rests
         self.num_rested = 0  # updates of this rest that are written
-        self.last_ns = self.last_cpu_ns = self.wake_ns = self.switch_ns = self.flush_due_ns = 0
+        self.last_ns = self.last_cpu_ns = self.wake_ns = self.switch_ns = self.poll_due_ns = 0
         self.due = [0]  # when the next line is, or the end of the rest
         self.away = Away(hooks_of_a_step(context.torch))
         self.look = LookWithoutGradients(context, self)
@@ -129,7 +130,7 @@ class RestingWatch:
             or (plan is not None and not plan.is_idle)
             or (anatomy is not None and not anatomy.is_idle)
             or (journal.losses is not None and not journal.losses.is_idle)
-            or is_one_of_several(context.torch)
+            or is_initialized(context.torch)
         )
 
     # -- while it rests
@@ -158,12 +159,8 @@ class RestingWatch:
     def _make_hook(self, keys: list[int]) -> Callable[[Any, Any, Any], None]:
         """Return what torch calls at the end of each step; each line counts, with cold caches."""
         clock, take, attend = self.clock, self.ends.append, self._attend
-        due, fail, (key, *others), following = (
-            self.due,
-            self.context.recorder.fail,
-            keys,
-            cycle(keys),
-        )
+        due, fail, following = self.due, self.context.recorder.fail, cycle(keys)
+        key, *others = keys
 
         def ended(optimizer: Any, args: Any, kwargs: Any) -> None:
             try:
@@ -194,11 +191,9 @@ class RestingWatch:
             return
         self.due[0] = min(now + FLUSH_NS, max(now, self.wake_ns))
         self._write()
-        if now < self.flush_due_ns:
-            self.context.recorder.write_lines()
-            return
-        self.flush_due_ns = now + POLL_NS
-        self.context.recorder.flush()
+        if polls := now >= self.poll_due_ns:
+            self.poll_due_ns = now + POLL_NS
+        self.context.recorder.flush(polls=polls)
         if self.journal.asked is not None:
             self.wake()
 
@@ -219,9 +214,8 @@ class RestingWatch:
         began = thread_time_ns()
         self.put_back()
         self._write()
-        journal, rested = self.journal, self.num_rested
-        cpu_ns = process_time_ns()
-        self._resume(journal, rested, cpu_ns)
+        rested = self.num_rested
+        self._resume(rested)
         self.num_short = self.num_short + 1 if rested < BURST else 0
         self.is_over = self.num_short > MAX_SHORT
         if num is None:
@@ -231,8 +225,9 @@ class RestingWatch:
         self.budget.switch_ns = self.switch_ns + thread_time_ns() - began
         self.context.recorder.rest_ns += self.budget.switch_ns
 
-    def _resume(self, journal: Journal, num: int, cpu_ns: int) -> None:
-        """Let the journal go on after so many updates; the process has used so much CPU time."""
+    def _resume(self, num: int) -> None:
+        """Let the journal go on after so many updates."""
+        journal = self.journal
         journal.num_updates += num
         journal.num_rested += num
         journal.is_sampled = journal.samples_all = True
@@ -240,7 +235,7 @@ class RestingWatch:
         journal.shapes = []
         journal.nodes_before = journal.num_nodes = self.context.num_nodes()
         journal.due_ns = self.clock() + FLUSH_NS
-        journal.timeline.resume(num, self.last_ns, cpu_ns)
+        journal.timeline.resume(num, self.last_ns, process_time_ns())
         for beside in (journal.windows, journal.losses, self.context.anatomy):
             if beside is not None:
                 beside.skip(num)
@@ -368,9 +363,3 @@ def period_of(turns: Sequence[int]) -> int:
         if turns[period:] == turns[:-period]:
             return period
     return 0
-
-
-def is_one_of_several(torch: Any) -> bool:
-    """Return whether the process trains together with others, with whose steps its own compare."""
-    distributed = torch.distributed
-    return bool(distributed.is_available() and distributed.is_initialized())

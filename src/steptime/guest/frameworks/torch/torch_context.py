@@ -17,7 +17,7 @@ from ...health.evaluation_losses import EvaluationLosses
 from ...health.graph_marks import GraphMarks
 from ...health.loss_watch import LossWatch
 from ...health.weight_check import WeightCheck
-from ...hooks.context import DISTURBING_NS, Context
+from ...hooks.context import Context
 from ...hooks.module_tree import has_parameters
 from ...hooks.patching import OnObjects, drop_frame, without_dynamo
 from ...longest.epoch_watch import EpochWatch
@@ -45,6 +45,10 @@ from ...watchers.inputs import LoaderBook
 if TYPE_CHECKING:
     from ...health.layer_look import LayerLook
     from ...profile.profile_window import ProfileWindow
+
+
+DISTURBING_NS = 100_000
+"""What takes longer than all markers of a step together shows in its time."""
 
 
 class TorchContext(Context):
