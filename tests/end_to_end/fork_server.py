@@ -444,8 +444,9 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the server waits for no keeper
     replay = preload()
     server = socket.socket(socket.AF_UNIX)
-    server.bind(sys.argv[1])
+    server.bind(f"{sys.argv[1]}.new")
     server.listen()
+    os.rename(f"{sys.argv[1]}.new", sys.argv[1])  # who sees it can connect
     serve(server, replay)
 
 
