@@ -212,6 +212,13 @@ def test_a_traceback_is_the_same(compare: Compare, case: str) -> None:
     assert observed == bare
 
 
+@pytest.mark.parametrize("case", names_in("failing.py", "WARNINGS"))
+def test_a_warning_names_the_same_line(compare: Compare, case: str) -> None:
+    bare, observed = found(compare("failing.py"), case)
+    assert len(bare) == 1
+    assert observed == bare
+
+
 def test_a_script_that_crashes_before_its_first_step_is_untouched(compare: Compare) -> None:
     _, bare, observed = compare("failing.py", "a_wrong_shape")
     assert observed.exit_code == bare.exit_code == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+import warnings
 
 import torch
 from torch import nn
@@ -171,6 +172,39 @@ def a_collective_without_a_group():
     torch.distributed.all_reduce(X)
 
 
+# -- what only warns
+
+
+def a_loss_as_a_float():
+    for _ in range(2):
+        float(Net()(X).sum())  # torch warns once of this one; it names the line that runs
+
+
+def an_imaginary_part_dropped():
+    (X * 1j).to(torch.float32)
+
+
+def nothing_to_clip():
+    nn.utils.clip_grad_norm_((p for p in ()), 1.0)
+
+
+def a_deprecated_argument():
+    torch.autograd.grad(Net()(X).sum(), X_NEEDED, only_inputs=False, allow_unused=True)
+
+
+def a_graph_that_stays():
+    Net()(X).sum().backward(create_graph=True)
+
+
+X_NEEDED = torch.randn(2, requires_grad=True)
+WARNINGS = (
+    a_loss_as_a_float,
+    an_imaginary_part_dropped,
+    nothing_to_clip,
+    a_deprecated_argument,
+    a_graph_that_stays,
+)
+
 CASES = (
     its_own_code,
     a_wrong_shape,
@@ -208,5 +242,10 @@ if __name__ == "__main__":
             case()
         except BaseException:
             found[case.__name__] = traceback.format_exc()
+    for case in WARNINGS:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            case()
+        found[case.__name__] = [(one.filename, one.lineno, str(one.message)) for one in seen]
     with open("found.json", "w") as file:
         json.dump(found, file, indent=1)

@@ -6,10 +6,12 @@ time of the last iteration; what did not overlap is taken out of backward.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ....record.buckets import BACKWARD, COMMUNICATION
 from ....record.live.call_ring import OPERATIONS
+from ...hooks.callers_place import from_callers_place
 from ...hooks.patching import drop_frame, put, replace
 from ...timeline.acts import LEAVE
 from ...timeline.journal import Journal
@@ -86,7 +88,7 @@ def hook_ddp(context: TorchContext) -> None:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            original(self, *args, **kwargs)
+            from_callers_place(sys._getframe(1), original, self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise

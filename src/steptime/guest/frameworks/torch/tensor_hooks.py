@@ -7,9 +7,12 @@ counts. An optimizer reads its step counters once for each parameter; that is no
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import Any
 
 from ....record.buckets import H2D, OPTIMIZER, SYNC
+from ...hooks.callers_place import from_callers_place, mind_dynamo
 from ...hooks.patching import drop_frame, pass_as_torchs, replace
 from ...timeline.acts import LEAVE, LEAVE_UNMOVED
 from ...timeline.journal import Journal
@@ -20,6 +23,8 @@ READS = (
     *("__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__"),
 )
 NUMBERS = ("item", "__float__")
+SILENT = ("item", "tolist", "cpu")
+"""Methods that warn of nothing."""
 COPYING = ("to", "cuda")
 
 
@@ -27,6 +32,7 @@ def hook_tensors(context: TorchContext) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
     pass_as_torchs(context.torch, see_number)
+    mind_dynamo(context.torch)
     for name in READS:
         hook_method(context, tensor_class, name, SYNC)
     for name in COPYING:
@@ -46,7 +52,7 @@ def hook_method(context: TorchContext, tensor_class: Any, name: str, bucket: int
     has_torch_function = overrides.has_torch_function_unary
     handle = overrides.handle_torch_function
     local = context.local
-    gives_number = name in NUMBERS
+    gives_number, warns = name in NUMBERS, name not in SILENT
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -58,15 +64,16 @@ def hook_method(context: TorchContext, tensor_class: Any, name: str, bucket: int
             if journal.in_tensor_call or journal.top == OPTIMIZER:
                 return original(self, *args, **kwargs)
             journal.in_tensor_call = True
+            act = partial(from_callers_place, sys._getframe(1), original) if warns else original
             if bucket == SYNC:
                 journal.syncs += 1
             else:
                 journal.copies += 1
             try:
                 if journal.is_attentive and may_wait(context, bucket, self):
-                    result = timed_call(context, bucket, original, self, args, kwargs)
+                    result = timed_call(context, bucket, act, self, args, kwargs)
                 else:
-                    result = original(self, *args, **kwargs)
+                    result = act(self, *args, **kwargs)
                 if gives_number and (journal.is_direct or result - result != 0):  # not finite
                     context.guarded("losses", see_number, journal, self, result)
                 return result

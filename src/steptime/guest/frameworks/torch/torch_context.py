@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -17,6 +18,7 @@ from ...health.evaluation_losses import EvaluationLosses
 from ...health.graph_marks import GraphMarks
 from ...health.loss_watch import LossWatch
 from ...health.weight_check import WeightCheck
+from ...hooks.callers_place import from_callers_place
 from ...hooks.context import Context
 from ...hooks.module_tree import has_parameters
 from ...hooks.patching import OnObjects, drop_frame, without_dynamo
@@ -266,7 +268,7 @@ def marked(
             except BaseException:
                 fail("enter")
             try:
-                result = original(*args, **kwargs)
+                result = from_callers_place(sys._getframe(1), original, *args, **kwargs)
             finally:
                 try:
                     note(journal, leaving, outer)

@@ -23,6 +23,7 @@ from ...count.operators.operator_probe import TAKE_TENSORS as PROBE_TENSORS
 from ...health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
 from ...health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ...health.loss_watch import TAKE_TENSORS
+from ...hooks.callers_place import from_callers_place
 from ...hooks.patching import drop_frame, pass_as_torchs, put, replace
 from ...timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
 from ...timeline.journal import Journal
@@ -154,7 +155,7 @@ def make_grad(context: TorchContext, original: Any) -> Any:
             try:
                 probe = journal.probe
                 if probe is None:
-                    result = original(*args, **kwargs)
+                    result = from_callers_place(sys._getframe(1), original, *args, **kwargs)
                 else:
                     result = probe.run(journal.disturb, original, args, kwargs, is_call=False)
             except BaseException:
