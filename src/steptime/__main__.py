@@ -2,6 +2,6 @@
 
 import sys
 
-from steptime.cli.main import main
+from steptime.cli.main import entry
 
-sys.exit(main())
+sys.exit(entry())

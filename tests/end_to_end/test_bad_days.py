@@ -81,7 +81,7 @@ def test_an_exception_in_the_middle_leaves_every_step_and_the_report(tmp_path: P
 @needs_torch
 def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_path: Path) -> None:
     done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "60", "crash")
-    assert done.exit_code == 128 + signal.SIGSEGV
+    assert done.exit_code == -signal.SIGSEGV
     assert "killed by SIGSEGV" in said_by_us(done)
     assert 30 <= done.data["num_steps"] <= 60  # 60 steps take 0.6 s and more
     assert "ended_abruptly" in done.notes
@@ -91,7 +91,7 @@ def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_p
 @needs_torch
 def test_one_that_crashes_at_once_is_not_said_to_have_made_no_step(tmp_path: Path) -> None:
     done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "1", "crash")
-    assert done.exit_code == 128 + signal.SIGSEGV
+    assert done.exit_code == -signal.SIGSEGV
     assert "was killed by SIGSEGV before a step was recorded" in said_by_us(done)
     assert "last 0.2 s" in said_by_us(done)
     assert set(done.notes) == {"unwritten_steps"}
@@ -119,7 +119,7 @@ def test_a_child_killed_as_the_kernel_does_leaves_its_steps_and_its_memory(tmp_p
     wait = "until [ $(wc -l < steps.log) -gt 60 ]; do sleep 0.1; done"
     script = f"touch steps.log; python {SCRIPTS}/steady.py & {wait}; kill -9 $!; wait $!"
     done = run_observed(tmp_path, "bash", "-c", script)
-    assert done.exit_code == 128 + signal.SIGKILL
+    assert done.exit_code == 137  # the shell's own
     assert "failed with exit code 137" in said_by_us(done)
     assert done.data["num_steps"] >= 40
     assert "ended_abruptly" in done.notes
@@ -131,7 +131,7 @@ def test_a_child_killed_as_the_kernel_does_leaves_its_steps_and_its_memory(tmp_p
 @needs_torch
 def test_a_killed_command_without_a_window_still_tells_of_the_machine(tmp_path: Path) -> None:
     done = run_observed(tmp_path, "bash", "-c", "sleep 0.3; kill -9 $$")
-    assert done.exit_code == 128 + signal.SIGKILL
+    assert done.exit_code == -signal.SIGKILL
     assert "the command was killed by SIGKILL before its first step" in said_by_us(done)
     assert done.data["host"]["num_samples"] >= 1
 

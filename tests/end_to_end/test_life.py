@@ -295,7 +295,7 @@ def test_workers_that_a_killed_training_leaves_keep_no_run_open(tmp_path: Path) 
     job.process.wait(LIMIT_S)
     job.kill_group()  # workers without a parent may hold the pipe of the output for long
     done = job.finish()
-    assert done.exit_code == 128 + signal.SIGKILL
+    assert done.exit_code == -signal.SIGKILL
     assert done.data["end"]["state"] == "killed"
     assert done.data["outliving"] == []
 

@@ -62,6 +62,16 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def entry() -> int:
+    """Be the program: run one command, and end as the user's command ended."""
+    code = main()
+    if type(code) is int:
+        return code
+    from steptime.launch.end_alike import end_alike
+
+    return end_alike(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)

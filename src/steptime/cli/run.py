@@ -96,6 +96,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; return the command's own exit code."""
     asked = _run_options(options)
     from steptime.app.run.attempt import attempt
+    from steptime.launch.end_alike import SignalExit
     from steptime.launch.user_command import shell_exit_code
 
     ends: list[ProcessEnd] = []
@@ -113,7 +114,8 @@ def execute(options: argparse.Namespace) -> int:
             raise
         show = "steptime show last" + _with_store(options.store)
         tell(f"the report was interrupted. To print it: {show}")
-    return shell_exit_code(ends[0])
+    code = shell_exit_code(ends[0])
+    return SignalExit(code) if ends[0].signal else code
 
 
 def _with_store(store: str | None) -> str:
