@@ -108,7 +108,7 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, code: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE])
-def test_a_command_that_a_signal_killed_ends_us_by_the_same_signal(tmp_path: Path, number: int) -> None:
+def test_the_signal_that_kills_the_command_kills_us(tmp_path: Path, number: int) -> None:
     assert run(tmp_path, "sh", "-c", f"kill -{int(number)} $$").returncode == -number
 
 
