@@ -192,17 +192,21 @@ def test_what_we_wrote_is_written_again(tmp_path: Path, capsys: Capture) -> None
 
 
 def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> int:
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(runs, "execute", fail)
-    assert main.main(["runs"]) == 1
-    err = capsys.readouterr().err
-    found = re.search(r"The details are in (\S+)\.\n", err)
-    assert found is not None
-    assert "ZeroDivisionError: by zero" in Path(found[1]).read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".steptime").mkdir()
+    for _ in range(12):
+        assert main.main(["runs"]) == 1
+        err = capsys.readouterr().err
+        found = re.search(r"The details are in (\S+)\.\n", err)
+        assert found is not None
+        assert "ZeroDivisionError: by zero" in Path(found[1]).read_text()
+    assert len(list((tmp_path / ".steptime" / "errors").iterdir())) == 10
 
 
 def test_a_number_that_python_does_not_read_is_no_failure_of_ours(
@@ -490,7 +494,7 @@ def test_a_run_without_steps_is_one_line(
 
 def test_notes_are_said_when_nothing_was_kept(tmp_path: Path, capsys: Capture) -> None:
     options = make_options(json=str(tmp_path / "f"))
-    plan = RunPlan(argv=("x",), environment={}, notes=("no place to write",))
+    plan = RunPlan(command=("x",), argv=("x",), environment={}, notes=("no place to write",))
     end = ProcessEnd(state=RunState.FAILED, exit_code=3)
     run._conclude(options, EndedRun(plan=plan, end=end, notes=plan.notes), 3)
     assert capsys.readouterr().err.splitlines() == [

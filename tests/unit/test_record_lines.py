@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -110,6 +111,26 @@ def test_a_line_that_begins_where_the_newest_begin_is_whole(tmp_path: Path) -> N
     reader = LineReader(path, newest_bytes=3 * len(line))
 
     assert list(reader.read()) == numbered(1, 1, 1)
+
+
+def test_of_an_endless_list_of_processes_both_ends_are_read(tmp_path: Path) -> None:
+    rows = numbered(*range(1000))
+    for name, is_whole in (("processes.jsonl", False), ("host.jsonl", True)):
+        append(tmp_path / name, text_of(*rows))
+        torn = Torn()
+        with (
+            patch.object(record_lines, "MAX_PROCESSES_BYTES", 4000),
+            patch.object(record_lines, "CHUNK_BYTES", 500),
+        ):
+            found = list(read_lines(tmp_path / name, torn))
+        if is_whole:
+            assert (found, torn.count) == (rows, 0)
+            continue
+        assert (found[0], found[-1]) == (rows[0], rows[-1])
+        assert torn.count == 1  # the line in which the first half ends
+        gaps = [i for i, (a, b) in enumerate(pairwise(found)) if b["n"] != a["n"] + 1]
+        assert len(gaps) == 1
+        assert 3000 < len(text_of(*found)) <= 4500
 
 
 def test_the_head_waits_until_it_is_whole(tmp_path: Path) -> None:

@@ -114,8 +114,7 @@ def execute(options: argparse.Namespace) -> int:
             raise
         show = "steptime show last" + _with_store(options.store)
         tell(f"the report was interrupted. To print it: {show}")
-    code = shell_exit_code(ends[0])
-    return SignalExit(code) if ends[0].signal else code
+    return (SignalExit if ends[0].signal else int)(shell_exit_code(ends[0]))
 
 
 def _with_store(store: str | None) -> str:

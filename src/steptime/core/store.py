@@ -114,7 +114,9 @@ def make_folder(folder: Path, *, kind: str) -> Path:
 
 
 def _make_folder(store: Path, kind: str) -> Path:
-    (store / kind).mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        store.mkdir(mode=0o700, parents=True)  # commands and their output are in it
+    (store / kind).mkdir(exist_ok=True)
     # This keeps the store out of the user's git. An existing file is the user's decision.
     with suppress(FileExistsError), (store / ".gitignore").open("x") as file:
         file.write("*\n")

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..record import kinds
 from ..record.files import PROCESSES
+from ..record.hidden_words import hide_words
 from .bootstrap import enter, finish, wake
 from .frameworks.torch.torch_context import TorchContext
 from .frameworks.torch.torch_install import install_profile
@@ -124,6 +125,6 @@ def _announce_start(run: str) -> None:
     """Write the line with which a process begins, into a file that may be new."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     os.close(os.open(os.path.join(run, PROCESSES), flags, 0o644))
-    words = getattr(sys, "orig_argv", [])[:_MAX_WORDS]
+    words = hide_words(getattr(sys, "orig_argv", [])[:_MAX_WORDS])
     version = "{}.{}.{}".format(*sys.version_info[:3])
     announce(run, kinds.START, {"ppid": os.getppid(), "python": version, "argv": words})

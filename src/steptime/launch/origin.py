@@ -18,6 +18,7 @@ from steptime.core.version import installed_version
 from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
 from steptime.launch.values import CommandRecord
+from steptime.record.hidden_words import hide_words
 from steptime.record.regular_file import read_regular
 from steptime.watch.host.condition_reader import read_condition
 from steptime.watch.host.host_memory import read_group_limit
@@ -45,7 +46,8 @@ def describe_run(
 ) -> CommandRecord:
     """Return what is known before the command starts.
 
-    The names of all variables are kept, but values only of `TOLD_VARIABLES`.
+    The names of all variables are kept, but values only of `TOLD_VARIABLES`; of the command, what
+    looks like a secret is hidden.
     """
     try:
         cwd = Path.cwd()
@@ -54,7 +56,7 @@ def describe_run(
     files, script_hash = ((), None) if cwd is None else hash_script(argv, folder=cwd)
     return CommandRecord(
         run_id=run_id,
-        argv=argv,
+        argv=hide_words(argv),
         cwd=None if cwd is None else str(cwd),
         environment_names=tuple(sorted(environment)),
         started_unix_s=started_unix_s,

@@ -29,6 +29,9 @@ MAX_RANK_BYTES = 4 << 30
 MAX_LINES_BYTES = 256 << 20
 """All other files of lines stay far below: a line a second at first, fewer and fewer later."""
 
+MAX_PROCESSES_BYTES = 16 << 20
+"""Of a longer `processes.jsonl` (100,000 processes) the beginning and the end are read."""
+
 
 def max_bytes_of(path: str | os.PathLike[str]) -> int:
     """Return how many bytes a file of lines may have."""

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from .files import max_bytes_of
+from .files import MAX_PROCESSES_BYTES, MAX_RANK_BYTES, PROCESSES, max_bytes_of
 from .regular_file import open_regular
 
 Line = dict[str, Any]
@@ -60,6 +60,8 @@ class LineReader:
         self.path = path
         self.torn = Torn() if torn is None else torn
         self._newest_bytes = newest_bytes
+        is_of_processes = os.path.basename(os.fspath(path)) == PROCESSES
+        self._half = MAX_PROCESSES_BYTES // 2 if is_of_processes else MAX_RANK_BYTES
         # the guest writes lines of many rows without spaces
         self._unread = tuple(
             b for kind in without for b in (f'{{"k":"{kind}"'.encode(), f'{{"k": "{kind}"'.encode())
@@ -105,6 +107,7 @@ class LineReader:
             file.seek(self._offset)
             while self._offset < end:
                 self._skip_hole(file, end)
+                self._skip_middle(file, end)
                 new = file.read(min(CHUNK_BYTES, end - self._offset))
                 if not new:
                     return  # somebody made it shorter meanwhile
@@ -137,6 +140,13 @@ class LineReader:
         os.lseek(file.fileno(), before, os.SEEK_SET)
         if data > self._offset:
             self._offset = min(data, end)
+            file.seek(self._offset)
+            self._drop()
+
+    def _skip_middle(self, file: BinaryIO, end: int) -> None:
+        """Of a file that names processes, read the first and the last half of what is enough."""
+        if self._half <= self._offset < end - self._half:
+            self._offset = end - self._half
             file.seek(self._offset)
             self._drop()
 

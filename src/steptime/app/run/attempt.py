@@ -6,12 +6,17 @@ failures are kept in a file, which the sentence names.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from steptime.core.store import NAME
 from steptime.errors import SteptimeError
+
+MAX_FILES = 10
+"""The latest failures of Steptime's own; older files go."""
 
 
 @contextmanager
@@ -34,9 +39,23 @@ def describe_failure(error: Exception) -> str:
     """Return a sentence about a failure of Steptime; its details are saved in a file."""
     kind = f"{type(error).__name__}: {error}"
     try:
-        descriptor, path = tempfile.mkstemp(prefix="steptime-error-", suffix=".txt")
+        descriptor, path = tempfile.mkstemp(
+            prefix="steptime-error-", suffix=".txt", dir=_errors_folder()
+        )
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             traceback.print_exception(error, file=file)
     except OSError:
         return f"a failure of Steptime itself: {kind}."
     return f"a failure of Steptime itself: {kind}. The details are in {path}."
+
+
+def _errors_folder() -> str | None:
+    """Return the folder in this folder's store, with room for one file; None for the system's."""
+    if not os.path.isdir(NAME):
+        return None
+    folder = os.path.join(NAME, "errors")
+    os.makedirs(folder, exist_ok=True)
+    names = [os.path.join(folder, name) for name in os.listdir(folder)]
+    for old in sorted(names, key=os.path.getmtime)[: max(0, len(names) - MAX_FILES + 1)]:
+        os.unlink(old)
+    return os.path.abspath(folder)

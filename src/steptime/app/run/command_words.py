@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from steptime.errors import UsageError
+from steptime.record.hidden_words import HIDDEN
 
 
 def as_argv(command: str | Sequence[str | os.PathLike[str]], *, what: str) -> tuple[str, ...]:
@@ -39,3 +40,17 @@ def as_argv(command: str | Sequence[str | os.PathLike[str]], *, what: str) -> tu
             "no command was given.", hint=f"Write: steptime.{what}(['python', 'train.py'])"
         )
     return tuple(words)
+
+
+def need_all_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command that a run or a study has kept, if it can be started again.
+
+    Raises:
+        UsageError: a secret among its words was not kept.
+    """
+    if any(HIDDEN in word for word in command):
+        raise UsageError(
+            "the command had a secret among its words, which Steptime did not keep.",
+            hint="Give the command itself.",
+        )
+    return command

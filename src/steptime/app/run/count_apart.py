@@ -20,14 +20,16 @@ def wants_count(measurement: Measurement) -> bool:
     return m.num_steps > 0 and m.count_missing in COUNTED_APART
 
 
-def count_apart(run: Run, record: CommandRecord, *, training: int | None = None) -> None:
+def count_apart(
+    run: Run, record: CommandRecord, argv: tuple[str, ...], *, training: int | None = None
+) -> None:
     """Run the command once more, kept from doing harm, until its steps are counted.
 
     Of several trainings the one with the number `training` is counted. The counts, or the reason
     why there are none, are in `count.jsonl` of the run's folder.
     """
     count_in_child(
-        record.argv,
+        argv,
         user_environment(),
         run_folder=run.folder,
         cwd=Path(record.cwd or "."),

@@ -344,5 +344,5 @@ def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: 
     own = observed.measurement.training
     number = None if own is None or own.is_alone else own.number
     with attempt(notes.append):
-        count_apart(run, record, training=number)
+        count_apart(run, record, plan.command, training=number)
     return True

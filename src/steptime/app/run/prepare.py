@@ -57,10 +57,13 @@ class RunOptions:
 class RunPlan:
     """What is started, in which environment; `notes` are sentences about what went wrong.
 
+    `command` is the user's own; `argv` may have a profiler around it.
+
     `run` and `record`, its `command.json` so far, are None if no folder could be made: then the
     command still runs, unobserved.
     """
 
+    command: tuple[str, ...]
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     run: Run | None = None
@@ -91,7 +94,12 @@ def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) 
         raise RecipeError(
             f"nothing was started, because its recipe cannot be kept: {' '.join(notes)}"
         )
-    return RunPlan(argv=options.command, environment=environment, notes=tuple(notes))
+    return RunPlan(
+        command=options.command,
+        argv=options.command,
+        environment=environment,
+        notes=tuple(notes),
+    )
 
 
 def _observed_plan(
@@ -122,7 +130,7 @@ def _observed_plan(
     if options.looks_at_layers:
         observed = {**observed, "STEPTIME_HEALTH": "1"}
     argv = _inside_profiler(options, run.folder / FOLDER)
-    return RunPlan(argv=argv, environment=observed, run=run, record=record)
+    return RunPlan(command=options.command, argv=argv, environment=observed, run=run, record=record)
 
 
 def _load_recipe(options: RunOptions, environment: Mapping[str, str], tell: Tell) -> Setup:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from steptime.core.store import Run, find_store, read_document
 from steptime.core.version import installed_version
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.levers import BROKEN, load
+from steptime.record.hidden_words import hide_words
 from steptime.record.regular_file import read_regular
 from steptime.report.html.html_study import (
     HandEdit,
@@ -69,6 +71,7 @@ def write_study_page(
     Raises:
         StoreError: the file cannot be written.
     """
+    study = replace(study, command=hide_words(study.command))
     page = render_study_page(gather(study, folder, recipe))
     return write_page_file(page, folder / PAGE, target)
 
@@ -103,7 +106,7 @@ def _edits(study: Study) -> Iterator[HandEdit]:
 def _last_run(study: Study, store: Path) -> ObservedRun | None:
     """Return the newest run of the command as written; a recipe's run has another step."""
     with suppress(NotFoundError, StoreError, DamagedRunError, OSError):
-        rows = (row for row in list_runs(store) if row.command == study.command)
+        rows = (row for row in list_runs(store) if row.command == hide_words(study.command))
         for row in islice(rows, _MAX_RUNS):
             found = load_run(Run(run_id=row.run_id, folder=store / "runs" / row.run_id))
             if found.measurement.recipe is None:

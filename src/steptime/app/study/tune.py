@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.app.run.attempt import attempt
-from steptime.app.run.command_words import as_argv
+from steptime.app.run.command_words import as_argv, need_all_words
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import load_run
 from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
@@ -35,6 +35,7 @@ from steptime.launch.user_command import user_environment
 from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
+from steptime.record.hidden_words import hide_words
 from steptime.report.text.training_lines import name_trainings
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import (
@@ -186,7 +187,7 @@ def other_python(given: str, command: tuple[str, ...]) -> OtherPython:
 
 def _words_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) -> tuple[str, ...]:
     if isinstance(command, ObservedRun):
-        return command.measurement.command
+        return need_all_words(command.measurement.command)
     return as_argv(command, what="tune")
 
 
@@ -297,7 +298,9 @@ def _check_is_alone(asked: StudyOptions) -> None:
     """
     with suppress(NotFoundError, StoreError, DamagedRunError, OSError):
         store = find_store(asked.store)
-        last = next((row for row in list_runs(store) if row.command == asked.command), None)
+        last = next(
+            (row for row in list_runs(store) if row.command == hide_words(asked.command)), None
+        )
         if last is None or (last.num_trainings or 0) < 2:
             return
         run = Run(run_id=last.run_id, folder=store / "runs" / last.run_id)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.app.run.command_words import need_all_words
 from steptime.app.verify.verify_training import SeedRuns, make_runs
 from steptime.core.codec import to_json
 from steptime.core.store import write_text
@@ -108,7 +109,7 @@ def prove_study(
         SteptimeError: as `make_runs` and `judge_training` say.
     """
     asked = recipe_runs(
-        study.command,
+        need_all_words(study.command),
         folder / RECIPE,
         proof,
         store=store,

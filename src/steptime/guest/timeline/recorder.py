@@ -30,6 +30,7 @@ from ...record.buckets import (
     PENDING,
 )
 from ...record.files import MAX_RANKS, PROCESSES, SCHEMA, rank_file
+from ...record.hidden_words import hide_words
 from ...record.live.process_identity import describe_own_process
 from ...record.places import BY_HAND, FULL_UPDATES
 from ...record.writing import markers_line, rested_line, rows_line
@@ -374,7 +375,7 @@ class Recorder:
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
             "t_unix_s": unix_time(),
             "t_ns": perf_counter_ns(),
-            "argv": sys.argv[:50],
+            "argv": hide_words(sys.argv[:50]),
             "buckets": BUCKETS,
             "pending": PENDING,
             "counts": COUNTS,

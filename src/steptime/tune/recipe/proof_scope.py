@@ -11,13 +11,14 @@ from pathlib import Path
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.launch.origin import read_machine
 from steptime.launch.script_files import hash_script
+from steptime.record.hidden_words import hide_words
 from steptime.tune.values.recipe_values import Script
 
 
 def describe_script(command: tuple[str, ...], *, folder: Path) -> Script:
     """The command, with one hash over the text files it names."""
     files, found = hash_script(command, folder=folder)
-    return Script(command=command, files=files, hash=found)
+    return Script(command=hide_words(command), files=files, hash=found)
 
 
 def describe_machine() -> MachineIdentity:

@@ -30,6 +30,7 @@ from steptime.core.store import (
 )
 from steptime.errors import StoreError
 from steptime.isolate.surroundings import SHADOW
+from steptime.record.hidden_words import hide_words
 from steptime.tune.values.study_values import Study, StudyOutcome
 
 MAX_STDIN_BYTES = 64 << 20
@@ -77,7 +78,8 @@ class StudyFolder:
     def save(self, study: Study) -> None:
         """Write `study.json`."""
         own = {"key": self.key, "family": self.family, "budgets_s": self.budgets_s}
-        document = {**to_json(study), **own}
+        told = replace(study, command=hide_words(study.command))
+        document = {**to_json(told), **own}
         write_text(self.folder / "study.json", json.dumps(document) + "\n")
 
 

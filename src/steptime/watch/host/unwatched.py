@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.record import files
+from steptime.record.hidden_words import hide_words
 from steptime.record.lines import LineReader
 
 _NUM_SAMPLES = 3  # the first one and two more: Python on a network disk starts slowly
@@ -86,7 +87,7 @@ class UnwatchedFinder:
         with suppress(OSError):
             words = self._read(pid, "cmdline").split(b"\0")[:-1]
             command = tuple(os.fsdecode(word) for word in words[:_MAX_ARGUMENTS])
-            if command in self._commands:
+            if hide_words(command) in self._commands:
                 return False  # a fork of a process that is gone by now
             prefix = b"STEPTIME_RUN="
             runs = [v for v in self._read(pid, "environ").split(b"\0") if v.startswith(prefix)]
