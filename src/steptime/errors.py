@@ -17,6 +17,7 @@ SteptimeError              exit code 1
 ├── RankLostError          1    a rank of several is gone, or no longer takes part
 ├── CapacityError          2    what was asked for is larger than the memory it is to lie in
 ├── NotAnsweredError       1    no process of a run that goes on answered a question
+├── NoProcError            1    this Linux has no /proc
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
 
@@ -151,6 +152,12 @@ class NotAnsweredError(SteptimeError):
     """No process of a run that goes on answered a question."""
 
     code = "not_answered"
+
+
+class NoProcError(SteptimeError):
+    """This Linux shows no processes: /proc is not mounted."""
+
+    code = "no_proc"
 
 
 class InterruptedByUserError(SteptimeError):

@@ -512,3 +512,23 @@ def test_a_stderr_that_is_closed_costs_the_report_only(
     result = load_run(make_run(tmp_path))
     monkeypatch.setattr(sys, "stderr", None)
     run._report(make_options(), result)
+
+
+@pytest.fixture
+def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/proc/self/stat" and there(path))
+    monkeypatch.setattr("sys.platform", "linux")
+
+
+@pytest.mark.usefixtures("without_proc")
+def test_without_proc_a_command_says_so(capsys: Capture) -> None:
+    check_failure(capsys, "runs", code=1, says="/proc is not mounted here")
+
+
+@pytest.mark.usefixtures("without_proc")
+def test_without_proc_a_run_has_no_folder_and_says_why(tmp_path: Path) -> None:
+    plan = prepare.prepare(RunOptions(command=("true",), store=tmp_path), os.environ, tell=print)
+    assert plan.run is None
+    assert "/proc is not mounted here" in plan.notes[0]
+    assert list(tmp_path.iterdir()) == []

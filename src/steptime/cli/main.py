@@ -40,6 +40,8 @@ COMMANDS = (
 )
 _WITH_COMMAND = ("run", "tune", "fit", "data", "search")
 """The user's command follows their first `--`."""
+_WITHOUT_PROC = ("run", "patch", "levers", "schema")
+"""They need no /proc; a `run` without it runs the command unobserved."""
 _WITH_SIDES = ("compare",)
 """More of our own words follow their first `--`."""
 
@@ -132,6 +134,10 @@ def _run_command(words: list[str]) -> int:
     options = parser.parse_args(ours)
     options.command = command
     options.given = ours
+    if ours[0] not in _WITHOUT_PROC:
+        from steptime.core.kernel_files import need_proc
+
+        need_proc()
     code: int = options.execute(options)
     return code
 

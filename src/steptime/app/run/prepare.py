@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from steptime.app.run.attempt import attempt
 from steptime.core.executable import NotStarted, find_executable, need_executable
+from steptime.core.kernel_files import need_proc
 from steptime.core.store import Run, create_run, write_text, write_value
 from steptime.errors import RecipeError, UsageError
 from steptime.launch.origin import describe_run
@@ -105,6 +106,7 @@ def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) 
 def _observed_plan(
     options: RunOptions, environment: Mapping[str, str], setup: Setup | None
 ) -> RunPlan:
+    need_proc()
     started_unix_s = time.time()
     run = create_run(options.store, started_unix_s=started_unix_s)
     record = describe_run(
