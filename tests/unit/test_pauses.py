@@ -143,6 +143,27 @@ def test_python_tells_of_its_collections(watching: Pauses) -> None:
     assert ns > 0
 
 
+class OddError(BaseException):
+    """Neither an error nor an interrupt."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, OddError])
+def test_a_failure_of_ours_in_a_collection_is_told(sink: Sink, kind: type[BaseException]) -> None:
+    def fail() -> int:
+        raise kind("ours")
+
+    sink.pauses.clock = fail
+    sink.pauses.watch(SimpleNamespace(__file__="/packages/torch/__init__.py"))
+    try:
+        gc.collect()
+    finally:
+        sink.pauses.unwatch()
+    watcher = PauseWatcher(sink)
+    with pytest.raises(kind, match="ours"):
+        watcher.poll(0, is_last=False)
+    assert watcher.poll(0, is_last=False) == ""
+
+
 def test_a_script_that_clears_the_callbacks_is_left_alone(watching: Pauses) -> None:
     watching.take()
     theirs = gc.callbacks[:]

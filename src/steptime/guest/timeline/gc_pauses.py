@@ -46,6 +46,7 @@ class Pauses:
         self.long: list[tuple[int, int, int]] = []  # when, how long, which generation
         self.long_ns = LONG_NS
         self.room = MAX_LONG
+        self.failure: BaseException | None = None  # the last one of ours, until it is told
         self.lock = threading.Lock()
 
     def watch(self, torch: Any) -> None:
@@ -83,8 +84,10 @@ class Pauses:
                     try:
                         if error is not None:
                             raised, error = error, None
-                            if not isinstance(raised, Exception) or from_handler(raised):
+                            if isinstance(raised, KeyboardInterrupt) or from_handler(raised):
                                 later(raised)
+                            else:
+                                self.failure = raised
                         while True:
                             told = yield 0
                             if type(told) is str:

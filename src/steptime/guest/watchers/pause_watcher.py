@@ -21,7 +21,11 @@ class PauseWatcher:
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
         """Return a line with the long collections since the last line."""
-        found = self.recorder.pauses.take_long()
+        pauses = self.recorder.pauses
+        failure, pauses.failure = pauses.failure, None
+        if failure is not None:
+            raise failure
+        found = pauses.take_long()
         if not found:
             return ""
         zero_ns = self.recorder.zero_ns
