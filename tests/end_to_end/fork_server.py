@@ -231,7 +231,6 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
     sys.path[:] = ["", *PATH]
     finder = replay.copy()
     sys.meta_path.insert(0, finder)
-    sys.modules["bokeh"] = None  # as without the extra: a page takes longer than most scripts
     from steptime.launch import user_command
 
     truly_execute, here = user_command._execute, settled(os.environ)

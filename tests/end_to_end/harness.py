@@ -30,7 +30,6 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
 STEPTIME = (sys.executable, "-m", "steptime")
-WITHOUT_PAGES = (sys.executable, str(HERE / "without_pages.py"))
 """The same where the extra for pages is not installed: to draw one takes two seconds."""
 EVERYWHERE = "num_threads,fused_optimizer,autocast"
 """Levers of which some apply on any processor with two cores: a study has something to try."""
@@ -176,7 +175,7 @@ def start_observed(
     folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
 ) -> Job:
     """The command under `steptime run`; its envelope goes to result.json in the folder."""
-    words = [*WITHOUT_PAGES, "run", "--json", str(folder / "result.json"), *options, "--"]
+    words = [*STEPTIME, "run", "--json", str(folder / "result.json"), *options, "--"]
     words += [str(word) for word in command]
     return Job(folder, words, environment(folder, **variables))
 
@@ -264,7 +263,7 @@ def fork_observed(
     words = [str(word) for word in command]
     ours = ["run", "--json", str(folder / "result.json"), *options, "--", *words]
     if not can_ask(env):
-        return Job(folder, [*WITHOUT_PAGES, *ours], env)
+        return Job(folder, [*STEPTIME, *ours], env)
     forks_script = can_fork(words, env, folder)
     job = ForkedJob(["steptime", *ours], env, folder, is_observed=True, forks_script=forks_script)
     return Fork(folder=folder, job=job)
@@ -289,7 +288,7 @@ def ask_steptime(folder: Path, *words: str | Path, **variables: str) -> Done:
     """A command of Steptime's that starts no script, `show` say, as a fork where that will do."""
     env = environment(folder, **variables)
     if not can_ask(env):
-        return Job(folder, [*WITHOUT_PAGES, *map(str, words)], env).finish()
+        return Job(folder, [*STEPTIME, *map(str, words)], env).finish()
     job = ForkedJob(["steptime", *map(str, words)], env, folder, is_observed=True)
     code, out, err = job.communicate(LIMIT_S)
     return Done(exit_code=code, stdout=out, stderr=err)

@@ -43,7 +43,7 @@ def runs(folder: Path) -> Mapping[str, Any]:
     return dict(row)
 
 
-def test_a_run_leaves_its_page_and_says_where(tmp_path: Path) -> None:
+def test_a_run_says_how_its_page_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
     kept = unpack_run("healthy", tmp_path / "kept")
     command = f"cp {kept}/rank-0.jsonl {kept}/processes.jsonl $STEPTIME_RUN"
@@ -51,7 +51,10 @@ def test_a_run_leaves_its_page_and_says_where(tmp_path: Path) -> None:
     done = Job(tmp_path, words, environment(tmp_path)).finish()
 
     page = run_folder(tmp_path) / "report.html"
-    assert f"steptime: the page of this run: {page}\n" in done.stderr.decode()
+    *_, last = done.stderr.decode().splitlines()
+    assert last == f"steptime: the page of this run: steptime report {page.parent.name}"
+    assert not page.exists()
+    assert ask_steptime(tmp_path, *last.split()[-2:], "--open-never").exit_code == 0
     assert page.stat().st_size > 500_000  # the plotting library is in it
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import steptime.report
-from steptime.app.stored import report as page_report
 from steptime.app.stored.load import load_run
 from steptime.cli import main, report
 from steptime.cli import run as run_command
@@ -114,61 +113,34 @@ def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capt
     run = make_run_with_steps(tmp_path)
     says = "pip install 'steptime[report]'"
     check_failure(capsys, "report", "last", code=2, says=says)
-    run_command._offer_page(load_run(run), ())
+    run_command._offer_page(load_run(run))
     assert capsys.readouterr().err == (
         f"steptime: to get the page of this run: {says}, then: steptime report {run.run_id}\n"
     )
 
 
-def test_a_broken_plotting_library_is_said_and_costs_the_run_nothing_else(
+def test_a_broken_plotting_library_is_said(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_bokeh()
-    run = make_run_with_steps(tmp_path)
+    make_run_with_steps(tmp_path)
     monkeypatch.delitem(sys.modules, "steptime.report.html.html_plots", raising=False)
     monkeypatch.delattr(steptime.report.html, "html_plots", raising=False)
     monkeypatch.setitem(sys.modules, "bokeh.embed", None)
-    run_command._offer_page(load_run(run), ())
-    says = "steptime: the page of this run: not written: the page is drawn with Bokeh, which cannot"
-    assert capsys.readouterr().err.startswith(says)
+    says = "the page is drawn with Bokeh, which cannot"
+    check_failure(capsys, "report", "last", code=2, says=says)
 
 
-def test_at_the_end_of_a_run_the_page_is_told_in_one_line(tmp_path: Path, capsys: Capture) -> None:
-    needs_bokeh()
-    run = make_run_with_steps(tmp_path)
-    run_command._offer_page(load_run(run), ())
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == f"steptime: the page of this run: {run.folder / 'report.html'}\n"
-
-
-def test_a_page_that_cannot_be_written_costs_the_run_nothing_else(
+def test_at_the_end_of_a_run_one_line_says_how_its_page_is_drawn(
     tmp_path: Path, capsys: Capture
 ) -> None:
     needs_bokeh()
     run = make_run_with_steps(tmp_path)
-    (run.folder / "report.html").mkdir()
-    run_command._offer_page(load_run(run), ())
-    says = "steptime: the page of this run: not written: the page cannot be written"
-    assert says in capsys.readouterr().err
-    run_command._offer_page(load_run(run), ["command.json: Is a directory"])
-    says = "steptime: the page of this run: not written, for the same reason\n"
-    assert capsys.readouterr().err == says
-
-
-def test_whoever_cannot_wait_for_the_page_is_told_how_to_get_it(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs_bokeh()
-    run = make_run_with_steps(tmp_path)
-
-    def interrupted(*_: object) -> Path:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(page_report, "write_page", interrupted)
-    run_command._offer_page(load_run(run), ())
-    says = f"interrupted. Write it: steptime report {run.run_id}\n"
-    assert capsys.readouterr().err == f"steptime: the page of this run: {says}"
+    run_command._offer_page(load_run(run))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"steptime: the page of this run: steptime report {run.run_id}\n"
+    assert not (run.folder / "report.html").exists()
 
 
 def test_nothing_is_opened_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,9 +189,7 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
         if options.report is not None or not observed.is_empty:
             tell(observed.describe_rest())
     elif observed.measurement.num_steps > 0:
-        # The page comes last, because it takes longest and is the smallest loss.
-        with attempt(tell):
-            _offer_page(observed, notes)
+        _offer_page(observed)
 
 
 def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
@@ -223,28 +221,12 @@ def _write_document(
     write_json(target, run_envelope(observed.document, command="run", exit_code=code))
 
 
-def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
-    """Write the page and say where it is, or how to get it, in one line on stderr.
-
-    `told` holds what went wrong and was already said, so that a full disk is not reported twice.
-    """
-    from steptime.app.run.attempt import attempt
-    from steptime.app.stored.report import INSTALL, write_page
+def _offer_page(observed: ObservedRun) -> None:
+    """Say how the page of the run is drawn: it takes longer than some runs."""
+    from steptime.app.stored.page_file import INSTALL
 
     again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:
         tell(f"to get the page of this run: {INSTALL}, then: {again}")
-        return
-
-    def tell_why(note: str) -> None:
-        reason = note.rpartition(": ")[2].partition(". ")[0].rstrip(".")
-        is_known = any(reason in one for one in told)
-        say("not written, for the same reason" if is_known else f"not written: {note}")
-
-    # The place follows when the page is written: in a second or two, longer on a busy machine.
-    say("steptime: the page of this run: ", end="")
-    try:
-        with attempt(tell_why):
-            say(str(write_page(observed)))
-    except KeyboardInterrupt:
-        say(f"interrupted. Write it: {again}")
+    else:
+        tell(f"the page of this run: {again}")

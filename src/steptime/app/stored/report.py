@@ -10,7 +10,7 @@ from types import ModuleType
 
 from steptime.app.run.observed_run import ObservedRun, numbered_name
 from steptime.app.stored.kept_ceilings import record_of
-from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.page_file import INSTALL, write_page_file
 from steptime.core.store import store_to_name
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.ranks.stalled import relevant_stalls
@@ -19,7 +19,6 @@ from steptime.measure.series.run_series import read_series
 from steptime.report.html.html_page import PageFacts, render_page
 
 NAME = "report.html"
-INSTALL = "pip install 'steptime[report]'"
 
 
 def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
