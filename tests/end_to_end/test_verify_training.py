@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import needs_linux
+from steptime.app.search.run_metric import read_metric
 from steptime.cli.main import main
 
 pytest.importorskip("scipy")
@@ -61,6 +63,45 @@ def test_runs_over_seeds_are_made_in_turns_and_judged(command, capfd, worse, out
     again, _ = verify(*words, "--metric", pattern, "--margin", "0.05")
     assert again == code
     assert "run 1 of 6" not in capfd.readouterr().err  # they are there already
+
+
+@needs_linux
+@pytest.mark.parametrize("pattern", ["loss ([0-9.]+)", r"loss (\S+)"])
+def test_a_run_that_diverges_is_seen_whatever_the_pattern_asks_for(command, pattern):
+    Path("lost.py").write_text(
+        "import sys\nseed, at = map(int, sys.argv[1:])\nfor step in range(6):\n"
+        "    print('loss', float('nan') if step >= at else (2 - step / 9) * (1 + seed / 1e4))\n"
+    )
+    lost = f"{sys.executable} lost.py {{seed}}"
+    words = ("--reference", f"{lost} 9", "--candidate", f"{lost} 4", "--seeds", "3")
+    asked = (*words, "--metric", pattern, "--margin", "5")
+
+    for _ in range(2):  # the second time from what was kept
+        code, document = verify(*asked)
+
+        assert (code, document["data"]["outcome"]) == (4, "INCONCLUSIVE")
+        assert document["data"]["reason"] == "candidate_diverged"
+        assert document["data"]["num_diverged"] == {"reference": 0, "candidate": 3}
+        assert not document["data"]["num_incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "values"),
+    [
+        ("loss ([0-9.]+)", "loss 1.5\nloss nan\nloss -inf\nloss info", (1.5, None, None)),
+        ("loss ([0-9.]+)", "loss 1.5e-05\nloss 2e+30,", (1.5e-05, 2e30)),
+        (r"[(\])](?P<step>\d+)\) (?:l|loss)=((\d+)\.\d+)", "(4) l=2.5\n(5) loss=NaN", (2.5, None)),
+        (r"(?i)LOSS: (-?\d*\.?\d*)", "loss: nan\nloss: -2", (None, -2.0)),
+    ],
+)
+def test_numbers_are_read_as_a_whole_and_those_that_are_not_finite_too(
+    pattern, text, values, tmp_path
+):
+    (tmp_path / "stdout").write_text(text)
+
+    _, found = read_metric(pattern, tmp_path)
+
+    assert tuple(value if math.isfinite(value) else None for value in found) == values
 
 
 @needs_linux
@@ -227,12 +268,14 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence(words, said, capsys):
             "arm,seed,step,loss",
             "line 3: step 1 is not above 2",
         ),
+        ([("reference", 1, "nan", 1.0)], "arm,seed,step,loss", "line 2: step nan is not above"),
+        ([("reference", 1, 1, "9" * 200_000)], "arm,seed,step,loss", "line 2: field larger"),
     ],
 )
 def test_a_damaged_table_names_the_line(rows, head, said, tmp_path, capsys):
     path = table(tmp_path / "runs.csv", rows, head)
 
-    assert main(["verify", "training", "--table", path, "--margin", "1"]) != 0
+    assert main(["verify", "training", "--table", path, "--margin", "1"]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from steptime.errors import RunsError
-from steptime.report.words.verify_words import REASONS, SUMMARIES
+from steptime.report.words.verify_words import REASONS, SUMMARIES, describe_diverged, describe_same
 from steptime.verify.convergence import judge_training as judging
 from steptime.verify.convergence.judge_training import curve_of, judge_training
 from steptime.verify.convergence.statistics import (
@@ -213,6 +213,37 @@ def test_a_run_that_diverged_is_data():
     assert judge_training([*map(diverged, runs[:1]), *runs[1:]], ask(5.0)).outcome is Outcome.PASS
 
 
+def shorter(run: TrainingRun, length: int) -> TrainingRun:
+    return replace(run, points=run.points[:length], values=run.values[:length])
+
+
+def test_a_run_that_ends_before_the_reference_does_is_no_pass():
+    runs = runs_of(finals(2, 0.01, 5), finals(2, 0.01, 5))
+    one = judge_training([*runs[:-1], shorter(runs[-1], 9)], ask(5.0))
+    every = judge_training([*runs[:5], *(shorter(run, 1) for run in runs[5:])], ask(5.0))
+
+    assert (one.outcome, one.reason) == (Outcome.INCONCLUSIVE, "candidate_diverged")
+    assert (one.num_diverged, one.num_incomplete) == (
+        {"reference": 0, "candidate": 1},
+        {"candidate": 1},
+    )
+    assert describe_diverged(one) == "1 of the candidate (1 ended early)"
+    assert (every.outcome, every.reason) == (Outcome.FAIL, "diverges_more")
+    # One short run of the reference does not make short ones of the candidate whole.
+    hidden = [shorter(runs[0], 2), *runs[1:5], *(shorter(run, 2) for run in runs[5:])]
+    assert judge_training(hidden, ask(5.0)).outcome is not Outcome.PASS
+
+
+def test_trainings_that_stop_by_themselves_may_be_as_long_as_the_shortest():
+    runs = runs_of(finals(2, 0.01, 4), finals(2, 0.01, 4))
+    stopped = [shorter(run, 7 + number % 4) for number, run in enumerate(runs)]
+
+    assert not judge_training(stopped, ask(5.0)).num_incomplete
+    assert judge_training([*stopped[:7], shorter(runs[7], 6)], ask(5.0)).num_incomplete == {
+        "candidate": 1
+    }
+
+
 def test_a_target_that_is_not_reached_is_not_averaged_away():
     runs = runs_of(finals(2, 0.01, 5), finals(2.02, 0.01, 5))
 
@@ -344,6 +375,15 @@ def test_the_reference_is_judged_against_itself():
 
     assert (found.outcome, found.same.outcome) == (Outcome.FAIL, Outcome.PASS)
     assert judge_training(runs_of(finals(2, 0.01, 3), finals(2, 0.01, 3)), ask(0.1)).same is None
+
+
+def test_an_open_comparison_of_halves_is_no_objection_to_an_answer():
+    runs = runs_of(finals(2, 0.06, 5), finals(2, 0.06, 5))
+    passed, open_ = judge_training(runs, ask(0.09)), judge_training(runs, ask(0.05))
+
+    assert (passed.outcome, passed.same.outcome) == (Outcome.PASS, Outcome.INCONCLUSIVE)
+    assert describe_same(passed) is None
+    assert describe_same(open_).startswith("INCONCLUSIVE")
 
 
 def timed(end: float, seconds: float) -> list[TrainingRun]:

@@ -22,6 +22,12 @@ from steptime.record.regular_file import read_regular
 FILES, BOARD = ("csv", "json"), "tb"
 _EVENTS = "*tfevents*"
 _TAIL_LINES = 5
+_LOST = r"[+-]?(?i:nan|inf(?:inity)?)\b"
+"""How a run that diverged prints its metric, whatever digits a pattern asks for."""
+_EXPONENT = re.compile(r"[eE][+-]?\d+")
+"""What `[0-9.]+` leaves of 1e-05."""
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P<\w+>|\((?!\?)|\(|\)", re.DOTALL)
+"""What of a regular expression opens and closes its groups; escapes and classes as they are."""
 
 
 def check_metric(metric: str) -> None:
@@ -127,8 +133,29 @@ def last_lines(folder: Path) -> str:
 def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
     """Yield the first group of each match but `step`, at the group `step`."""
     value = 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
-    matches = re.finditer(pattern, text)
-    yield from _placed((found.groupdict().get("step"), found[value]) for found in matches)
+    matches = re.finditer(or_lost(pattern, value), text)
+    yield from _placed((found.groupdict().get("step"), _whole(found, value)) for found in matches)
+
+
+def or_lost(pattern: str, group: int) -> str:
+    """Return the pattern; its group also matches what is no finite number."""
+    opened, number = list[tuple[int, int]](), 0
+    for part in _PARTS.finditer(pattern):
+        if part[0] == ")":
+            which, inside = opened.pop()
+            if which == group:
+                own, rest = pattern[inside : part.start()], pattern[part.start() :]
+                return f"{pattern[:inside]}(?:{_LOST}|{own}){rest}"
+        elif part[0].startswith("("):
+            counts = part[0] != "(" or pattern[part.end() : part.end() + 1] != "?"
+            number += counts
+            opened.append((number if counts else 0, part.end()))
+    return pattern
+
+
+def _whole(found: re.Match[str], group: int) -> str:
+    rest = _EXPONENT.match(found.string, found.end(group))
+    return (found[group] or "") + (rest[0] if rest else "")
 
 
 def _in_csv(text: str, column: str) -> Iterator[tuple[float, float]]:

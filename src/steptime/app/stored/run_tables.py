@@ -7,11 +7,12 @@ one run.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steptime.errors import DataError, NotFoundError
+from steptime.errors import NotFoundError, RunsError
 from steptime.record.regular_file import read_regular
 from steptime.verify.values.seed_runs import CANDIDATE, CUT, REFERENCE, TrainingRun
 
@@ -38,23 +39,28 @@ def read_table(path: Path, metric: str) -> tuple[TrainingRun, ...]:
 
     Raises:
         NotFoundError: there is no such file.
-        DataError: a column is missing, a cell is no number, or points do not rise.
+        RunsError: a column is missing, a cell is no number, or points do not rise.
     """
     try:
         text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise NotFoundError(f"the table {path} cannot be read: {error}.") from error
     reader = csv.DictReader(text.splitlines())
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise RunsError(f"{path}, line {reader.line_num + 1}: {error}.", code="table") from error
     columns = reader.fieldnames or ()
     point = next((name for name in POINTS if name in columns), None)
     missing = [name for name in ("arm", "seed", metric) if name not in columns]
     if missing or point is None:
         wanted = ", ".join([*missing, *([] if point else ["samples or step"])])
-        raise DataError(
+        raise RunsError(
             f"{path}: there is no column {wanted}.",
+            code="table",
             hint=f"The header has: {', '.join(columns) or 'nothing'}.",
         )
-    return _runs_of(path, reader, point=point, metric=metric)
+    return _runs_of(path, rows, point=point, metric=metric)
 
 
 def _runs_of(
@@ -64,15 +70,18 @@ def _runs_of(
     for number, row in enumerate(rows, start=2):
         arm = row["arm"]
         if arm not in (REFERENCE, CANDIDATE, CUT):
-            raise DataError(
+            raise RunsError(
                 f"{path}, line {number}: the arm is `{arm}`.",
+                code="table",
                 hint=f"It is {REFERENCE}, {CANDIDATE}, or {CUT} for a shortened reference.",
             )
         run = found.setdefault((arm, row["seed"]), _Rows())
         at = _number(path, number, point, row[point])
-        if run.points and at <= run.points[-1]:
-            raise DataError(
-                f"{path}, line {number}: {point} {at:g} is not above {run.points[-1]:g}.",
+        last = run.points[-1] if run.points else -math.inf
+        if not last < at < math.inf:
+            raise RunsError(
+                f"{path}, line {number}: {point} {at:g} is not above {last:g}.",
+                code="table",
                 hint="The points of a run rise; two runs with one seed need two seeds.",
             )
         run.points.append(at)
@@ -97,7 +106,8 @@ def _number(path: Path, line: int, column: str, text: str | None) -> float:
     try:
         return float(text or "")
     except ValueError:
-        raise DataError(
+        raise RunsError(
             f"{path}, line {line}: {column} is `{text or ''}`.",
+            code="table",
             hint="A number is expected; a run that diverged has nan.",
         ) from None

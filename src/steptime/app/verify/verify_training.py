@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steptime.app.search.run_metric import KEPT, check_metric, last_lines, read_metric, with_kept
-from steptime.core.codec import from_json, to_json
+from steptime.core.codec import from_json, render
 from steptime.core.executable import NotStarted
 from steptime.core.store import make_folder, write_text
 from steptime.core.units import format_seconds
@@ -119,7 +120,7 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
     for number, (arm, seed) in enumerate(wanted, start=1):
         path = folder / f"{arm}-{seed}.json"
         if path.exists():
-            found.append(from_json(TrainingRun, json.loads(read_regular(path))))
+            found.append(read_run(path))
             continue
         left = ""
         if took_s:
@@ -127,10 +128,17 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
         tell(f"run {number} of {len(wanted)}: {arm}, seed {seed}{left}")
         run = make_run(asked, arm, seed, folder=folder.resolve(), containment=containment)
         took_s.append(run.seconds or 0.0)
-        write_text(path, json.dumps(to_json(run)) + "\n")
+        write_text(path, render(run))
         check_seed_is_used([*found, run], asked)
         found.append(run)
     return tuple(found)
+
+
+def read_run(path: Path) -> TrainingRun:
+    """Return a run that was kept: JSON has no number that is not finite, so null stands for it."""
+    data = json.loads(read_regular(path))
+    run = from_json(TrainingRun, {**data, "values": ()})
+    return replace(run, values=tuple(math.nan if one is None else one for one in data["values"]))
 
 
 def check_asked(asked: SeedRuns) -> None:

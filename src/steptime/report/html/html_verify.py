@@ -160,7 +160,7 @@ def _legend(arms: Sequence[str]) -> Html:
 def _named(found: TrainingVerdict) -> list[tuple[str, SummaryDifference]]:
     """Return what was compared, the reference with itself behind the final metric."""
     named = [(words.SUMMARIES[one.name], one) for one in found.differences]
-    if named and found.same is not None:
+    if named and found.same is not None and words.describe_same(found):
         named.insert(1, (words.SAME, found.same))
     return named
 

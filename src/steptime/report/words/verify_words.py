@@ -23,8 +23,12 @@ REASONS: Mapping[str, str] = {
     "reference_too_noisy": (
         "the reference would not pass against itself at this margin with so few runs"
     ),
-    "candidate_diverged": "a run of the candidate diverged, and none of the reference",
-    "diverges_more": "the candidate diverges more often than the reference, beyond chance",
+    "candidate_diverged": (
+        "a run of the candidate diverged or ended early, and none of the reference"
+    ),
+    "diverges_more": (
+        "the candidate diverges or ends early more often than the reference, beyond chance"
+    ),
     "cut_not_worse": (
         "the shortened reference is not worse than the whole one, so it measures no margin: "
         "shorten it more, or make more runs"
@@ -80,9 +84,14 @@ def describe_runs(found: TrainingVerdict) -> str:
 
 
 def describe_diverged(found: TrainingVerdict) -> str | None:
-    """Say which runs diverged; None where none did."""
-    told = {name: number for name, number in (found.num_diverged or {}).items() if number}
-    return ", ".join(f"{number} of the {name}" for name, number in told.items()) or None
+    """Say which runs diverged, and which ended early; None where none did."""
+    early = found.num_incomplete or {}
+    told = []
+    for name, number in (found.num_diverged or {}).items():
+        if number:
+            of_them = f" ({early[name]} ended early)" if early.get(name) else ""
+            told.append(f"{number} of the {name}{of_them}")
+    return ", ".join(told) or None
 
 
 def describe_speed(found: TrainingVerdict) -> str | None:
@@ -99,9 +108,12 @@ def describe_speed(found: TrainingVerdict) -> str | None:
 
 
 def describe_same(found: TrainingVerdict) -> str | None:
-    """Say what the reference says against itself; None below four runs."""
+    """Say what the reference says against itself; None below four runs, and beside an answer.
+
+    Halves of it decide less than all runs: where these decide, an open A/A is no objection.
+    """
     one = found.same
-    if one is None:
+    if one is None or (one.outcome is Outcome.INCONCLUSIVE and found.outcome is not one.outcome):
         return None
     return f"{one.outcome.value}, gain {one.estimate:+.4g}, {one.low:+.4g} to {one.high:+.4g}"
 

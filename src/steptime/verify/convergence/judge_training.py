@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steptime.core.note import Fact
 from steptime.errors import RunsError
@@ -56,12 +56,43 @@ def judge_training(runs: Sequence[TrainingRun], question: TrainingQuestion) -> T
         ValueError: `num_looks` is neither 1 nor 3.
     """
     load_scipy()
+    marked = mark_incomplete(runs)
+    lost = Counter(new.arm for old, new in zip(runs, marked, strict=True) if old is not new)
     if question.num_looks not in LOOK_LEVELS:
         raise ValueError(f"num_looks must be 1 or 3, got {question.num_looks}.")
-    arms = {name: [one for one in runs if one.arm == name] for name in (REFERENCE, CANDIDATE, CUT)}
+    arms = {
+        name: [one for one in marked if one.arm == name] for name in (REFERENCE, CANDIDATE, CUT)
+    }
     check_runs(arms[REFERENCE], arms[CANDIDATE], question)
     check_cut(arms[CUT], question)
-    return _Judgement(arms[REFERENCE], arms[CANDIDATE], arms[CUT], question).verdict()
+    found = _Judgement(arms[REFERENCE], arms[CANDIDATE], arms[CUT], question).verdict()
+    return replace(found, num_incomplete=dict(lost))
+
+
+def mark_incomplete(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """Return the runs; one that ended before the reference does is no number from there on.
+
+    The reference ends where most of its runs do; if they end in different places, as with early
+    stopping, where its shortest does.
+    """
+    whole = [run.points for run in runs if run.arm == REFERENCE and not run.has_diverged]
+    if not whole:
+        return list(runs)
+    longest = max(whole, key=len)
+    least, number = Counter(map(len, whole)).most_common(1)[0]
+    if 2 * number <= len(whole):
+        least = min(map(len, whole))
+    return [
+        replace(
+            run,
+            points=(*run.points, longest[len(run.points)]),
+            values=(*run.values, math.nan),
+            seconds_at=(),
+        )
+        if run.arm != CUT and 0 < len(run.points) < least and not run.has_diverged
+        else run
+        for run in runs
+    ]
 
 
 def check_runs(
@@ -132,7 +163,7 @@ def _check_arm(name: str, runs: Sequence[TrainingRun]) -> None:
             code="seeds_reused",
             hint="A repeated seed is no new run: give each run its own.",
         )
-    if len(runs) > 1 and len({run.values for run in runs}) == 1:
+    if len(runs) > 1 and len({run.values for run in runs}) == 1 and not runs[0].has_diverged:
         raise RunsError(
             f"all {len(runs)} runs of the {name} have the same values.",
             code="zero_variance",
@@ -144,7 +175,7 @@ def _check_arm(name: str, runs: Sequence[TrainingRun]) -> None:
 def _check_points(runs: Sequence[TrainingRun]) -> None:
     """Refuse arms that were looked at differently often: a noisy curve is then sooner at a target.
 
-    A shorter run is allowed: its points are the first ones of the others'.
+    A shorter run is allowed: its points are the first ones of the others'. It is not complete.
     """
     longest = max((run.points for run in runs), key=len)
     for run in runs:

@@ -261,7 +261,8 @@ class TrainingVerdict:
         differences: the three summaries; empty where nothing was compared.
         is_better_down: smaller values of the metric are better.
         are_paired: runs with the same seed were compared with each other.
-        num_diverged: runs that diverged, by arm.
+        num_diverged: runs that diverged or ended early, by arm.
+        num_incomplete: those of them that ended before the reference does, by arm.
         seed_correlation: of the final metrics of runs with the same seed; None below three pairs.
         training_fraction: the margin as a share of the reference's training; None where its loss
             no longer falls.
@@ -289,6 +290,7 @@ class TrainingVerdict:
     is_better_down: bool = True
     are_paired: bool = False
     num_diverged: Mapping[str, int] | None = None
+    num_incomplete: Mapping[str, int] | None = None
     seed_correlation: float | None = None
     training_fraction: float | None = None
     num_cut: int = 0
