@@ -6,6 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from steptime.cli.main import COMMANDS, main
+from steptime.core.schema import SCHEMA
 from steptime.report.document.json_schema import DOCUMENTS, VERBS
 
 
@@ -104,3 +105,13 @@ def test_the_schema_can_go_to_a_file(capsys, tmp_path):
 
     assert capsys.readouterr().out == ""
     assert json.loads(file.read_text())["title"] == "Steptime: run"
+
+
+def test_the_document_has_a_number_of_its_own_and_the_help_says_what_it_promises(capsys):
+    document = document_of(capsys, "levers", "autocast")
+    schema = schema_of(capsys, "levers")
+    assert main(["schema", "--help"]) == 0
+
+    assert (document["schema"], schema["properties"]["schema"]["const"], SCHEMA) == (2, 2, 1)
+    promise = "no key goes away or changes its type, its unit or its meaning"
+    assert promise in " ".join(capsys.readouterr().out.split())

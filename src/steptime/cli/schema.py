@@ -15,6 +15,10 @@ DESCRIPTION = """\
 Print every key of the document that a command writes with --json: its type and
 its meaning. With --json, print a JSON Schema (draft 2020-12) of the document,
 which any validator reads. Without a verb, list the verbs.
+
+`schema` in a document is its number, now 2. Within a number new keys, codes,
+causes and names may appear; no key goes away or changes its type, its unit or
+its meaning. Stored runs have a number of their own.
 """
 USAGE = "steptime schema [VERB] [--json [FILE]]"
 EXAMPLES = """\

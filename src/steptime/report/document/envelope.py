@@ -1,8 +1,8 @@
 """The one document that programs read: an envelope around the value that a command answers with.
 
 In: a frozen value, or an error. Out: text of exactly one JSON document. `json_schema` describes it,
-and docs/reference/json.md explains it. Other modules decide what to measure, and where the text
-goes.
+and docs/how-to/use-in-a-program.md explains it. Other modules decide what to measure, and
+where the text goes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from steptime.core.codec import render
-from steptime.core.schema import SCHEMA
+from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.errors import SteptimeError
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ class Envelope(Generic[T_co]):
     """The result of one command, whatever happened.
 
     Attributes:
-        schema: the version of the document. New keys may appear within a version, and no key
-            changes its meaning.
+        schema: the version of the document. New keys may appear within a version; no key
+            goes away or changes its type, its unit or its meaning.
         command: the verb.
         status: `ok`; `partial`, where there are errors and data; `error`, where there is no data.
         exit_code: what the process ends with.
@@ -61,7 +61,7 @@ class Envelope(Generic[T_co]):
     exit_code: int
     data: T_co | None
     errors: tuple[ErrorItem, ...]
-    schema: int = SCHEMA
+    schema: int = DOCUMENT_SCHEMA
 
 
 def enclose(

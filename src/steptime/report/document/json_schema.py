@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from steptime.core.schema import SCHEMA
+from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.data.values.conversion_values import ConversionAnswer
 from steptime.report.document.batch_document import BatchDocument
 from steptime.report.document.check_document import CheckDocument
@@ -121,7 +121,7 @@ def json_schema(name: str) -> dict[str, Any]:
     _, parts = msgspec.json.schema_components([DOCUMENTS[name]], ref_template="#/$defs/{name}")
     parts = {_title(key): _described(part) for key, part in parts.items()}
     schema = parts.pop("Envelope")
-    schema["properties"]["schema"]["const"] = SCHEMA
+    schema["properties"]["schema"]["const"] = DOCUMENT_SCHEMA
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
