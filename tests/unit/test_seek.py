@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 
 from steptime.app.search.sought_trial import newly_said
 from steptime.errors import UsageError
+from steptime.report.words.search_words import describe_beside
 from steptime.seek.new_seeds import judge_new_seeds
 from steptime.seek.next_run import NEW_SEED, NextRun, Stop, next_run
 from steptime.seek.pace import StopRule, rule_for, why_stop, would_take_s
@@ -238,6 +240,25 @@ def test_the_default_is_the_rival_where_there_is_one():
     check, holds, _ = judge_new_seeds(question, runs)
 
     assert (check.rival, check.is_rival_default, holds) == (0, True, True)
+
+
+@needs_scipy
+@pytest.mark.parametrize("cut", [[], [SeekEnd.TIMED_OUT]])
+@pytest.mark.parametrize(("reached", "holds"), [(None, True), (30.0, None)])
+def test_a_default_that_never_reaches_the_target_keeps_no_answer_back(cut, reached, holds):
+    question = a_question(default={"lr": "0e-3"})
+    late = new_seeds(0, [None] * (2 + len(cut)), 200)
+    runs = [a_run(1, reached, candidate=0), a_run(2, 8.0), *new_seeds(2, [8.0, 8.1, 8.2])]
+    runs += [*late[:2], *(replace(run, end=end) for run, end in zip(late[2:], cut, strict=True))]
+
+    found = answer_of(question, runs)
+
+    assert (found.holds, found.best) == (holds, {"lr": "2e-3"})
+    assert found.new_seeds.num_runs == (3 if holds else 2)
+    if holds:
+        assert (
+            describe_beside(found) == "the default (lr=0e-3): none of its runs reached the target"
+        )
 
 
 def test_seeds_that_change_nothing_tell_nothing():

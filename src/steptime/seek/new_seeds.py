@@ -41,10 +41,13 @@ def judge_new_seeds(
     if pair is None:
         return None, None, "target_not_reached"
     fresh = {one: _fresh_of(runs, one) for one in pair}
-    n = min(len(own) for own in fresh.values())
+    winner, rival = pair[0], pair[1] if len(pair) > 1 else None
+    if _never_reached(runs, rival):  # nothing waits for the last of its runs, which are the longest
+        n = len(fresh[winner])
+    else:
+        n = min(len(own) for own in fresh.values())
     if not n:
         return None, None, "no_new_seeds"
-    winner, rival = pair[0], pair[1] if len(pair) > 1 else None
     check = _counted(question, winner, rival, {one: own[:n] for one, own in fresh.items()})
     if n >= LOOKS[0] and _are_the_same_twice(runs, pair):
         return check, None, "seeds_change_nothing"
@@ -71,9 +74,18 @@ def is_settled(question: SeekQuestion, runs: Sequence[SeekRun]) -> bool:
     return holds is not None or reason == "seeds_change_nothing"
 
 
+def _never_reached(runs: Sequence[SeekRun], candidate: int | None) -> bool:
+    ends = {run.is_censored for run in runs if run.candidate == candidate and _tells(run)}
+    return ends == {True}
+
+
+def _tells(run: SeekRun) -> bool:
+    return run.end is not SeekEnd.TIMED_OUT
+
+
 def _fresh_of(runs: Sequence[SeekRun], candidate: int) -> list[SeekRun]:
     mine = (run for run in runs if run.candidate == candidate and run.role is Role.NEW_SEED)
-    return sorted((r for r in mine if r.end is not SeekEnd.TIMED_OUT), key=lambda run: run.seed)
+    return sorted(filter(_tells, mine), key=lambda run: run.seed)
 
 
 def _counted(

@@ -82,6 +82,8 @@ def describe_beside(found: SeekAnswer) -> str | None:
     name = f"{who} ({describe_values(values)})"
     if check.speedup is None or check.low is None or check.high is None:
         counts = f"{check.num_rival_reached} of its {check.num_runs} runs reached the target"
+        if not check.num_rival_reached:
+            counts = "none of its runs reached the target"
         return f"{name}: {counts}"
     ends = f"{format_speedup(check.low)} to {format_speedup(check.high)}"
     text = f"{format_speedup(check.speedup)} as fast ({ends}) as {name}"
