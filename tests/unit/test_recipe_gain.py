@@ -12,7 +12,8 @@ from steptime.app.stored.load import load_run
 from steptime.app.stored.recipe_gain import find_gain
 from steptime.core.codec import to_json
 from steptime.core.interval import Interval
-from steptime.core.store import Run, write_value
+from steptime.core.store import Run, read_value, write_value
+from steptime.measure.values.measurement import HostLoad, Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.words.gain_words import describe_gain
@@ -28,8 +29,10 @@ USE = RecipeUse(
 )
 
 
-def make(store: Path, number: int, step_ms: float, use: RecipeUse | None = None) -> Run:
-    """A run of 40 steps, which take so long on average."""
+def make(
+    store: Path, number: int, step_ms: float, use: RecipeUse | None = None, others: float = 0.0
+) -> Run:
+    """A run of 40 steps, which take so long on average, beside so many busy cores."""
     run_id = f"20261120-1015{number:02}-3fa2"
     folder = store / ".steptime" / "runs" / run_id
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -39,12 +42,13 @@ def make(store: Path, number: int, step_ms: float, use: RecipeUse | None = None)
     command = {"run_id": run_id, "started_unix_s": 1000.0 + number, "recipe": recipe}
     write_run(folder, {"rank-0.jsonl": lines}, **command)
     run = Run(run_id=run_id, folder=folder)
-    write_value(run, "measurement.json", load_run(run).measurement)
+    load = HostLoad(num_cores=4, job_cores=1.0, others_cores=others, num_samples=9)
+    write_value(run, "measurement.json", replace(load_run(run).measurement, host=load))
     return run
 
 
 def gain(run: Run) -> RecipeGain | None:
-    return find_gain(run, load_run(run).measurement)
+    return find_gain(run, read_value(run, "measurement.json", Measurement))
 
 
 def test_a_run_without_a_recipe_gave_nothing(tmp_path: Path) -> None:
@@ -104,6 +108,22 @@ def test_one_plain_run_gives_a_ratio_without_an_interval(tmp_path: Path) -> None
     assert (found.against_runs_low, found.against_runs_high) == (None, None)
     assert (found.num_plain_runs, found.num_recipe_runs) == (1, 1)
     assert "too few runs to say how much runs differ" in describe_gain(found)
+
+
+def test_runs_beside_another_load_are_not_compared(tmp_path: Path) -> None:
+    make(tmp_path, 1, 14.0, others=2.0)
+    make(tmp_path, 2, 30.0, USE, others=2.0)
+
+    quiet = gain(make(tmp_path, 3, 10.0, USE, others=0.1))
+    busy = gain(make(tmp_path, 4, 10.0, USE, others=1.8))
+
+    assert quiet is not None
+    assert busy is not None
+    assert (quiet.against_runs, quiet.missing) == (None, None)
+    assert "beside as busy a machine" in describe_gain(quiet)
+    assert (busy.num_plain_runs, busy.num_recipe_runs) == (1, 2)
+    assert (busy.against_proof, busy.missing) == (None, "busy")
+    assert "other processes kept the machine busy" in describe_gain(busy)
 
 
 def test_repeats_give_it_an_interval(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What the recipe of a run gave, against its proof and against a run without it.
 
 In: a run with a recipe. Out: a `RecipeGain`. Neither is a proof: the proof was made at another
-time, and so was the other run. `steptime tune` interleaves what it compares.
+time, and so was the other run. `steptime tune` interleaves what it compares. Where other processes
+took more of the machine beside one than beside the other, nothing is compared.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice
 
 from steptime.app.stored.run_listing import list_runs
 from steptime.compare import judge
+from steptime.compare.alike import BUSY_CORES
 from steptime.compare.facts import take_run
 from steptime.compare.values import ComparedRun
 from steptime.core.interval import Interval
@@ -33,7 +35,8 @@ def find_gain(run: Run, measurement: Measurement) -> RecipeGain | None:
     if use is None or steady is None or steady.step_time_s is None:
         return None
     now = steady.step_time_s
-    missing = _why_not(use)
+    busy_cores = (measurement.host.others_cores if measurement.host else None) or 0.0
+    missing = _why_not(use) or ("busy" if busy_cores > BUSY_CORES else None)
     gain = RecipeGain(
         step_s=now.estimate,
         written_step_s=use.written_step_s,
@@ -92,7 +95,7 @@ def _with_runs(gain: RecipeGain, run: Run) -> RecipeGain:
 def _kin(run: Run) -> tuple[list[ComparedRun], list[ComparedRun]]:
     """Return the finished runs of this command and folder without a recipe, and with this one.
 
-    The newest come first; `run` is the first of the latter.
+    The newest come first; `run` is the first of the latter, and others were as busy beside all.
     """
     own = read_value(run, "command.json", CommandRecord)
     rows = (row for row in list_runs(run.store) if row.command == own.argv and row.step_time_s)
@@ -108,7 +111,14 @@ def _kin(run: Run) -> tuple[list[ComparedRun], list[ComparedRun]]:
                 plain.append(_read(other, record))
             elif record.cwd == own.cwd and record.recipe == own.recipe:
                 alike.append(_read(other, record))
-    return plain, alike
+    found = ([one for one in side if _is_as_busy(one, alike[0])] for side in (plain, alike))
+    return next(found), next(found)
+
+
+def _is_as_busy(one: ComparedRun, other: ComparedRun) -> bool:
+    if one.others_cores is None or other.others_cores is None:
+        return one.others_cores is other.others_cores
+    return abs(one.others_cores - other.others_cores) <= BUSY_CORES
 
 
 def _read(run: Run, record: CommandRecord) -> ComparedRun:

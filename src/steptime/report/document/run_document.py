@@ -136,8 +136,8 @@ class RecipeGain:
         against_runs_high: the upper end, likewise.
         num_plain_runs: the number of runs without a recipe in it.
         num_recipe_runs: the number of runs with it.
-        missing: why `against_proof` is null: `differs`, `levers_off`, `no_step_times`; null where
-            it is known.
+        missing: why `against_proof` is null: `differs`, `levers_off`, `busy`,
+            `no_step_times`; null where it is known.
     """
 
     step_s: float
