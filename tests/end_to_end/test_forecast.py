@@ -11,10 +11,10 @@ import pytest
 
 from end_to_end.contained import require
 from end_to_end.harness import needs_linux, needs_torch
-from steptime.app.run.forecast_memory import forecast_command
 from steptime.errors import NotStartedError
 from steptime.isolate.tiers import Tier
 from steptime.plan.values import MemoryForecast
+from steptime.tune.trials.children.forecast_child import ForecastWish, forecast_in_child
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -48,14 +48,13 @@ def forecast(
     script = folder / "train.py"
     script.write_text(HEAD + textwrap.dedent(code))
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
-    return forecast_command(
+    return forecast_in_child(
         (sys.executable, str(script)),
         own | {"OMP_NUM_THREADS": "1"},
         folder=folder / "store" / "forecast",
         cwd=folder,
-        cap_bytes=cap_bytes,
-        measure=measure,
-    )
+        wish=ForecastWish(cap_bytes=cap_bytes, measure=measure),
+    ).memory
 
 
 def test_a_script_that_logs_and_clips_is_forecast(tmp_path: Path) -> None:
@@ -149,6 +148,10 @@ def test_an_operator_without_a_fake_kernel_is_named_and_measured(tmp_path: Path)
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
     require(Tier.ISOLATED)
     with pytest.raises(NotStartedError, match="no_such_program"):
-        forecast_command(
-            ("no_such_program",), dict(os.environ), folder=tmp_path / "store" / "f", cwd=tmp_path
+        forecast_in_child(
+            ("no_such_program",),
+            dict(os.environ),
+            folder=tmp_path / "store" / "f",
+            cwd=tmp_path,
+            wish=ForecastWish(),
         )

@@ -208,6 +208,81 @@ def test_a_size_that_depends_on_values_is_made_up_and_said():
     assert found.peak.estimate == pytest.approx(true, rel=0.1)
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.layer = nn.Embedding(100, 32), nn.LSTM(32, 64, batch_first=True)
+
+    def forward(self, x, lengths):
+        pack, pad = nn.utils.rnn.pack_padded_sequence, nn.utils.rnn.pad_packed_sequence
+        rows = pack(self.tokens(x), lengths, batch_first=True, enforce_sorted=False)
+        return pad(self.layer(rows)[0], batch_first=True)[0]
+
+
+class Experts(nn.Module):
+    """Two of four experts for each row; all rows choose the same ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(32, 4)
+        nn.init.constant_(self.router.weight, 0.0)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32)) for _ in range(4)
+        )
+
+    def forward(self, x):
+        shares, chosen = self.router(x).softmax(-1).topk(2)
+        found = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(chosen == number)
+            found = found.index_add(0, row, expert(x[row]) * shares[row, place, None])
+        return found
+
+
+def ctc(output):
+    sizes = torch.full((8,), 40), torch.full((8,), 12)
+    return F.ctc_loss(output.log_softmax(-1), torch.ones(8, 12, dtype=torch.long), *sizes)
+
+
+UNSURE = {
+    "packed rows": (
+        lambda: (Packed(), (torch.randint(100, (16, 50)), torch.arange(5, 21))),
+        {"loss": square},
+        "fake",
+    ),
+    "CTC": (lambda: (nn.Linear(40, 30), (torch.randn(40, 8, 40),)), {"loss": ctc}, "measured"),
+    "transposed": (
+        lambda: (nn.ConvTranspose2d(32, 3, 4, 2, 1), (torch.randn(8, 32, 32, 32),)),
+        {"loss": square},
+        "measured",
+    ),
+    "three dimensions": (
+        lambda: (
+            nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv3d(8, 8, 3)),
+            (torch.randn(2, 1, 12, 24, 24),),
+        ),
+        {"loss": square},
+        "measured",
+    ),
+    "experts": (lambda: (Experts(), (torch.randn(512, 32),)), {"loss": square}, "measured"),
+}
+
+
+@pytest.mark.parametrize("name", UNSURE)
+def test_what_formulas_leave_open_is_measured_and_what_lengths_decide_is_run(name):
+    make, wanted, how = UNSURE[name]
+    true = true_peak(make, optimizer=adamw, **wanted)
+    torch.manual_seed(0)
+    model, batch = make()
+
+    found = steptime.plan.memory(model, batch, adamw, **wanted)
+
+    assert found.how == how
+    assert found.peak.low <= true <= found.peak.high
+    if not found.unknown:
+        assert found.peak.estimate == pytest.approx(true, rel=0.02)
+
+
 def test_control_flow_on_the_batch_follows_its_values():
     class Cuts(nn.Module):
         def __init__(self):
@@ -242,14 +317,15 @@ class Unknown(nn.Module):
 
 
 def test_an_operator_without_a_fake_kernel_is_named():
-    found = steptime.plan.memory(Unknown(), torch.randn(64, 32), sgd, loss=square)
+    found = steptime.plan.memory(Unknown(), torch.randn(64, 32), sgd, loss=square, measure=False)
 
     assert found.peak is None
     assert found.unknown == ("no_fake_kernel: steptime_tests.unknown_to_fakes.default",)
 
 
-def test_measuring_goes_on_without_a_fake_kernel():
-    found = steptime.plan.memory(Unknown(), torch.randn(64, 32), sgd, loss=square, measure=True)
+@pytest.mark.parametrize("measure", [None, True])
+def test_measuring_goes_on_without_a_fake_kernel(measure):
+    found = steptime.plan.memory(Unknown(), torch.randn(64, 32), sgd, loss=square, measure=measure)
 
     assert found.peak is not None
     assert found.unknown == ("no_fake_kernel: steptime_tests.unknown_to_fakes.default",)

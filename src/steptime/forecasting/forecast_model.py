@@ -6,6 +6,7 @@ fakes (`fake_loop.py`), and the second one is followed, since optimizer states a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from steptime.guest.forecast.fake_mode import Fakes, NoFakesError
 from steptime.guest.forecast.fake_operators import FakeOperators, MissingKernelError
 from steptime.guest.forecast.fake_step import FakeStep, device_of, make_mode
 from steptime.guest.forecast.measured_operators import MeasuredOperators
-from steptime.plan.values import MemoryForecast, PeakRange
+from steptime.plan.values import MemoryForecast, peak_range
 
 
 def memory(
@@ -29,7 +30,7 @@ def memory(
     autocast: Any = None,
     num_micro_batches: int = 1,
     set_to_none: bool = True,
-    measure: bool = False,
+    measure: bool | None = None,
 ) -> MemoryForecast:
     """The most memory that a training step of `model` holds at once, before it has run.
 
@@ -52,7 +53,8 @@ def memory(
         num_micro_batches: calls with this batch between two updates.
         set_to_none: whether gradients are dropped rather than filled with zeros.
         measure: run each different operator once, alone, on zeros, instead of using formulas for
-            what it takes for itself; needed where an operator has no fake kernel.
+            what it takes for itself; None does so where the formulas leave a wide range, or an
+            operator has no fake kernel.
 
     Returns:
         The forecast; its `peak` is None where an operator has no fake kernel, or this torch no
@@ -84,7 +86,19 @@ def memory(
         set_to_none=set_to_none,
     )
     facts = follow(torch, loop, operators, measured)
-    return to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
+    found = to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
+    if measure is not None or not found.is_unsure:
+        return found
+    return memory(
+        model,
+        batch,
+        optimizer,
+        loss=loss,
+        autocast=autocast,
+        num_micro_batches=num_micro_batches,
+        set_to_none=set_to_none,
+        measure=True,
+    )
 
 
 def follow(
@@ -106,7 +120,12 @@ def follow(
     followed: list[FakeStep] = []
     held = [loop.model], [loop.optimizer]
     try:
-        with make_mode(torch, operators, lambda: followed[0] if followed else None):
+        with (
+            warnings.catch_warnings(),
+            make_mode(torch, operators, lambda: followed[0] if followed else None),
+        ):
+            # Where a fake is written into a real tensor, torch reads what it would not otherwise.
+            warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor")
             for _ in range(num_before):
                 loop.step(None)
             operators.forget()
@@ -126,7 +145,7 @@ def to_forecast(facts: Mapping[str, Any] | None, unknown: Any, *, how: str) -> M
     if facts is None:
         return MemoryForecast(peak=None, by_category={}, unknown=tuple(unknown), how="none")
     return MemoryForecast(
-        peak=PeakRange(**facts["peak"]),
+        peak=peak_range(facts["peak"], facts["by_category"], unknown),
         by_category=dict(facts["by_category"]),
         unknown=tuple(unknown),
         how=how,

@@ -36,7 +36,7 @@ def rank_memory(
     loss: Loss = None,
     autocast: Any = None,
     num_micro_batches: int = 1,
-    measure: bool = False,
+    measure: bool | None = None,
 ) -> MemoryForecast:
     """The most memory that a training step of `model` holds at once on one rank of several.
 
@@ -95,7 +95,19 @@ def rank_memory(
         return to_forecast(None, [f"no_fake_tensors: {error}"], how="none")
     except NoFakeRanksError as error:
         return to_forecast(None, [f"no_fake_ranks: {error}"], how="none")
-    return to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
+    found = to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
+    if measure is not None or not found.is_unsure:
+        return found
+    return rank_memory(
+        model,
+        batch,
+        optimizer,
+        ranks,
+        loss=loss,
+        autocast=autocast,
+        num_micro_batches=num_micro_batches,
+        measure=True,
+    )
 
 
 def spread(

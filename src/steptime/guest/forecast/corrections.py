@@ -8,6 +8,7 @@ a device is not known here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,10 @@ def workspace_of(name: str, args: Any, result: Any) -> Workspace | None:
     size = find(args, result)
     if not size:
         return None
-    return Workspace(low=round(LOW * size), estimate=round(size), high=round(HIGH * size))
+    high = HIGH * size
+    if name in _CONVOLUTIONS and first.ndim > 4:  # in three dimensions often a product of patches
+        high = max(high, HIGH * _patches(args if find is _convolution else args[1:]))
+    return Workspace(low=round(LOW * size), estimate=round(size), high=round(high))
 
 
 def corrected(fakes: Any, name: str, args: Any, result: Any) -> Any:
@@ -102,6 +106,10 @@ def _first(args: Any, result: Any) -> float:
     return float(_bytes(args[0]))
 
 
+def _log_beta(args: Any, result: Any) -> float:
+    return float(_bytes(args[6]))  # as large as the log alpha that the forward kept
+
+
 def _if_strided(args: Any, result: Any) -> float:
     return 0.0 if args[0].is_contiguous() else float(_bytes(args[0]))
 
@@ -119,6 +127,11 @@ def _convolution(args: Any, result: Any) -> float:
         return 0.0
     blocked = _bytes(image) if image.shape[1] >= PLAIN_CHANNELS else 0
     return float(max(_bytes(result), _bytes(weight) + blocked))
+
+
+def _patches(args: Any) -> float:
+    """Return the bytes of an image with each patch written out."""
+    return float(_bytes(args[0]) * math.prod(args[1].shape[2:]))
 
 
 def _convolution_backward(args: Any, result: Any) -> float:
@@ -210,9 +223,10 @@ def _rnn_backward(args: Any, result: Any) -> float:
     return _rnn_size(args, _RNN_BACKWARD)
 
 
+_CONVOLUTIONS = ("aten.convolution.default", "aten.convolution_backward.default")
+
 _FORMULAS: dict[str, Callable[[Any, Any], float]] = {
-    "aten.convolution.default": _convolution,
-    "aten.convolution_backward.default": _convolution_backward,
+    **dict(zip(_CONVOLUTIONS, (_convolution, _convolution_backward), strict=True)),
     "aten.native_batch_norm_backward.default": _first,
     "aten.embedding_dense_backward.default": _if_strided,
     "aten.mm.default": _mm,
@@ -220,6 +234,8 @@ _FORMULAS: dict[str, Callable[[Any, Any], float]] = {
     "aten.mkldnn_rnn_layer.default": _rnn,
     "aten.mkldnn_rnn_layer_backward.default": _rnn_backward,
     "aten._safe_softmax.default": _safe_softmax,
+    "aten._ctc_loss_backward.Tensor": _log_beta,
+    "aten._ctc_loss_backward.default": _log_beta,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _scores,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _scores_backward,
     **dict.fromkeys(MEAN_LOSSES, _mean_loss),

@@ -164,6 +164,8 @@ class FakeOperators:
 
     def _make_up(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         """Return a result whose size depends on values."""
+        if (known := self._run_decided(func, args, kwargs)) is not None:
+            return known
         mask = args[1] if name.startswith("aten.masked_select") else args[0]
         if name.startswith("aten.index.Tensor"):
             mask = next(one for one in tensors_in([args[1]]) if not one.is_floating_point())
@@ -179,6 +181,20 @@ class FakeOperators:
             return self.fakes.empty((num, *like.shape[mask.ndim :]), like)
         self.missing(name)
         raise MissingKernelError(name)
+
+    def _run_decided(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what an operator gives whose sizes real numbers decide, such as lengths of rows.
+
+        It runs once, on zeros where fakes are; None where fakes may decide, too.
+        """
+        given = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+        fakes = [one for one in given if self.fakes.is_fake(one)]
+        if len(fakes) == len(given) or not all(one.is_floating_point() for one in fakes):
+            return None
+        try:
+            return MeasuredOperators(self.fakes).run(func, args, kwargs, keeps_numbers=True)
+        except (RuntimeError, IndexError, ValueError):  # zeros are no arguments for it
+            return None
 
     def _run_missing(self, name: str, func: Any, args: Any, kwargs: Any, error: Any) -> Any:
         self.note("no_fake_kernel", name)

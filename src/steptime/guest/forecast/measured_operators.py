@@ -51,10 +51,16 @@ class MeasuredOperators:
         ]
         return type(result)(told) if type(result) in (tuple, list) else tuple(told)
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator that has no fake kernel; return fakes of what it returns."""
+    def run(self, func: Any, args: Any, kwargs: Any, *, keeps_numbers: bool = False) -> Any:
+        """Run an operator that has no fake kernel; return fakes of what it returns.
+
+        `keeps_numbers`: whole numbers stay real, since real ones decide them.
+        """
         real = func(*self._real(args), **self._real(kwargs))
-        return self._map(real, lambda one: self.fakes.empty(one.shape, one))
+        kept = (self.torch.int64, self.torch.int32) if keeps_numbers else ()
+        return self._map(
+            real, lambda one: one if one.dtype in kept else self.fakes.empty(one.shape, one)
+        )
 
     def _find(self, func: Any, args: Any, kwargs: Any) -> tuple[Workspace | None, Any] | None:
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]

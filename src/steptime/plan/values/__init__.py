@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 
@@ -95,6 +95,26 @@ class PeakRange:
     high: int
 
 
+def peak_range(
+    sizes: Mapping[str, int], by_category: Mapping[str, int], unknown: Collection[str]
+) -> PeakRange:
+    """Return the peak that facts of a step say.
+
+    Where a size was made up, calls may keep and take nothing of theirs, or double.
+    """
+    is_made_up = any(one.startswith("made_up_size") for one in unknown)
+    size = sum(by_category.get(name, 0) for name in ("activations", "logits", "temporaries"))
+    more = size if is_made_up else 0
+    return PeakRange(
+        low=sizes["low"] - more // 2, estimate=sizes["estimate"], high=sizes["high"] + more
+    )
+
+
+UNSURE = 0.1
+"""Of an estimate: a range wider than this is what formulas of workspaces do not know; what is known
+lies within 2 %."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryForecast:
     """The peak of a training step of one rank, known before the step has run.
@@ -118,3 +138,11 @@ class MemoryForecast:
     how: str = "fake"
     phase: str | None = None
     operator: str | None = None
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether running its operators would say more: formulas leave a wide range, or nothing."""
+        if self.peak is None:
+            return any(one.startswith("no_fake_kernel") for one in self.unknown)
+        is_wide = self.peak.high - self.peak.low > UNSURE * self.peak.estimate
+        return is_wide and self.how == "fake"

@@ -146,14 +146,12 @@ class RealFitBench:
         return Observed(baseline=baseline, peak_bytes=shown.peak_bytes, cap_bytes=cap_bytes or 0)
 
     def forecast(self) -> CommandForecast:
-        """Forecast the peak of a step of the command; what has no fake kernel is measured."""
+        """Forecast the peak of a step of the command; what it is unsure of is measured."""
         self._tell("forecast", ())
         self._door.memory_bytes = free_bytes()
         found = self._forecast(measure=self._measures)
-        is_missing = any(word.startswith("no_fake_kernel") for word in found.memory.unknown)
-        if found.memory.peak is None and is_missing and not self._measures:
-            found = self._forecast(measure=True)
-        return found
+        is_enough = self._measures or not found.memory.is_unsure
+        return found if is_enough else self._forecast(measure=True)
 
     def _forecast(self, *, measure: bool) -> CommandForecast:
         subject = self._real.subject

@@ -111,11 +111,6 @@ class RecordedBench:
         """As of the last answer."""
         return self._budget_s - self._spent_s
 
-    @property
-    def num_answers(self) -> int:
-        """Answers given so far, those from disk too."""
-        return self._number
-
     def _answer(self, ask: str, request: Request, cls: type[T], act: Callable[[], T]) -> T:
         path = self._folder / f"{self._number:03d}.json"
         found = self._recall(path, ask, request, cls) if self._began is None else None

@@ -16,7 +16,7 @@ from steptime.core.executable import NotStarted
 from steptime.errors import NotStartedError
 from steptime.isolate.child import start_contained
 from steptime.isolate.probe import probe
-from steptime.plan.values import MemoryForecast, PeakRange
+from steptime.plan.values import MemoryForecast, peak_range
 from steptime.record import files, kinds
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.tune.trials.trial_process import (
@@ -208,9 +208,8 @@ def _memory_of(line: Any, wish: ForecastWish) -> MemoryForecast:
     facts, unknown = line["facts"], tuple(map(str, line["unknown"]))
     if facts is None:
         return MemoryForecast(peak=None, by_category={}, unknown=unknown, how="none")
-    sizes = facts["peak"]
     return MemoryForecast(
-        peak=PeakRange(low=sizes["low"], estimate=sizes["estimate"], high=sizes["high"]),
+        peak=peak_range(facts["peak"], facts["by_category"], unknown),
         by_category={str(name): int(size) for name, size in facts["by_category"].items()},
         unknown=unknown,
         how="measured" if wish.measure else "fake",
