@@ -16,6 +16,10 @@ from ..tools.memory_room import is_memory_short
 from .row_parts import Splitter
 
 PARTS = (2, 4, 8)
+_CALLS = (
+    "model(part)",
+    "torch.utils.checkpoint.checkpoint(model, part, use_reentrant=False)",
+)
 
 
 def applies(facts: Facts) -> str | None:
@@ -60,7 +64,8 @@ LEVER = Lever(
     judged_by_cpu_time=True,
     apply=apply,
     edit=lambda settings: (
-        f"parts = [model(part) for part in inputs.chunk({settings.get('parts', 2)})]\n"
+        f"parts = [{_CALLS[bool(settings.get('recompute'))]} "
+        f"for part in inputs.chunk({settings.get('parts', 2)})]\n"
         "outputs = torch.cat(parts)  # then the loss, as before"
     ),
     costs="A small batch becomes slower: each operator starts once for each part. Computed again, "
