@@ -50,6 +50,13 @@ def test_a_count_that_differs_fails_with_the_update(name: str, changes: dict[str
     assert failed(make_recording(change=at(3, **changes))) == {name: words}
 
 
+def test_an_update_that_the_backward_made_is_told_by_the_bits_of_the_weights():
+    early = {"grads": 0, "mask": 0, "moved": 0}
+
+    assert failed(make_recording(change=at(3, **early))) == {}
+    assert set(failed(make_recording(change=at(3, **early, weights=77)))) == {"gradients", "moves"}
+
+
 def test_weights_in_another_dtype_are_named():
     tensors = (("0.weight", "(8, 8)", "torch.bfloat16", "True"),)
     candidate = make_recording(change=at(0, kinds=2), tensors=tensors)
