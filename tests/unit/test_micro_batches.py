@@ -212,6 +212,23 @@ def test_parts_are_computed_again_where_memory_is_short():
     assert {"parts": 2, "recompute": True} in LEVER.space(short)
 
 
+@pytest.mark.parametrize("settings", [FOUR, AGAIN])
+def test_the_lines_to_write_compute_again_where_the_recipe_does(settings):
+    model, kept = Probe(), []
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    here = {"model": model, "torch": torch, "inputs": torch.ones(8, 6)}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        exec(LEVER.edit(settings), here)
+
+    assert torch.equal(here["outputs"], model.layers(here["inputs"]))
+    assert model.sizes == [2] * 4
+    assert (64 in kept) is (settings is FOUR)  # what the hidden layer gave for two rows
+
+
 class TwoHeads(Probe):
     """Two outputs of one body, each with a loss of its own."""
 

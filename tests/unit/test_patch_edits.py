@@ -279,6 +279,37 @@ def test_a_scale_by_division_and_no_mask(tmp_path: Path) -> None:
     assert found[-2:] == ["+        scale=1.0 / 8,", "+    ).transpose(1, 2)"]
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("att = ((q @ k.transpose(-2, -1)) * 0.5).softmax(dim=-1)",),
+        ("att = F.softmax(q @ k.transpose(-2, -1) * 0.5, dim=-1)",),
+        ("a = q @ k.mT * 0.5", "att = a.masked_fill(m == 0, float('-inf')).softmax(-1)"),
+        ("a = q @ k.mT * 0.5", "att = self.drop(a.softmax(-1))"),
+        ("att = self.drop(F.softmax((q @ k.mT * 0.5).masked_fill(~m, -math.inf), dim=-1))",),
+    ],
+)
+def test_steps_of_attention_may_stand_in_one_another(tmp_path: Path, steps: tuple[str]) -> None:
+    lines = "".join(f"    {line}\n" for line in (*steps, "return (att @ v).transpose(1, 2)"))
+    source = (
+        f"import math\nimport torch\nF = torch.nn.functional\ndef f(self, q, k, v, m):\n{lines}"
+    )
+
+    found = patched(tmp_path, source, lever("fused_attention"))
+
+    assert not found.by_hand
+    added = [line for line in changed_lines(found) if line.startswith("+")]
+    assert added[0] == "+    return torch.nn.functional.scaled_dot_product_attention("
+    assert added[-2:] == ["+        scale=0.5,", "+    ).transpose(1, 2)"]
+    assert ("dropout_p=self.drop.p" in str(added)) is ("drop" in str(steps))
+    assert ("attn_mask=" in str(added)) is ("mask" in str(steps))
+
+
+def test_a_step_of_another_kind_around_attention_is_left_alone(tmp_path: Path) -> None:
+    source = "import torch\ndef f(self, q, k, v):\n    w = self.norm((q @ k.mT).softmax(-1))\n"
+    assert reason(patched(tmp_path, source + "    return w @ v\n", lever("fused_attention")))
+
+
 # -- loops
 
 BATCHES = """\

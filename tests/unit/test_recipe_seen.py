@@ -19,6 +19,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
 from steptime.report.document.run_document import run_envelope
 from steptime.report.text.run_text import render
+from steptime.report.words.recipe_words import describe_proof
 from unit.builders import make_end, make_head, make_row, read
 
 USE = RecipeUse(
@@ -94,6 +95,12 @@ def test_the_report_and_the_document_name_the_recipe() -> None:
     errors = {lever["name"]: lever["error"] for lever in recipe["levers"] if lever["error"]}
     assert errors == {"allocator": "not installed here"}
     assert recipe["speedup"] == {"estimate": 1.52, "low": 1.47, "high": 1.58, "n": 8}
+
+
+def test_a_recipe_that_was_written_by_hand_is_not_said_to_be_proven() -> None:
+    assert describe_proof(replace(USE, speedup=None)) == "nothing was proven of it"
+    fitted = replace(USE, speedup=None, limit_bytes=1 << 30)
+    assert describe_proof(fitted) == "proven to fit into 1.00 GiB"
 
 
 def test_the_use_of_a_recipe_survives_json() -> None:

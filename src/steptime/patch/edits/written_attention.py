@@ -7,7 +7,7 @@
     y = weights @ v
 
 becomes one call of `scaled_dot_product_attention`. Each statement must give the next one its only
-tensor, and nothing else in the function may use what lies between.
+tensor, and nothing else in the function may use what lies between; steps may stand in one another.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from steptime.patch.ground import Ground
 from steptime.patch.source_file import SourceFile, last_word
 from steptime.patch.values import CannotPlaceError
 
+_PLAIN = m.Name() | m.Attribute()
 _SIMPLE = (cst.Integer, cst.Float, cst.Name, cst.Attribute, cst.Call)
 NOT_FOUND = (
     "No attention was found in the files of the proof whose statements stand behind each other: "
@@ -72,7 +73,7 @@ def _in_block(source: SourceFile, block: Sequence[cst.CSTNode]) -> list[Placed |
             chain = None
             continue
         name, value, line = assigned
-        chain = _longer(source, chain, name, value) or _begun(source, name, value)
+        chain = _read(source, chain, name, value)
         if chain is not None:
             chain.statements.append(line)
     return found
@@ -89,6 +90,26 @@ def _assigned(
         return None
     target = part.targets[0].target
     return (target.value, part.value, statement) if isinstance(target, cst.Name) else None
+
+
+def _read(
+    source: SourceFile, chain: _Chain | None, name: str, value: cst.BaseExpression
+) -> _Chain | None:
+    """Return the chain with what a value adds, the innermost step first; None if that is none."""
+    found = _longer(source, chain, name, value) or _begun(source, name, value)
+    inner = _inner(value)
+    if found is not None or inner is None:
+        return found
+    return _longer(source, _read(source, chain, source.code(inner), inner), name, value)
+
+
+def _inner(value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return what a call is made of: the object of a method, the first argument of a function."""
+    if not isinstance(value, cst.Call):
+        return None
+    if isinstance(value.func, cst.Attribute) and not m.matches(value.func.value, _PLAIN):
+        return value.func.value
+    return value.args[0].value if value.args else None
 
 
 def _begun(source: SourceFile, name: str, value: cst.BaseExpression) -> _Chain | None:

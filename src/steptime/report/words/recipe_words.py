@@ -9,7 +9,8 @@ from steptime.measure.values.observations import RecipeUse
 def describe_proof(use: RecipeUse) -> str:
     """Say what the study of a recipe proved."""
     if use.speedup is None:
-        size = "a memory limit" if use.limit_bytes is None else format_bytes(use.limit_bytes)
-        return f"proven to fit into {size}"
+        if use.limit_bytes is None:
+            return "nothing was proven of it"
+        return f"proven to fit into {format_bytes(use.limit_bytes)}"
     ends = f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
     return f"proven {format_speedup(use.speedup.estimate)}, 95 % interval {ends}"
