@@ -29,7 +29,7 @@ from steptime.report.words.fit_words import (
     describe_limit,
     describe_peak,
 )
-from steptime.tune.fit.bench_answers import LimitedRun, Observed
+from steptime.tune.fit.bench_answers import BudgetSpentError, LimitedRun, Observed
 from steptime.tune.fit.choose import Lessons, Option, cheapest, estimate, learn, smallest
 from steptime.tune.fit.fit_bench import free_bytes
 from steptime.tune.fit.fit_search import FitFound, FitSearch
@@ -248,6 +248,8 @@ class ScriptedFit:
     batch_ratio: float = 0.0
     batch_ending: Ending = WELL
     batch_limits: list[int | None] = field(default_factory=list)
+    without_limit: list[State] = field(default_factory=list)
+    num_left: int = 99
 
     def observe(self) -> Observed:
         changes = {} if self.allocator is None else {"allocator": self.allocator}
@@ -267,8 +269,16 @@ class ScriptedFit:
         return self.forecast_found
 
     def run_under(
-        self, state: State, limit_bytes: int, *, is_on_device: bool = False
+        self, state: State, limit_bytes: int, *, is_on_device: bool = False, what: str = "limit"
     ) -> LimitedRun:
+        if not self.num_left:
+            raise BudgetSpentError
+        self.num_left -= 1
+        if what == "needs":
+            self.without_limit.append(state)
+            needs = self.needs.get(frozenset(one.name for one in state), 0)
+            ending = WELL if needs <= limit_bytes else DIED_HERE
+            return LimitedRun(ending=ending, peak_bytes=needs, num_steps=18, step_s=0.4)
         self.were_on_device.append(is_on_device)
         names = frozenset(one.name for one in state)
         self.ran.append(names)
@@ -453,6 +463,37 @@ def test_at_most_three_runs_are_made_and_then_it_says_what_is_missing():
     assert found.short_bytes is None  # by the estimates it fits, and it ran out of memory
     assert "not known how much is missing" in describe_answer(study_of(found))
     assert found.nearest
+
+
+def test_a_set_that_failed_is_run_without_the_limit_and_what_it_needs_is_learned():
+    first = search(ScriptedFit(), 6 * GIB).runs[0]
+    bench = ScriptedFit({frozenset(one.name for one in first.state): 7 * GIB})
+
+    found = search(bench, 6 * GIB)
+
+    assert bench.without_limit == [first.state]
+    assert found.recipe == found.runs[-1].state != first.state
+    lessons = Lessons()
+    choice = cheapest(PARTS, ALL, 1000, lessons)
+    learn(PARTS, choice, 1000, lessons, seen_bytes=1200)
+    assert estimate(PARTS, choice.options, lessons) == pytest.approx(1200, rel=0.02)
+
+
+def test_a_budget_that_is_spent_ends_the_search_with_what_is_known():
+    found = search(ScriptedFit(num_left=0), 6 * GIB)
+
+    assert (found.fits, found.recipe, found.reason) == (False, (), "budget")
+    assert "the time was over before it was made to" in describe_answer(study_of(found))
+    document = replace(study_of(found), peak=None)
+    assert exit_code_of(document) == 124
+
+
+def test_the_bar_of_the_recipe_is_the_run_that_it_comes_from():
+    found = search(ScriptedFit(), 6 * GIB)
+    late = replace(found.runs[-1], state=(), peak_bytes=9 * GIB)
+    study = replace(study_of(found), runs=(*found.runs, late))
+
+    assert study.recipe_bytes == found.runs[-1].peak_bytes < 6 * GIB
 
 
 def test_where_the_least_memory_is_wanted_the_strongest_set_is_run_first():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import parse_names, parse_size, parse_time, store_to_write
 from steptime.cli.output import STDOUT, console_for, error_text, say, tell, write_json
+from steptime.core.units import format_seconds
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,10 +90,10 @@ def _limit(options: argparse.Namespace) -> FitLimit:
     return limit_of_machine() if part is None else limit_of_part(part)
 
 
-def _say_what_begins(what: str, state: State) -> None:
+def _say_what_begins(what: str, state: State, left_s: float) -> None:
     from steptime.report.words.fit_words import describe_beginning
 
-    tell(describe_beginning(what, state))
+    tell(f"{describe_beginning(what, state)} · {format_seconds(left_s)} left")
 
 
 def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) -> int:
@@ -122,12 +123,13 @@ def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) ->
 
 def exit_code_of(study: FitStudy, *, is_required: bool = False) -> int:
     """Return what the process ends with; "it does not fit" is an answer like others."""
+    from steptime.report.document.fit_document import TIMES
     from steptime.verify.values import Outcome
 
     if study.is_interrupted:
         return 130
     if study.peak is None:
-        return 124 if study.reason in ("time_limit", "no_first_step", "hung") else 3
+        return 124 if study.reason in TIMES else 3
     is_good = bool(study.fits) or study.is_made_to_fit
     if is_required and not is_good:
         return 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def memory(
     """
     import torch
 
+    again = partial(
+        memory, model, batch, optimizer, loss=loss, autocast=autocast,
+        num_micro_batches=num_micro_batches, set_to_none=set_to_none,
+    )  # fmt: skip
     if isinstance(model, (str, Path)):
         model = model_of_config(torch, Path(model))
     try:
@@ -87,18 +92,7 @@ def memory(
     )
     facts = follow(torch, loop, operators, measured)
     found = to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
-    if measure is not None or not found.is_unsure:
-        return found
-    return memory(
-        model,
-        batch,
-        optimizer,
-        loss=loss,
-        autocast=autocast,
-        num_micro_batches=num_micro_batches,
-        set_to_none=set_to_none,
-        measure=True,
-    )
+    return again(measure=True) if measure is None and found.is_unsure else found
 
 
 def follow(

@@ -7,6 +7,7 @@ In: a model, a rank's batch, a function that makes an optimizer, and a `RankPlan
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def rank_memory(
             "for several ranks give `optimizer` as a function of parameters, since each rank makes "
             "its own from what it holds."
         )
+    again = partial(
+        rank_memory, model, batch, optimizer, ranks, loss=loss, autocast=autocast,
+        num_micro_batches=num_micro_batches,
+    )  # fmt: skip
     if isinstance(model, (str, Path)):
         model = model_of_config(torch, Path(model))
     try:
@@ -96,18 +101,7 @@ def rank_memory(
     except NoFakeRanksError as error:
         return to_forecast(None, [f"no_fake_ranks: {error}"], how="none")
     found = to_forecast(facts, operators.unknown, how="measured" if measure else "fake")
-    if measure is not None or not found.is_unsure:
-        return found
-    return rank_memory(
-        model,
-        batch,
-        optimizer,
-        ranks,
-        loss=loss,
-        autocast=autocast,
-        num_micro_batches=num_micro_batches,
-        measure=True,
-    )
+    return again(measure=True) if measure is None and found.is_unsure else found
 
 
 def spread(

@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 PAGE = "fit.html"
 
-Tell = Callable[[str, State], None]
+Tell = Callable[[str, State, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

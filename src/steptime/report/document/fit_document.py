@@ -22,5 +22,5 @@ def fit_errors(study: FitStudy) -> tuple[ErrorItem, ...]:
     return ()
 
 
-TIMES = ("time_limit", "no_first_step", "hung")
+TIMES = ("time_limit", "no_first_step", "hung", "budget")
 """Reasons of a command that took too long."""

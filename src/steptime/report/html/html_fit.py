@@ -70,7 +70,7 @@ def _bars(study: FitStudy) -> Html | None:
     peak = study.peak
     if peak is None:
         return None
-    last = study.runs[-1].peak_bytes if study.recipe and study.runs else None
+    last = study.recipe_bytes
     whole = max(peak.high, study.limit_bytes, last or 0)
     shapes = _stack(peak, whole)
     rows = 1

@@ -92,7 +92,7 @@ def _peak(study: FitStudy, page: Page) -> list[Text]:
     whole = max(peak.estimate, study.limit_bytes)
     lines = page.block("peak", words.describe_peak(peak))
     rows = [("needed", peak.estimate), ("limit", study.limit_bytes)]
-    last = study.runs[-1].peak_bytes if study.recipe and study.runs else None
+    last = study.recipe_bytes
     rows += [] if last is None else [("with recipe", last)]
     for label, size in rows:
         bar = page.bar(size / whole, _BAR) if whole else ""

@@ -77,6 +77,7 @@ FIT_REASONS: Mapping[str, str] = {
         "the command as written does not run in the memory that is free here, so there is nothing "
         "to compare the training with"
     ),
+    "budget": "the time that --budget gives was over",
     "quality": "the training was not proven to be as good with these settings",
     "no_steps": "no training step was seen",
     "machine_too_small": "what should fit into the limit needs more memory than is free here",
@@ -97,6 +98,8 @@ def describe_beginning(what: str, state: State) -> str:
         return "running the command as written, to see what it needs"
     if what == "forecast":
         return "it ran out of the memory here: forecasting its peak on tensors without memory"
+    if what == "needs":
+        return f"running without the limit, to see what it needs: {describe_state(state)}"
     if what == "batch":
         return "there is room: giving the training larger batches, in turns with its own"
     levers = describe_state(state) if state else "the command as written"
@@ -130,6 +133,8 @@ def describe_answer(study: FitStudy) -> str:
         return f"it runs in {limit} with {describe_state(study.recipe)}, but that is not proven"
     if study.fits is None and study.reason == "machine_too_small":
         return f"it is not known whether it fits into {limit}: this machine has too little memory"
+    if study.fits is False and study.reason == "budget":
+        return f"it does not fit into {limit} as written; the time was over before it was made to"
     if study.short_bytes is not None:
         return (
             f"it does not fit into {limit} by any setting known here: short by "

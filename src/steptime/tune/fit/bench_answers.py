@@ -18,6 +18,10 @@ MACHINE_SHORT = "machine_short"
 """Reason of a trial that was ended because the machine had hardly any memory left."""
 
 
+class BudgetSpentError(Exception):
+    """The time of the budget is over; a bench raises it, and the search keeps what it has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """The command as written, run without the limit, but never with more than is free here.
@@ -53,9 +57,9 @@ class FitBench(Protocol):
         """Forecast the peak of a step of the command as written, without the memory."""
 
     def run_under(
-        self, state: State, limit_bytes: int, *, is_on_device: bool = False
+        self, state: State, limit_bytes: int, *, is_on_device: bool = False, what: str = "limit"
     ) -> LimitedRun:
-        """Run the command with a state for a window, under the limit.
+        """Run the command with a state for a window, under the limit; or in what it has anyway.
 
         `is_on_device`: the limit is what torch's allocator may hold on each device.
         """

@@ -149,13 +149,17 @@ def choices(parts: Parts, options: Sequence[Option], lessons: Lessons) -> Iterat
             yield found
 
 
-def learn(parts: Parts, choice: FitChoice, limit_bytes: int, lessons: Lessons) -> None:
+def learn(
+    parts: Parts, choice: FitChoice, limit_bytes: int, lessons: Lessons, *, seen_bytes: int = 0
+) -> None:
     """Take in that a choice failed under the limit: its levers free less than was believed.
+
+    `seen_bytes`: what it had without the limit; 0 where that is not known.
 
     All of them are believed less, by as much as makes the estimate what it must have been.
     """
     lessons.failed.append(choice.state)
-    needed = limit_bytes * FAILED_ABOVE
+    needed = max(limit_bytes * FAILED_ABOVE, seen_bytes)
     expected = estimate(parts, choice.options, lessons)
     whole = total_of(parts) + lessons.unseen_bytes
     if expected >= needed:

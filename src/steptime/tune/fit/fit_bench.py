@@ -22,7 +22,7 @@ from steptime.isolate.tiers import Containment
 from steptime.measure.fold.run_records import RecordReader
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.values.model.anatomy import Anatomy
-from steptime.tune.fit.bench_answers import MACHINE_SHORT, LimitedRun, Observed
+from steptime.tune.fit.bench_answers import MACHINE_SHORT, BudgetSpentError, LimitedRun, Observed
 from steptime.tune.fit.device_peak import device_peak
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.trials.bounds import WindowSize, is_full, longest_gap_s
@@ -37,7 +37,7 @@ from steptime.tune.trials.real_bench import RealBench
 from steptime.tune.trials.trial_process import TrialEnded, TrialProcess
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
 from steptime.tune.values.study_values import Ending, State, TrialEnd
-from steptime.verify.values import Verdict
+from steptime.verify.values import Outcome, Verdict
 from steptime.watch.host.private_memory import PrivateMemory
 
 FREE_SHARE = 0.9
@@ -108,7 +108,7 @@ class RealFitBench:
         surroundings: ParentFacts,
         *,
         budget_s: float,
-        tell: Callable[[str, State], None],
+        tell: Callable[[str, State, float], None],
         measures: bool = False,
     ) -> None:
         """`door` is what `real` starts its trials with; `tell` gets what begins.
@@ -126,7 +126,7 @@ class RealFitBench:
 
     def observe(self) -> Observed:
         """Run the command as written for a window; never with more than is free here."""
-        self._tell("observe", ())
+        self._begin("observe", ())
         cap_bytes = self._door.memory_bytes = free_bytes()
         shown = self._show((), probe=True)
         baseline = make_baseline(
@@ -147,7 +147,7 @@ class RealFitBench:
 
     def forecast(self) -> CommandForecast:
         """Forecast the peak of a step of the command; what it is unsure of is measured."""
-        self._tell("forecast", ())
+        self._begin("forecast", ())
         self._door.memory_bytes = free_bytes()
         found = self._forecast(measure=self._measures)
         is_enough = self._measures or not found.memory.is_unsure
@@ -160,18 +160,18 @@ class RealFitBench:
             subject.argv,
             subject.environment,
             folder=self._real.new_folder(),
-            wish=ForecastWish(measure=measure, limit_s=self._budget_s),
+            wish=ForecastWish(measure=measure, limit_s=self._real.limits.total_s),
             stdin=subject.stdin,
         )
 
     def run_under(
-        self, state: State, limit_bytes: int, *, is_on_device: bool = False
+        self, state: State, limit_bytes: int, *, is_on_device: bool = False, what: str = "limit"
     ) -> LimitedRun:
         """Run the command with a state for a window, under the limit.
 
         `is_on_device`: the limit is what torch's allocator may hold on each device.
         """
-        self._tell("limit", state)
+        self._begin(what, state)
         free = free_bytes()
         self._door.memory_bytes = free
         if not is_on_device:
@@ -183,7 +183,8 @@ class RealFitBench:
         ending = ending_of(shown.ended)
         if ending.is_well and not steps_s:
             ending = Ending(end=TrialEnd.FAILED, reason="no_steps")
-        peak_bytes: int | None = shown.peak_bytes or None
+        # The kernel lets no process have more; what is read of one may be some pages too much.
+        peak_bytes = min(shown.peak_bytes, self._door.memory_bytes or shown.peak_bytes) or None
         if is_on_device:
             held = device_peak(read_anatomy(shown.trial.folder))
             peak_bytes = None if held is None else held.peak_bytes
@@ -198,11 +199,11 @@ class RealFitBench:
 
     def compare_batches(self, states: Sequence[State], limit_bytes: int | None) -> ComparisonResult:
         """Compare states with larger batches inside one process, the command as written first."""
-        self._tell("batch", ())
+        self._begin("batch", ())
         free = free_bytes()
         known = [size for size in (free, limit_bytes) if size is not None]
         self._door.memory_bytes = min(known, default=None)
-        most_s = min(MOST_BATCH_S, BATCH_SHARE * self._budget_s)
+        most_s = min(MOST_BATCH_S, BATCH_SHARE * self._budget_s, self._left_s())
         request = LiveRequest(
             fixed=(), states=tuple(states), num_rounds=BATCH_ROUNDS, is_fresh=True, most_s=most_s
         )
@@ -213,9 +214,21 @@ class RealFitBench:
 
     def judge(self, state: State) -> Verdict:
         """Judge whole runs, which have what is free here: the command as written needs it."""
-        self._tell("quality", state)
+        self._begin("quality", state)
         self._door.memory_bytes = free_bytes()
-        return self._real.judge(state)
+        verdict = self._real.judge(state)
+        if verdict.outcome is not Outcome.PASS:
+            self._left_s()  # a run that was cut off says nothing of its training
+        return verdict
+
+    def _left_s(self) -> float:
+        left_s = (self._real.subject.until_s or 0.0) - time.monotonic()
+        if left_s <= 0:
+            raise BudgetSpentError
+        return left_s
+
+    def _begin(self, what: str, state: State) -> None:
+        self._tell(what, state, self._left_s())
 
     def _show(
         self, state: State, *, probe: bool = False, also: Mapping[str, Any] | None = None

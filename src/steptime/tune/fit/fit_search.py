@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from steptime.core.note import Fact
 from steptime.levers.base import Lever, Preserves
 from steptime.tune.fit.batch_rates import factors_with_room, states_of, trials_of
-from steptime.tune.fit.bench_answers import MACHINE_SHORT, FitBench, Observed
+from steptime.tune.fit.bench_answers import MACHINE_SHORT, BudgetSpentError, FitBench, Observed
 from steptime.tune.fit.choose import MARGIN, FitChoice, Lessons, Option, cheapest, learn, smallest
 from steptime.tune.fit.device_peak import device_parts, device_peak
 from steptime.tune.fit.held_parts import (
@@ -27,6 +27,7 @@ from steptime.tune.fit.held_parts import (
 from steptime.tune.fit.measures import as_measures, find_options, make_ground, step_s_of
 from steptime.tune.fit.observed_peak import compare, describe_peak
 from steptime.tune.fit.peak_forecast import (
+    FAKE_STEP,
     describe_forecast,
     forecast_parts,
     peaks_of_ranks,
@@ -118,7 +119,14 @@ class FitSearch:
         self.found = FitFound()
 
     def go(self) -> FitFound:
-        """Observe, compare with the limit, and make it fit if it does not."""
+        """Observe, compare with the limit, and make it fit if it does not, while time is left."""
+        try:
+            return self._go()
+        except BudgetSpentError:
+            self.found.reason = "budget"
+            return self.found
+
+    def _go(self) -> FitFound:
         found, observed = self.found, self._bench.observe()
         ending = observed.baseline.ending
         died = ending.end is TrialEnd.OUT_OF_MEMORY
@@ -316,9 +324,19 @@ class FitSearch:
             if run.end not in (TrialEnd.OUT_OF_MEMORY, TrialEnd.FAILED):
                 found.reason, found.reason_facts = run.reason or run.end.value, run.facts
                 break
-            learn(parts, choice, self._room, self._lessons)
+            seen_bytes = self._needed(choice)
+            learn(parts, choice, self._room, self._lessons, seen_bytes=seen_bytes)
         self._say_what_is_missing(parts, options)
         return None
+
+    def _needed(self, choice: FitChoice) -> int:
+        """What a choice had that failed [bytes], where the command runs here without the limit."""
+        peak, is_on_device = self.found.peak, self.found.is_on_device
+        if peak is None or peak.how == FAKE_STEP:
+            return 0
+        most = peak.high + self._beside_bytes
+        seen = self._bench.run_under(choice.state, most, is_on_device=is_on_device, what="needs")
+        return seen.peak_bytes or 0 if seen.ending.is_well else 0
 
     def _next(
         self, parts: Mapping[str, float], options: Sequence[Option], *, is_last: bool

@@ -39,7 +39,7 @@ from steptime.tune.values.study_values import State
 
 FOLDERS, RECIPE, DOCUMENT = "fits", "fit.toml", "fit.json"
 
-Tell = Callable[[str, State], None]
+Tell = Callable[[str, State, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,8 @@ def run_fit(options: FitOptions, *, tell: Tell) -> FitStudy:
 
     Args:
         options: what is asked.
-        tell: gets what begins (`observe`, `forecast`, `limit`, `quality`), and with which levers.
+        tell: gets what begins (`observe`, `forecast`, `limit`, `quality`), with which levers, and
+            what is left of the budget [s].
 
     Raises:
         NotFoundError: there is no such command.
@@ -170,6 +171,7 @@ class _FitRunner:
             budget_s=options.budget_s,
             stdin=self._keep_stdin(),
             training=options.training,
+            until_s=time.monotonic() + options.budget_s,
         )
         door = LimitedDoor(options.command, Path.cwd(), containment)
         self._real = real = RealBench(subject, self._folder, door, lambda: None)

@@ -74,6 +74,7 @@ class Subject:
         stdin: what each trial reads, if anything.
         training: number of the training of the command that is studied; None for a command with
             one.
+        until_s: when each trial has to be over, on the monotonic clock [s]; None without an end.
     """
 
     argv: tuple[str, ...]
@@ -83,6 +84,7 @@ class Subject:
     budget_s: float
     stdin: Path | None = None
     training: int | None = None
+    until_s: float | None = None
 
 
 class RealBench:
@@ -282,7 +284,10 @@ class RealBench:
     @property
     def limits(self) -> TrialLimits:
         """Of the next trial."""
-        return self._limits
+        if self._subject.until_s is None:
+            return self._limits
+        left_s = max(1.0, self._subject.until_s - time.monotonic())
+        return replace(self._limits, total_s=min(self._limits.total_s, left_s))
 
     def _run(self, trial: TrialProcess, size: WindowSize) -> TrialEnded:
         """Let it show a window, and end it."""

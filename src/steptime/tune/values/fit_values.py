@@ -280,6 +280,12 @@ class FitStudy:
     schema: int = SCHEMA
 
     @property
+    def recipe_bytes(self) -> int | None:
+        """The peak of the run that the recipe comes from [bytes]; None where it is not known."""
+        wells = (run.peak_bytes for run in self.runs if run.is_well and run.state == self.recipe)
+        return next(wells, None) if self.recipe else None
+
+    @property
     def is_made_to_fit(self) -> bool:
         """Whether a recipe ran under the limit and trains as well."""
         judged = self.quality is not None and self.quality.outcome is Outcome.PASS
