@@ -72,7 +72,7 @@ class RunsError(SteptimeError):
     exit_code = 2
     code = "runs"
 
-    def __init__(self, message: str, *, code: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str = "runs", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.code = code
 

@@ -18,8 +18,8 @@ from steptime.watch.host.machine_counters import CpuTimes, NetworkBytes, read_cp
 from steptime.watch.host.processes import (
     DiskBytes,
     ProcessTimes,
+    cpu_by_process,
     disk_growth,
-    job_cpu_s,
     select_job,
 )
 from steptime.watch.host.run_delay import RunDelay
@@ -27,6 +27,11 @@ from steptime.watch.host.unwatched import Unwatched
 from steptime.watch.host.worker_processes import Workers
 
 ROOT = 100
+
+
+def job_cpu_s(before, after) -> float:
+    """CPU time of all processes between two samples [s]."""
+    return sum(used.own_s + used.waited_s for used in cpu_by_process(before, after).values())
 
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ attention, which embeddings count), so two utilizations compare only if they nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,7 +29,7 @@ class Transformer:
         layers: number of blocks.
         hidden: width of the model.
         heads: number of query heads.
-        seq: number of tokens in a sequence; `fine_tuning.packed_seq` of packed documents.
+        seq: number of tokens in a sequence; `packed_seq` of packed documents.
         vocab: rows of the embedding, including padding.
         kv_heads: number of key and value heads; None means as many as query heads.
         ffn: inner width of the MLP; None means four times the hidden width.
@@ -226,3 +226,17 @@ def _formula(convention: str) -> Callable[[Transformer, Recompute], float]:
     if convention not in _FORMULAS:
         raise ValueError(f"`convention` must be one of {CONVENTIONS}, got {convention!r}")
     return _FORMULAS[convention]
+
+
+def packed_seq(lengths: Sequence[int]) -> float:
+    """Return the length of sequence that has the attention of packed documents.
+
+    Attention within documents meets s² positions in a document of s tokens, so a token meets the
+    squares over the sum. As `Transformer.seq` it gives the work of one real token.
+
+    Raises:
+        ValueError: there is no token.
+    """
+    if not sum(lengths) > 0 or min(lengths) < 0:
+        raise ValueError(f"`lengths` must hold tokens, got {lengths!r}")
+    return sum(length * length for length in lengths) / sum(lengths)

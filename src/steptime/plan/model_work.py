@@ -1,15 +1,41 @@
 """Relates the counted work of a step to its parameters and tokens, as papers print it.
 
 In: a Measurement and its MFU. Out: a `ModelWork`, or None where the work or the parameters are not
-known. `fine_tuning.py` has the closed forms.
+known. A product has its forward (2 FLOP a weight and token), the gradient of its input (2) and of
+its weight (2); frozen ones lack the last, and the second too where nothing before is trained.
 """
 
 from __future__ import annotations
 
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.plan.fine_tuning import parameter_flops_per_token
 from steptime.plan.values import ModelWork
+
+
+def parameter_flops_per_token(
+    params: float, *, trained: float | None = None, reached: float | None = None
+) -> float:
+    """Return the work of one token by parameters alone: 6 N, or 4 N where few are trained [FLOP].
+
+    It leaves out attention and takes every parameter for a weight of a product, as 6 N does.
+
+    Args:
+        params: number of all parameters, including adapters.
+        trained: number of those that are trained; None means all.
+        reached: number of those whose input needs a gradient, because something before them is
+            trained; None means all.
+
+    Raises:
+        ValueError: a part is larger than the whole.
+    """
+    trained = params if trained is None else trained
+    reached = params if reached is None else reached
+    if not (0 <= trained <= params and 0 <= reached <= params):
+        raise ValueError(
+            "`0 <= trained <= params` and `0 <= reached <= params` must hold, got "
+            f"{trained=}, {reached=}, {params=}"
+        )
+    return 2 * params + 2 * reached + 2 * trained
 
 
 def relate_work(m: Measurement, mfu: Utilization) -> ModelWork | None:

@@ -42,10 +42,9 @@ def judge_new_seeds(
         return None, None, "target_not_reached"
     fresh = {one: _fresh_of(runs, one) for one in pair}
     winner, rival = pair[0], pair[1] if len(pair) > 1 else None
-    if _never_reached(runs, rival):  # nothing waits for the last of its runs, which are the longest
-        n = len(fresh[winner])
-    else:
-        n = min(len(own) for own in fresh.values())
+    told = {run.is_censored for run in runs if run.candidate == rival and _tells(run)}
+    # One that never reached the target has the longest runs: nothing waits for the last of them.
+    n = len(fresh[winner]) if told == {True} else min(map(len, fresh.values()))
     if not n:
         return None, None, "no_new_seeds"
     check = _counted(question, winner, rival, {one: own[:n] for one, own in fresh.items()})
@@ -72,11 +71,6 @@ def is_settled(question: SeekQuestion, runs: Sequence[SeekRun]) -> bool:
     """Return whether more new seeds would change nothing."""
     _, holds, reason = judge_new_seeds(question, runs)
     return holds is not None or reason == "seeds_change_nothing"
-
-
-def _never_reached(runs: Sequence[SeekRun], candidate: int | None) -> bool:
-    ends = {run.is_censored for run in runs if run.candidate == candidate and _tells(run)}
-    return ends == {True}
 
 
 def _tells(run: SeekRun) -> bool:
@@ -120,11 +114,11 @@ def _swapped(check: NewSeedCheck) -> NewSeedCheck:
         return check
     turned = (check.speedup, check.high, check.low)
     speedup, low, high = (None if value is None else 1 / value for value in turned)
-    return NewSeedCheck(
+    return replace(
+        check,
         candidate=check.rival,
         rival=check.candidate,
         is_rival_default=False,
-        num_runs=check.num_runs,
         num_reached=check.num_rival_reached,
         num_rival_reached=check.num_reached,
         speedup=speedup,

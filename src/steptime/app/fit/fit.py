@@ -18,10 +18,8 @@ from steptime.core.devices.part_memory import PartMemory, find_parts, known_part
 from steptime.core.store import find_store
 from steptime.core.version import installed_version
 from steptime.errors import RecipeError, StoreError, UsageError
-from steptime.tune.fit.fit_recipe import make_fit_recipe
 from steptime.tune.fit.run_fit import FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
-from steptime.tune.recipe.proof_scope import describe_machine, describe_script
-from steptime.tune.recipe.recipe_file import check_output, render_recipe, write_recipe
+from steptime.tune.recipe.recipe_file import check_output, read_recipe, render_recipe, write_recipe
 from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.study_values import State
@@ -69,11 +67,8 @@ def fit_command(asked: FitOptions, *, output: Path | None, tell: Tell) -> Fitted
     study = run_fit(asked, tell=tell)
     failure, text = None, None
     if study.is_made_to_fit:
-        recipe = make_fit_recipe(
-            study,
-            script=describe_script(study.command, folder=Path.cwd()),
-            machine=describe_machine(),
-        )
+        folder = find_store(asked.store, kind=FOLDERS) / FOLDERS / study.fit_id
+        recipe = read_recipe(folder / RECIPE)
         text = render_recipe(recipe, name=RECIPE if output is None else output.name)
         if output is not None:
             try:

@@ -116,9 +116,8 @@ def _kin(run: Run) -> tuple[list[ComparedRun], list[ComparedRun]]:
 
 
 def _is_as_busy(one: ComparedRun, other: ComparedRun) -> bool:
-    if one.others_cores is None or other.others_cores is None:
-        return one.others_cores is other.others_cores
-    return abs(one.others_cores - other.others_cores) <= BUSY_CORES
+    a, b = one.others_cores, other.others_cores
+    return a is b if a is None or b is None else abs(a - b) <= BUSY_CORES
 
 
 def _read(run: Run, record: CommandRecord) -> ComparedRun:

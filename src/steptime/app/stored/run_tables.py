@@ -49,7 +49,7 @@ def read_table(path: Path, metric: str) -> tuple[TrainingRun, ...]:
     try:
         rows = list(reader)
     except csv.Error as error:
-        raise RunsError(f"{path}, line {reader.line_num + 1}: {error}.", code="table") from error
+        raise RunsError(f"{path}, line {reader.line_num + 1}: {error}.") from error
     columns = reader.fieldnames or ()
     point = next((name for name in POINTS if name in columns), None)
     missing = [name for name in ("arm", "seed", metric) if name not in columns]
@@ -57,7 +57,6 @@ def read_table(path: Path, metric: str) -> tuple[TrainingRun, ...]:
         wanted = ", ".join([*missing, *([] if point else ["samples or step"])])
         raise RunsError(
             f"{path}: there is no column {wanted}.",
-            code="table",
             hint=f"The header has: {', '.join(columns) or 'nothing'}.",
         )
     return _runs_of(path, rows, point=point, metric=metric)
@@ -72,7 +71,6 @@ def _runs_of(
         if arm not in (REFERENCE, CANDIDATE, CUT):
             raise RunsError(
                 f"{path}, line {number}: the arm is `{arm}`.",
-                code="table",
                 hint=f"It is {REFERENCE}, {CANDIDATE}, or {CUT} for a shortened reference.",
             )
         run = found.setdefault((arm, row["seed"]), _Rows())
@@ -81,7 +79,6 @@ def _runs_of(
         if not last < at < math.inf:
             raise RunsError(
                 f"{path}, line {number}: {point} {at:g} is not above {last:g}.",
-                code="table",
                 hint="The points of a run rise; two runs with one seed need two seeds.",
             )
         run.points.append(at)
@@ -108,6 +105,5 @@ def _number(path: Path, line: int, column: str, text: str | None) -> float:
     except ValueError:
         raise RunsError(
             f"{path}, line {line}: {column} is `{text or ''}`.",
-            code="table",
             hint="A number is expected; a run that diverged has nan.",
         ) from None

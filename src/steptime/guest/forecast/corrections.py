@@ -50,10 +50,12 @@ def workspace_of(name: str, args: Any, result: Any) -> Workspace | None:
     size = find(args, result)
     if not size:
         return None
-    high = HIGH * size
-    if name in _CONVOLUTIONS and first.ndim > 4:  # in three dimensions often a product of patches
-        high = max(high, HIGH * _patches(args if find is _convolution else args[1:]))
-    return Workspace(low=round(LOW * size), estimate=round(size), high=round(high))
+    most = size
+    if find in (_convolution, _convolution_backward) and first.ndim > 4:
+        # In three dimensions it is often a product of the image with each patch written out.
+        kernel = args[1 if find is _convolution else 2].shape[2:]
+        most = max(size, _bytes(first) * math.prod(kernel))
+    return Workspace(low=round(LOW * size), estimate=round(size), high=round(HIGH * most))
 
 
 def corrected(fakes: Any, name: str, args: Any, result: Any) -> Any:
@@ -127,11 +129,6 @@ def _convolution(args: Any, result: Any) -> float:
         return 0.0
     blocked = _bytes(image) if image.shape[1] >= PLAIN_CHANNELS else 0
     return float(max(_bytes(result), _bytes(weight) + blocked))
-
-
-def _patches(args: Any) -> float:
-    """Return the bytes of an image with each patch written out."""
-    return float(_bytes(args[0]) * math.prod(args[1].shape[2:]))
 
 
 def _convolution_backward(args: Any, result: Any) -> float:
@@ -223,10 +220,9 @@ def _rnn_backward(args: Any, result: Any) -> float:
     return _rnn_size(args, _RNN_BACKWARD)
 
 
-_CONVOLUTIONS = ("aten.convolution.default", "aten.convolution_backward.default")
-
 _FORMULAS: dict[str, Callable[[Any, Any], float]] = {
-    **dict(zip(_CONVOLUTIONS, (_convolution, _convolution_backward), strict=True)),
+    "aten.convolution.default": _convolution,
+    "aten.convolution_backward.default": _convolution_backward,
     "aten.native_batch_norm_backward.default": _first,
     "aten.embedding_dense_backward.default": _if_strided,
     "aten.mm.default": _mm,

@@ -183,10 +183,7 @@ class FakeOperators:
         raise MissingKernelError(name)
 
     def _run_decided(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Return what an operator gives whose sizes real numbers decide, such as lengths of rows.
-
-        It runs once, on zeros where fakes are; None where fakes may decide, too.
-        """
+        """Run on zeros what real numbers decide, such as lengths; None where fakes may, too."""
         given = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
         fakes = [one for one in given if self.fakes.is_fake(one)]
         if len(fakes) == len(given) or not all(one.is_floating_point() for one in fakes):

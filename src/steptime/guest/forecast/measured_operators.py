@@ -52,15 +52,11 @@ class MeasuredOperators:
         return type(result)(told) if type(result) in (tuple, list) else tuple(told)
 
     def run(self, func: Any, args: Any, kwargs: Any, *, keeps_numbers: bool = False) -> Any:
-        """Run an operator that has no fake kernel; return fakes of what it returns.
-
-        `keeps_numbers`: whole numbers stay real, since real ones decide them.
-        """
+        """Run an operator; return fakes of what it returns, but for whole numbers if wanted."""
         real = func(*self._real(args), **self._real(kwargs))
-        kept = (self.torch.int64, self.torch.int32) if keeps_numbers else ()
-        return self._map(
-            real, lambda one: one if one.dtype in kept else self.fakes.empty(one.shape, one)
-        )
+        kept = (self.torch.int64,) if keeps_numbers else ()
+        fake = self.fakes.empty
+        return self._map(real, lambda one: one if one.dtype in kept else fake(one.shape, one))
 
     def _find(self, func: Any, args: Any, kwargs: Any) -> tuple[Workspace | None, Any] | None:
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]

@@ -100,19 +100,17 @@ def peak_range(
 ) -> PeakRange:
     """Return the peak that facts of a step say.
 
-    Where a size was made up, calls may keep and take nothing of theirs, or double.
+    Where a size was made up, calls may keep and take half of theirs, or double.
     """
-    is_made_up = any(one.startswith("made_up_size") for one in unknown)
-    size = sum(by_category.get(name, 0) for name in ("activations", "logits", "temporaries"))
-    more = size if is_made_up else 0
-    return PeakRange(
-        low=sizes["low"] - more // 2, estimate=sizes["estimate"], high=sizes["high"] + more
-    )
+    more = 0
+    if any(one.startswith("made_up_size") for one in unknown):
+        more = sum(by_category.get(name, 0) for name in ("activations", "logits", "temporaries"))
+    low, high = sizes["low"] - more // 2, sizes["high"] + more
+    return PeakRange(low=low, estimate=sizes["estimate"], high=high)
 
 
 UNSURE = 0.1
-"""Of an estimate: a range wider than this is what formulas of workspaces do not know; what is known
-lies within 2 %."""
+"""Of an estimate: what is known has a range of 2 %; wider ones come of workspaces' formulas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

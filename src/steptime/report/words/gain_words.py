@@ -12,8 +12,7 @@ _MISSING: Mapping[str, str] = {
     "proven",
     "levers_off": "what it gave against its proof is not known, because not all of its levers "
     "were on",
-    "busy": "what it gave against its proof is not known, because other processes kept the "
-    "machine busy",
+    "busy": "what it gave against its proof is not known: other processes kept the machine busy",
     "no_step_times": "the recipe does not hold the step times of its proof",
 }
 
@@ -53,10 +52,7 @@ def _of_proof(gain: RecipeGain) -> str:
 
 def _of_runs(gain: RecipeGain) -> list[str]:
     if gain.against_runs is None:
-        return [
-            "there is no finished run of this command without a recipe, beside as busy a machine, "
-            "to compare with"
-        ]
+        return ["no finished run of this command without a recipe was beside as busy a machine"]
     found = format_speedup(gain.against_runs)
     low, high = gain.against_runs_low, gain.against_runs_high
     if gain.num_plain_runs == 1:

@@ -23,12 +23,8 @@ REASONS: Mapping[str, str] = {
     "reference_too_noisy": (
         "the reference would not pass against itself at this margin with so few runs"
     ),
-    "candidate_diverged": (
-        "a run of the candidate diverged or ended early, and none of the reference"
-    ),
-    "diverges_more": (
-        "the candidate diverges or ends early more often than the reference, beyond chance"
-    ),
+    "candidate_diverged": "a run of the candidate diverged or ended early, none of the reference",
+    "diverges_more": "the candidate diverges or ends early more often, beyond chance",
     "cut_not_worse": (
         "the shortened reference is not worse than the whole one, so it measures no margin: "
         "shorten it more, or make more runs"
@@ -85,13 +81,9 @@ def describe_runs(found: TrainingVerdict) -> str:
 
 def describe_diverged(found: TrainingVerdict) -> str | None:
     """Say which runs diverged, and which ended early; None where none did."""
-    early = found.num_incomplete or {}
-    told = []
-    for name, number in (found.num_diverged or {}).items():
-        if number:
-            of_them = f" ({early[name]} ended early)" if early.get(name) else ""
-            told.append(f"{number} of the {name}{of_them}")
-    return ", ".join(told) or None
+    early = {arm: f" ({one} ended early)" for arm, one in (found.num_incomplete or {}).items()}
+    told = {arm: number for arm, number in (found.num_diverged or {}).items() if number}
+    return ", ".join(f"{n} of the {arm}{early.get(arm, '')}" for arm, n in told.items()) or None
 
 
 def describe_speed(found: TrainingVerdict) -> str | None:

@@ -77,14 +77,6 @@ def is_same(now: ProcessTimes | None, then: ProcessTimes) -> bool:
     return now is not None and now.started == then.started
 
 
-def job_cpu_s(before: Jobs, after: Jobs) -> float:
-    """Return the CPU time of the command's processes between two samples [s], never negative.
-
-    The time of a process that nobody waited for is lost.
-    """
-    return sum(used.own_s + used.waited_s for used in cpu_by_process(before, after).values())
-
-
 def cpu_by_process(before: Jobs, after: Jobs) -> dict[int, Used]:
     """Return the same for each process that still exists."""
     ended = _ended(before, after)
