@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import parse_names, parse_size, parse_time, store_to_write
 from steptime.cli.output import STDOUT, console_for, error_text, say, tell, write_json
-from steptime.core.units import format_seconds
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ def _limit(options: argparse.Namespace) -> FitLimit:
 
 
 def _say_what_begins(what: str, state: State, left_s: float) -> None:
+    from steptime.core.units import format_seconds
     from steptime.report.words.fit_words import describe_beginning
 
     tell(f"{describe_beginning(what, state)} · {format_seconds(left_s)} left")
