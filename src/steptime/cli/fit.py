@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--budget",
         metavar="TIME",
         default="10m",
-        help="all that it may take; more gives each trial more time (default: 10m)",
+        help="all the time that it may take (default: 10m)",
     )
     trials.add_argument("--exclude", metavar="A,B", help="use all levers but these")
     trials.add_argument(
