@@ -93,6 +93,15 @@ def test_one_graph_may_be_kept(train: Training) -> None:
     assert not told["is_kept"]
 
 
+def test_what_is_made_once_from_an_input_is_no_graph_of_each_update(train: Training) -> None:
+    points = torch.ones(3, requires_grad=True).double()
+    for _ in range(ENOUGH):
+        train.backward((train.loss() + points.sin().sum()), retain_graph=True)
+    told = train.told()
+    assert told is not None
+    assert not told["is_kept"]
+
+
 def test_gradients_stay_as_they_are(train: Training) -> None:
     train.journal.num_updates = MARK_EVERY
     train.backward(train.loss())

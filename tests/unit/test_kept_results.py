@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,8 @@ from steptime.diagnose.ailments.health.idle_weights import find_growing_graph
 from steptime.measure.source.kept_results import find_kept
 from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.training_health import KeptGraphs
-from steptime.measure.values.observations import Suspicion
-from unit.builders import make_measurement
+from steptime.measure.values.observations import MemoryUse, Suspicion
+from unit.builders import make_measurement, make_quantity, make_rank
 
 
 def found_in(*lines: str, before: str = "", after: str = "") -> list[tuple[str, str]]:
@@ -106,3 +107,18 @@ def test_the_finding_of_a_growing_graph_names_the_line_that_keeps_it():
     found = find_growing_graph(make_measurement(health=health, suspicions=(line,)))
 
     assert (found.where, found.where_text) == ("train.py:12", "total += loss")
+
+
+@pytest.mark.parametrize(("slope", "is_found"), [(2000.0, True), (0.0, False), (None, True)])
+def test_graphs_grow_only_where_memory_does(slope, is_found):
+    kept = KeptGraphs(update=64, first_marked=9, last_marked=33, are_kept=True)
+    trend = None if slope is None else make_quantity(slope, half_width=1000.0)
+    memory = MemoryUse(
+        first_bytes=1, last_bytes=2, peak_bytes=2, num_samples=9, slope_bytes_per_step=trend
+    )
+    rank = replace(make_rank(), host_memory=memory)
+    health = Health(num_seen=64, kept_graphs=kept)
+
+    found = find_growing_graph(make_measurement(health=health, ranks=(rank,)))
+
+    assert (found is not None) is is_found

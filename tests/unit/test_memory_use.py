@@ -56,6 +56,16 @@ def test_memory_that_grows_with_the_steps_has_their_slope() -> None:
     assert found.slope_bytes_per_step.n == 40
 
 
+def test_memory_that_fills_once_has_no_slope() -> None:
+    sizes = [GIB + 500_000 * min(n, 14) + 30 * n for n in range(40)]
+    samples = [make_memory(20 + 10 * n, size) for n, size in enumerate(sizes)]
+
+    slope = host_memory(measure_lines(*updates(60), *samples)).slope_bytes_per_step
+
+    assert slope is not None
+    assert slope.estimate == pytest.approx(30)
+
+
 def test_several_samples_may_fall_into_one_step() -> None:
     lines = [make_update(n, {"forward": 1000.0}) for n in range(12)]
     lines = [
@@ -207,7 +217,7 @@ def test_a_counter_the_machine_does_not_keep_is_absent() -> None:
 
 
 def test_blocks_count_as_the_steps_they_hold() -> None:
-    samples = [make_memory(1000 + 100 * n, GIB + 1000 * n, minflt=50 * n) for n in range(10)]
+    samples = [make_memory(1000 + 50 * n, GIB + 500 * n, minflt=25 * n) for n in range(20)]
 
     found = host_memory(measure_lines(*updates(20), make_block(20, 100), make_block(120, 100),
                                       *samples))  # fmt: skip

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from steptime.app.run.describe_run import describe_run
 from steptime.measure.fold.run_fold import measure
-from steptime.measure.memory.run_peak import Peaks, fit_largest, holds_more
+from steptime.measure.memory.run_peak import Peaks, count_rises, fit_largest
 from steptime.measure.values.model.anatomy import Anatomy, HighWater, RunPeak
 from steptime.measure.work.work_fit import Update
 from steptime.record.buckets import SIZES
@@ -103,18 +103,20 @@ def test_the_largest_update_of_a_step_counts() -> None:
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        ([(key(10), 100), (key(10), 120)], True),
-        ([(key(20), 100), (key(10), 120)], True),
-        ([(key(10), 120), (key(20), 100)], False),
-        ([(key(10), 100), (key(20), 120)], False),
-        ([(key(10), 1000), (key(10), 1005)], False),
+        ([(key(10), 100), (key(10), 120)], 1),
+        ([(key(20), 100), (key(10), 120)], 1),
+        ([(key(10), 120), (key(20), 100)], 0),
+        ([(key(10), 100), (key(20), 120)], 0),
+        ([(key(10), 1000), (key(10), 1005)], 0),
+        ([(key(10), 100), (key(10), 120), (key(10), 120), (key(10), 120)], 1),  # DDP's buckets
+        ([(key(10), 100), (key(10), 120), (key(10), 110), (key(10), 140)], 2),
     ],
 )
 def test_memory_that_grows_by_no_size_is_noticed(
     seen: Sequence[tuple[Update, int]],
-    expected: bool,  # noqa: FBT001
+    expected: int,
 ) -> None:
-    assert holds_more(seen) is expected
+    assert count_rises(seen) == expected
 
 
 # -- of a run
@@ -189,10 +191,17 @@ def test_a_peak_that_is_not_known_is_called_a_lower_bound() -> None:
 
 
 def test_memory_that_grows_from_step_to_step_is_named() -> None:
-    found = measured(lambda n: key(10), {12: 500, 30: 600})
+    found = measured(lambda n: key(10), {12: 500, 20: 550, 30: 600})
 
     assert (peak_of(found).how, peak_of(found).grows) == ("at_least", True)
-    assert "2 steps followed, and what is held grows from step to step" in text_of(found)
+    assert "3 steps followed, and what is held grows from step to step" in text_of(found)
+
+
+def test_two_followed_steps_show_no_growth_from_step_to_step() -> None:
+    found = measured(lambda n: key(10), {12: 500, 30: 600})
+
+    assert (peak_of(found).how, peak_of(found).grows) == ("at_least", False)
+    assert "2 steps followed, and what others reach is not known from their size" in text_of(found)
 
 
 def test_counters_that_rise_say_between_which_steps_they_came_there() -> None:

@@ -2,7 +2,8 @@
 
 A loss that is summed without `.item()`, or a state that is carried on without `detach`, keeps the
 graph of each update. In four updates some nodes of the graph get a pre-hook that does nothing;
-it lives as long as its node does, which a weak reference shows.
+it lives as long as its node does, which a weak reference shows. Of later graphs, only nodes count
+that were made since the last marked update: what is made once from an input is in every graph.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class GraphMarks:
     def reset(self) -> None:
         """Forget everything: this is a new process."""
         self.marks: dict[int, list[Any]] = {}
+        self.newest = -1  # autograd's number of the root that was marked last
         self.line = ""
         self.num_tries = 0
         self.due = MARK_EVERY
@@ -85,7 +87,8 @@ class GraphMarks:
             return
         if root.grad_fn is None or is_autograd_compiled():
             return
-        nodes = nodes_of(root.grad_fn)
+        nodes = [one for one in nodes_of(root.grad_fn) if one._sequence_nr() > self.newest]
+        self.newest = root.grad_fn._sequence_nr()
         every = max(1, -(-len(nodes) // MAX_MARKS))
         marks = []
         for node in nodes[::every]:

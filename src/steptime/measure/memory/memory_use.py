@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, compress, pairwise, repeat
 
+from steptime.core.interval import Interval
 from steptime.core.stats import trend
 from steptime.measure.fold.seen_lines import MemorySample
 from steptime.measure.steps.steady_window import StepWindow
@@ -83,8 +84,18 @@ def _memory_use(rank: RankSteps, placed: Sequence[PlacedSample], *, read: Read) 
         last_bytes=every[-1],
         peak_bytes=max(every),
         num_samples=len(every),
-        slope_bytes_per_step=trend(points),
+        slope_bytes_per_step=_lasting_trend(points),
     )
+
+
+def _lasting_trend(points: Sequence[tuple[float, float]]) -> Interval | None:
+    """Return the trend, or that of the second half where it is less: what fills once is no trend.
+
+    Where the second half has too few samples for a trend, there is none.
+    """
+    trends = (trend(points), trend(points[len(points) // 2 :]))
+    known = [one for one in trends if one is not None]
+    return min(known, key=lambda one: one.estimate) if len(known) == len(trends) else None
 
 
 def _values(samples: Sequence[MemorySample], read: Read) -> list[int]:

@@ -39,6 +39,9 @@ a sequence, of all calls or of the largest one."""
 SAME = 0.01
 """Peaks that differ by less are equal."""
 
+MIN_RISES = 2
+"""So often in a row a peak must rise by no size: then what is held grows from step to step."""
+
 MIN_FIT = 3
 """A sum is fitted to so many followed updates at least."""
 
@@ -84,16 +87,16 @@ def find_run_peak(rank: FoldedRank) -> RunPeak | None:
     known += _of_blocks(rank, peaks)
     if not known:
         return None
-    highest, grows = max(peak for peak, _ in known), holds_more(seen)
+    highest, num_rises = max(peak for peak, _ in known), count_rises(seen)
     return RunPeak(
         rank=rank.steps.head.rank,
-        how=_how(peaks, grows=grows),
+        how=_how(peaks, rises=num_rises > 0),
         bytes=round(highest),
         low_bytes=round(min(peak for peak, _ in known)),
         step=next(step for peak, step in known if peak == highest),
         num_steps=rank.steps.num_steps - first,
         num_followed=len(seen),
-        grows=grows,
+        grows=num_rises >= MIN_RISES,
         error_fraction=max((fit.error_fraction for fit in peaks.fits_used), default=None),
         warmup_bytes=max((round(peak) for peak in warm if peak is not None), default=None),
     )
@@ -146,23 +149,24 @@ def _of_blocks(rank: FoldedRank, peaks: Peaks) -> list[tuple[float, int]]:
     return [(peak, step) for peak, step in found if peak is not None]
 
 
-def _how(peaks: Peaks, *, grows: bool) -> str:
-    if peaks.is_short or grows:
+def _how(peaks: Peaks, *, rises: bool) -> str:
+    if peaks.is_short or rises:
         return "at_least"
     return "computed" if peaks.fits_used else "followed"
 
 
-def holds_more(seen: Sequence[tuple[Update, int]]) -> bool:
-    """Return whether a later update held more than an earlier one that is nowhere smaller.
+def count_rises(seen: Sequence[tuple[Update, int]]) -> int:
+    """Return how often in a row a later update held more than an earlier one nowhere smaller.
 
-    Then something grows that sizes do not show: the memory of an optimizer, a cache, a leak.
+    Once may be what is made once: buckets of DDP, states of an optimizer, a cache. Twice, something
+    grows that sizes do not show.
     """
-    return any(
-        peak > other * (1 + SAME)
-        and larger[0] == row[0]
-        and all(a >= b for a, b in zip(larger, row, strict=True))
-        for (larger, other), (row, peak) in combinations(seen, 2)
-    )
+    rises = [0] * len(seen)
+    for (early, (row, peak)), (late, (larger, other)) in combinations(enumerate(seen), 2):
+        is_alike = row[0] == larger[0] and all(a >= b for a, b in zip(row, larger, strict=True))
+        if is_alike and other > peak * (1 + SAME):
+            rises[late] = max(rises[late], rises[early] + 1)
+    return max(rises, default=0)
 
 
 class Peaks:

@@ -86,7 +86,7 @@ def _describe_run(peak: RunPeak | None, *, is_one: bool) -> str:
     step = f"in step {peak.step}" if is_one else f"in step {peak.step} of rank {peak.rank}"
     if peak.how == "at_least":
         text = f"at least {size} at the peak of the run, {step}: {followed}, and "
-        text += _GROWS if peak.grows else "what larger ones reach is not known from their size"
+        text += _GROWS if peak.grows else "what others reach is not known from their size"
     else:
         text = f"{size} at the peak of the run, {step}"
         if peak.differs:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from steptime.core.interval import Interval
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.measurement import Measurement, RankSummary
 from steptime.measure.values.model.training_health import WeightGroup, WeightUse
 
 MAX_NAMES = 3
@@ -27,10 +28,14 @@ LARGE_PART = Threshold(
 
 
 def find_growing_graph(measurement: Measurement) -> Finding | None:
-    """No bottleneck: the graphs of early updates are still alive."""
+    """No bottleneck: the graphs of early updates are still alive, and memory is seen to grow.
+
+    Where memory was not seen often enough for a slope, the graphs alone tell.
+    """
     health = measurement.health
     kept = None if health is None else health.kept_graphs
-    if kept is None or not kept.are_kept:
+    slopes = [s for rank in measurement.ranks if (s := _slope_of(rank)) is not None]
+    if kept is None or not kept.are_kept or (slopes and max(one.low for one in slopes) <= 0):
         return None
     finding = make_finding(
         GROWING_GRAPH,
@@ -48,6 +53,12 @@ def find_growing_graph(measurement: Measurement) -> Finding | None:
     if site is None:
         return finding
     return replace(finding, where=site.place, where_text=site.text, site=site)
+
+
+def _slope_of(rank: RankSummary) -> Interval | None:
+    """Return how the memory grows that holds the rank's graphs [bytes a step]."""
+    use = rank.host_memory if rank.device == "cpu" else rank.device_memory
+    return None if use is None else use.slope_bytes_per_step
 
 
 def find_unused_gradients(measurement: Measurement) -> Finding | None:
@@ -93,7 +104,7 @@ _COUNTED = by_facts("Other programs do not change what learns.")
 GROWING_GRAPH = Ailment(
     cause="growing_graph",
     what="the graph of each update is kept alive",
-    needs="`health.kept_graphs`",
+    needs="`health.kept_graphs`; memory over the steps, where it was seen often enough",
     rule=find_growing_graph,
     asked=Asked.ALWAYS,
     title="growing graph",
