@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.all_ailments import AILMENTS
 from steptime.diagnose.ailments.own_share import own_fraction
 from steptime.diagnose.contended import is_contended, judge_again
@@ -33,6 +34,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind
@@ -417,3 +419,40 @@ def test_nothing_is_judged_again_on_a_quiet_machine_or_beside_idle_cores() -> No
 def test_a_finding_of_another_version_stays_as_it_is() -> None:
     strange = Finding(kind=None, cause="gremlin", severity=Severity.INFO, evidence=())
     assert judge_again(strange, busy()) == strange
+
+
+BOOM = ScriptError(type="ValueError", text="boom", num_updates=21, is_memory=False, where="t.py:3")
+
+
+@pytest.mark.parametrize(
+    ("errors", "end", "words"),
+    [
+        ((BOOM,), ProcessEnd(state=RunState.FAILED, exit_code=1), "ValueError, after 21"),
+        ((), ProcessEnd(state=RunState.FAILED, exit_code=3), "exit code 3, after 101"),
+        ((), ProcessEnd(state=RunState.KILLED, signal=11), "SIGSEGV, after 101"),
+    ],
+)
+def test_a_run_that_failed_says_so_before_it_names_others(
+    errors: tuple[ScriptError, ...], end: ProcessEnd, words: str
+) -> None:
+    run = busy(errors=errors, end=end, phases=make_phases({"other": 0.2, "forward": 0.2}))
+    assert is_contended(run)
+
+    first = choose_headline(diagnose(run))
+
+    assert first is not None
+    assert first.cause == "failure"
+    assert describe_finding(first, None).startswith(f"the command ended with {words} updates.")
+    assert next_act(run, diagnose(run)).sentence.startswith("Mend what the script itself reports.")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ProcessEnd(state=RunState.FINISHED, exit_code=0),
+        ProcessEnd(state=RunState.FAILED, exit_code=130),
+        ProcessEnd(state=RunState.KILLED, signal=15),
+    ],
+)
+def test_who_ends_a_run_knows_it(end: ProcessEnd) -> None:
+    assert "failure" not in {one.cause for one in diagnose(busy(end=end)).findings}

@@ -19,6 +19,7 @@ from steptime.diagnose.ailments.compute.arithmetic import add_roofs, is_usable, 
 from steptime.diagnose.ailments.health import numerical_health
 from steptime.diagnose.ailments.memory import memory_limits
 from steptime.diagnose.ailments.ranks import desynced, stalled
+from steptime.diagnose.ailments.script.script_faults import FAILURE
 from steptime.diagnose.ailments.script.shifted import find_shift
 from steptime.diagnose.ailments.waste.wasted_work import explain_exchange
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
@@ -161,9 +162,9 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
         # What others do to the run comes after what it does to itself.
         is_others = finding.kind is BottleneckKind.CONTENDED
         rank = _SEVERITIES.index(finding.severity)
-        # Faster steps do not help a run that stood still, nor one whose numbers are lost.
+        # Faster steps do not help a run that stood still or failed, nor one of lost numbers.
         is_sound = finding.cause not in numerical_health.CAUSES_FIRST
-        goes_on = finding.cause not in (*stalled.CAUSES, *desynced.CAUSES)
+        goes_on = finding.cause not in (*stalled.CAUSES, *desynced.CAUSES, FAILURE.cause)
         return (
             rank,
             is_sound,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from steptime.core.process_end import RunState
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
+from steptime.diagnose.ailments.memory.memory_limits import find_out_of_memory
 from steptime.diagnose.ailments.signals import count, make_finding
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -21,6 +24,35 @@ SWITCHES: Mapping[str, Severity] = {
     "distributed_debug": Severity.INFO,
 }
 """Switches that slow down each operator are warnings; the last two may be deliberate choices."""
+
+
+_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+def find_failure(measurement: Measurement) -> Finding | None:
+    """No bottleneck: an exception, a crash or an exit code ended the command, not its own end.
+
+    Memory that ran out has a row of its own, and who interrupts a run knows it.
+    """
+    end = measurement.end
+    error = next(iter(measurement.errors), None)
+    if end.state is RunState.FAILED and end.exit_code != _INTERRUPTED:
+        reason = error.type if error else f"exit code {end.exit_code}"
+    elif end.signal in _CRASHES:
+        reason = signal.Signals(end.signal).name
+    else:
+        return None
+    if reason == "KeyboardInterrupt" or find_out_of_memory(measurement) is not None:
+        return None
+    is_meant = error is None and end.state is RunState.FAILED  # perhaps: it says that by its code
+    num_updates = error.num_updates if error else measurement.num_optimizer_updates
+    finding = make_finding(
+        FAILURE,
+        severity=Severity.WARNING if is_meant else Severity.CRITICAL,
+        evidence=(count("updates_done", num_updates),),
+    )
+    return replace(finding, where=error.where if error else None, names={"reason": reason})
 
 
 def find_switch(measurement: Measurement, *, name: str) -> Finding | None:
@@ -86,6 +118,17 @@ def _switch(name: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     )
 
 
+FAILURE = Ailment(
+    cause="failure",
+    what="an exception, a crash or an exit code ended the command",
+    needs="how it ended",
+    rule=find_failure,
+    asked=Asked.ALWAYS,
+    title="failed",
+    sentence="the command ended with {reason}, after {updates_done} updates.",
+    remedy="Mend what the script itself reports.",
+    when_contended=by_facts("It ended so, whoever else was there."),
+)
 ACCUMULATION_LOSS = _suspicion(
     "accumulation_loss",
     what="a loss is accumulated and not divided",
@@ -156,6 +199,7 @@ GRAPH_BREAKS = Ailment(
     when_contended=by_facts("Breaks are counted."),
 )
 AILMENTS = (
+    FAILURE,
     *(ACCUMULATION_LOSS, ACCUMULATION_ZEROED, ANOMALY_MODE, LAUNCH_BLOCKING, PROFILER, TRACING),
     *(MALLOC_DEBUG, DETERMINISTIC, DISTRIBUTED_DEBUG, GRAPH_BREAKS),
 )
