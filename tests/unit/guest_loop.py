@@ -120,9 +120,9 @@ class Loop:
         self.spend(wall)
         self.timeline.leave_evaluation()
 
-    def act(self, wall: int = 0) -> None:
-        """A call without gradients that seems to act or to generate."""
-        self.timeline.rollout.enter_call(self.timeline)
+    def act(self, wall: int = 0, *, grows: bool = True) -> None:
+        """A call without gradients that seems to act, or to generate as its input grows."""
+        self.timeline.rollout.enter_call(self.timeline, grows=grows)
         self.spend(wall)
         self.timeline.rollout.leave_call(self.timeline)
 

@@ -176,6 +176,16 @@ def test_a_few_calls_are_no_rollout(loop: Loop) -> None:
     assert loop.update.wall == {**TRAINED, "forward": 20 + 5 * calls, "other": calls}
 
 
+def test_calls_of_one_size_are_no_rollout_without_an_environment(loop: Loop) -> None:
+    for _ in range(5 * MIN_CALLS):  # an evaluation, a frozen encoder, targets of a replay buffer
+        loop.act(5, grows=False)
+        loop.spend(1)
+    train(loop)
+
+    calls = 5 * MIN_CALLS
+    assert loop.update.wall == {**TRAINED, "forward": 20 + 5 * calls, "other": calls}
+
+
 def test_calls_on_batches_of_a_loader_are_no_rollout(loop: Loop) -> None:
     for _ in range(2 * MIN_CALLS):  # a validation in training mode
         loop.batch(10)
@@ -287,7 +297,7 @@ def test_device_time_has_the_name_that_the_hosts_has(loop: Loop) -> None:
     loop.timeline.leave()
     spend(2)
     for _ in range(MIN_CALLS):
-        loop.timeline.rollout.enter_call(loop.timeline)
+        loop.timeline.rollout.enter_call(loop.timeline, grows=True)
         spend(5)
         loop.timeline.rollout.leave_call(loop.timeline)
         spend(1)
@@ -321,9 +331,12 @@ def test_a_trained_model_acts_on_less_than_it_trains_on() -> None:
 def test_a_text_that_grows_is_generated_however_long_it_is() -> None:
     calls = ActingCalls()
     calls.trained = 64
-    found = [calls.is_acting(n, is_trained=True, in_training=True) for n in (200, 220, 240, 240)]
+    found, grows = [], []
+    for size in (200, 220, 240, 240):
+        found.append(calls.is_acting(size, is_trained=True, in_training=True))
+        grows.append(calls.grows)
 
-    assert found == [False, True, True, False]
+    assert found == grows == [False, True, True, False]
 
 
 def test_a_copy_acts_where_environments_are_stepped_after_it() -> None:

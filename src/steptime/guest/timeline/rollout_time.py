@@ -1,9 +1,10 @@
 """Which part of an update is a rollout: the script acts in an environment, or generates.
 
 What an update trains on is made before it: environments are stepped, models are called without
-gradients, step after step. Two kinds of event tell of it. A step of an environment is certain. A
-call without gradients that seems to act or to generate (`ActingCalls`) is certain only where
-several come one after the other. The rollout lasts from the first event to the update's own
+gradients, step after step. Two kinds of event tell of it. A step of an environment is certain. Of
+calls without gradients that seem to act or to generate (`ActingCalls`), several on a text that
+grows are certain, and no others: an evaluation and a frozen encoder look like acting. The rollout
+lasts from the first event to the update's own
 forward: rewards, returns and what is drawn from a buffer belong to it. Where no forward is seen, it
 lasts to the last event.
 """
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from ...record.buckets import ACTING, FORWARD, OTHER, ROLLOUT
 
 MIN_CALLS = 4
-"""Fewer calls without gradients are a teacher's, or guess the labels of a few augmented copies."""
+"""Fewer calls without gradients on what grows are chance: lengths of batches differ, too."""
 
 
 class RolledTimeline(Protocol):
@@ -94,14 +95,14 @@ class RolloutTime:
         if self.tried is None and (self.has_environment or self.first is not None):
             self.tried = mark_of(timeline)
 
-    def enter_call(self, timeline: RolledTimeline) -> None:
-        """Begin a call without gradients that seems to act or to generate."""
+    def enter_call(self, timeline: RolledTimeline, *, grows: bool) -> None:
+        """Begin a call without gradients that seems to act, or to generate as its input grows."""
         if self.tried is not None:  # the update's own work has begun
             timeline.enter(FORWARD)
             return
         timeline.enter(ACTING)
         self._begin(timeline)
-        self.num_calls += 1
+        self.num_calls += grows
         self.is_certain |= self.num_calls >= MIN_CALLS
 
     def leave_call(self, timeline: RolledTimeline) -> None:
@@ -198,17 +199,21 @@ class ActingCalls:
     """Tells by sizes which calls without gradients act or generate.
 
     Sizes are elements of a call's first tensor. `trained` is that of the largest call with
-    gradients in the last update that had one, `acted` that of the last call before an environment's
-    step, and `mode` whether the model of the last call was in training mode, None where there was
+    gradients in the last update that had one, `acted` that of the last call before an
+    environment's step, `grows` whether the last call had somewhat more than the one before it,
+    and `mode` whether the model of the last call was in training mode, None where there was
     none.
     """
 
-    __slots__ = ("acted", "acts_in_eval", "acts_in_training", "last", "mode", "number", "trained")
+    __slots__ = (
+        *("acted", "acts_in_eval", "acts_in_training", "grows", "last", "mode", "number"),
+        "trained",
+    )
 
     def __init__(self) -> None:
         self.trained = self.last = self.acted = self.number = 0
         self.mode: bool | None = None
-        self.acts_in_training = self.acts_in_eval = False
+        self.acts_in_training = self.acts_in_eval = self.grows = False
 
     def begin(self, number: int) -> None:
         """Forget the last call if it belongs to an update before the one with this number."""
@@ -230,11 +235,12 @@ class ActingCalls:
         grows. What is called before the steps of an environment may be a copy of what is trained.
         """
         before, self.last, self.mode = self.last, elements, in_training
+        self.grows = before < elements <= 2 * before
         if not elements:
             return False
         if elements == self.acted:
             return True
-        return is_trained and (elements < self.trained or before < elements <= 2 * before)
+        return is_trained and (elements < self.trained or self.grows)
 
     def see_environment(self, *, has_graph: bool) -> None:
         """Take a step of an environment; the call before it, if there was one, chose the action.

@@ -17,6 +17,7 @@ from ...timeline.acts import (
     ENTER_ACTING,
     ENTER_EVALUATION,
     ENTER_FORWARD,
+    ENTER_GROWING,
     LEAVE,
     LEAVE_ACTING,
     LEAVE_EVALUATION,
@@ -176,7 +177,7 @@ def begin_call(
         journal.replay()  # what was counted so far belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
     elif acts(context, journal, module, args, kwargs):
-        journal.note(ENTER_ACTING, FORWARD)
+        journal.note(ENTER_GROWING if journal.acting.grows else ENTER_ACTING, FORWARD)
         return ACTS
     else:
         journal.note(FORWARD, FORWARD)
