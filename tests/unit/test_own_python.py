@@ -18,6 +18,7 @@ from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import Source
 from steptime.measure.values.measurement import Measurement, WorkerSummary
 from steptime.measure.values.observations import (
+    GcPauses,
     LeverUse,
     PythonLoop,
     RecipeUse,
@@ -65,6 +66,15 @@ def test_a_loop_takes_its_share_of_its_phase_at_most() -> None:
     assert found.headroom_speedup == pytest.approx(1 / 0.6)
     assert (found.where, found.where_text) == ("train.py:31", LOOP.text)
     assert found.edit == EDIT
+
+
+def test_collections_of_garbage_are_no_part_of_a_loop() -> None:
+    run = with_loop(compute_s=0.1, other_s=0.9)
+    pauses = GcPauses(pauses_per_step=1.0, s_per_step=0.8, fraction=0.8)
+    (rank,) = run.ranks
+
+    assert find(run).evidence[0].value == pytest.approx(0.72)
+    assert find(replace(run, ranks=(replace(rank, gc=pauses),))) is None
 
 
 def test_small_loops_and_runs_without_loops_have_no_finding() -> None:

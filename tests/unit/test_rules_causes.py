@@ -39,6 +39,7 @@ from steptime.diagnose.ailments.script.script_faults import (
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import HostLoad, Measurement, RankSummary, Span
+from steptime.measure.values.model.anatomy import Anatomy, MemoryPart
 from steptime.measure.values.observations import (
     AwaitedProcess,
     Compilation,
@@ -51,6 +52,7 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
+from steptime.report.words.advice import trial_levers
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind
@@ -351,6 +353,31 @@ def test_page_faults_of_a_process_that_mostly_waits_hold_nothing_back() -> None:
     memory = use(minor_faults_per_step=1_000, system_cpu_s_per_step=0.002)
     rank = with_rank(make_rank(forward=0.1), host_memory=memory, step_cpu_s=make_quantity(0.005))
     assert find_page_faults(make_measurement(ranks=(rank,))) is None
+
+
+def test_faults_that_would_take_longer_than_the_step_are_not_its_own() -> None:
+    memory = use(minor_faults_per_step=100_000, system_cpu_s_per_step=0.2)  # of an evaluation
+    rank = with_rank(make_rank(forward=0.1), host_memory=memory)
+    assert find_page_faults(make_measurement(ranks=(rank,))) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "cause"), [(300 * MIB, "gradient_faults"), (30 * MIB, "page_faults")]
+)
+def test_faults_of_gradients_are_not_the_allocators(size: int, cause: str) -> None:
+    memory = use(minor_faults_per_step=100_000, system_cpu_s_per_step=0.2)
+    rank = with_rank(make_rank(forward=0.5), host_memory=memory)
+    part = MemoryPart(name="gradients", bytes=size)
+    anatomy = Anatomy(
+        rank=0, moment="update", num_updates=2, num_parameters=1, num_trainable=1, parts=(part,)
+    )
+    found = find_page_faults(make_measurement(ranks=(rank,), memory=anatomy))
+
+    assert found is not None
+    assert (found.cause, trial_levers(found, make_measurement()).levers) == (
+        cause,
+        () if cause == "gradient_faults" else ("allocator", "micro_batches"),
+    )
 
 
 def test_kernel_time_without_faults_is_no_finding() -> None:

@@ -179,6 +179,16 @@ def test_a_change_in_the_first_half_is_cut_off() -> None:
     assert warmup_length([10.0] * 30 + [1.0] * 70) == 30
 
 
+@pytest.mark.parametrize("power", [0.8, 1.0, 2.0])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_trend_is_no_warmup(power: float, sign: float) -> None:
+    noise = dependent(400, 0.0)
+    grows = [10.0 + sign * 5.0 * (n / 400) ** power + 0.1 * noise[n] for n in range(400)]
+
+    assert warmup_length(grows) == 0
+    assert warmup_length([30.0] * 8 + grows) <= 10
+
+
 @given(values)
 def test_warmup_is_whole_batches_of_the_first_half(sample: list[float]) -> None:
     found = warmup_length(sample)

@@ -47,9 +47,13 @@ MAX_TREND_POINTS = 200
 
 MSER5_RULE = (
     "warmup ends where the marginal standard error of what remains is smallest (MSER-5, "
-    "White 1997; batches of 5 values winsorized at 5 %), within the first half"
+    "White 1997; batches of 5 values winsorized at 5 %), within the first half; a change that goes "
+    "on behind it at half its size is a trend, and no warmup"
 )
 """The rule of `warmup_length` in one sentence."""
+
+MIN_GOING_ON = 0.5
+"""Part of the change from before a warmup to behind it: a line has two thirds or more."""
 
 _Z = 1.959964  # the 97.5 % point of the normal distribution
 _MAX_EXACT = (
@@ -220,7 +224,23 @@ def warmup_length(values: Sequence[float]) -> int:
         is_allowed = 2 * cut <= num_batches and count >= MIN_BATCHES_LEFT
         if is_allowed and error <= best_error:
             best, best_error = cut, error
-    return best * BATCH
+    return 0 if _goes_on(batches, best) else best * BATCH
+
+
+def _goes_on(batches: Sequence[float], cut: int) -> bool:
+    """Return whether the change from before a cut to behind it goes on there: a trend.
+
+    Behind a warmup, the two halves of what remains are alike.
+    """
+    middle = (cut + len(batches)) // 2
+    if cut == 0:
+        return False
+    before, first, second = (
+        math.fsum(part) / len(part)
+        for part in (batches[:cut], batches[cut:middle], batches[middle:])
+    )
+    step, on = first - before, second - first
+    return step * on > 0 and abs(on) >= MIN_GOING_ON * abs(step)
 
 
 def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> int | None:

@@ -58,6 +58,7 @@ PAGE_FAULT_S = Threshold(
     value=1.8e-6,
     why="measured on a virtual machine: 20,000 faults a step of a convnet took 36 ms",
 )
+PAGE_BYTES = Threshold(name="PAGE_BYTES", value=4096, why="the page of x86-64 and most ARM systems")
 
 _PROBED = ("forward", "loss", "forward_and_loss", "backward")
 """Phases whose operators the guest counts on the sampled step."""
@@ -210,7 +211,7 @@ def find_page_faults(measurement: Measurement) -> Finding | None:
     if worst is None or worst.host_memory is None or severity is None:
         return None
     return make_finding(
-        PAGE_FAULTS,
+        GRADIENT_FAULTS if _are_of_gradients(measurement, worst) else PAGE_FAULTS,
         severity=severity,
         evidence=(
             share("page_faults", fraction),
@@ -225,7 +226,8 @@ def _fault_fraction(rank: RankSummary) -> float:
     """Return the share of a step inside the system, as far as page faults explain it.
 
     It is a share of the CPU time where several threads work at once, else of the wall time: a
-    process that mostly waits loses nothing by what it does with its little CPU time.
+    process that mostly waits loses nothing by what it does with its little CPU time. Faults that
+    would take longer than the step were made beside it, by an evaluation perhaps.
     """
     memory = rank.host_memory
     times = [time.estimate for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]
@@ -233,7 +235,16 @@ def _fault_fraction(rank: RankSummary) -> float:
     if memory is None or memory.minor_faults_per_step is None or step_s <= 0:
         return 0.0
     system_s = memory.system_cpu_s_per_step or 0.0
-    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S.value, step_s) / step_s
+    fraction = min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S.value) / step_s
+    return fraction if fraction <= 1 else 0.0
+
+
+def _are_of_gradients(measurement: Measurement, rank: RankSummary) -> bool:
+    """Return whether new gradients, which are given back in each step, explain most faults."""
+    memory, use = measurement.memory, rank.host_memory
+    held = None if memory is None else memory.part("gradients").bytes
+    num = 0.0 if use is None else use.minor_faults_per_step or 0.0
+    return held is not None and held >= MIN_EXPLAINED.value * num * PAGE_BYTES.value
 
 
 TINY_OPERATORS = Ailment(
@@ -336,7 +347,7 @@ PAGE_FAULTS = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, PAGE_FAULT_S),
     sentence="the operating system hands out memory again: {num_page_faults} page faults a step "
-    "take {page_faults} of its CPU time.",
+    "take {page_faults} of a step.",
     explanation="The allocator gives memory back and asks for it again.",
     removal=without("the page faults"),
     remedy="Try another allocator (jemalloc, tcmalloc), or send each batch through the model in "
@@ -347,4 +358,15 @@ PAGE_FAULTS = Ailment(
         "share."
     ),
 )
-AILMENTS = (TINY_OPERATORS, LAUNCHES, SYNC, GC, RECOMPILE, PAGE_FAULTS)
+GRADIENT_FAULTS = replace(
+    PAGE_FAULTS,
+    cause="gradient_faults",
+    what="the memory of the gradients is given back and fetched again in each step",
+    needs="page faults, system CPU time, memory of the gradients",
+    thresholds=(*SCALE, PAGE_FAULT_S, PAGE_BYTES, MIN_EXPLAINED),
+    explanation="Most of it is the gradients, which are freed and made anew.",
+    remedy="Keep their memory (zero_grad(set_to_none=False)), or, where they are of a large "
+    "embedding, make them sparse (sparse=True, with SparseAdam).",
+    levers=(),
+)
+AILMENTS = (TINY_OPERATORS, LAUNCHES, SYNC, GC, RECOMPILE, PAGE_FAULTS, GRADIENT_FAULTS)

@@ -66,7 +66,8 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     """Return the share of a step that the loop takes at most; None where it is not known.
 
     It is of wall time or of CPU time, whichever is more: beside others, waits for a core stretch
-    the short phases most, and a loop keeps its share of the CPU time.
+    the short phases most, and a loop keeps its share of the CPU time. Collections of garbage lie
+    in any phase, and are no part of a loop.
     """
     of_phase = fraction_of(measurement, loop.phase)
     of_cpu = cpu_fraction_of(measurement, loop.phase)
@@ -75,7 +76,10 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     if of_phase is None and measurement.workers is not None:
         # Workers fetch beside the step, which waits for them at most as long.
         of_phase = fraction_of(measurement, "input_wait")
-    return None if of_phase is None else min(1.0, of_phase * loop.share_of_phase)
+    if of_phase is None:
+        return None
+    collected = max((rank.gc.fraction for rank in measurement.ranks if rank.gc), default=0.0)
+    return min(1.0, max(0.0, of_phase - collected) * loop.share_of_phase)
 
 
 def _row(

@@ -45,11 +45,10 @@ def find_failure(measurement: Measurement) -> Finding | None:
         return None
     if reason == "KeyboardInterrupt" or find_out_of_memory(measurement) is not None:
         return None
-    is_meant = error is None and end.state is RunState.FAILED  # perhaps: it says that by its code
     num_updates = error.num_updates if error else measurement.num_optimizer_updates
     finding = make_finding(
         FAILURE,
-        severity=Severity.WARNING if is_meant else Severity.CRITICAL,
+        severity=Severity.CRITICAL,
         evidence=(count("updates_done", num_updates),),
     )
     return replace(finding, where=error.where if error else None, names={"reason": reason})
