@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from healthy_curves import SHAPES, Shape, draw
+from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.health.numerical_health import (
     find_divergence,
     find_flat_loss,
@@ -124,6 +126,43 @@ def test_a_loss_that_rises_and_stays_is_diverging() -> None:
 
     assert number(find_divergence(measurement), "first_update") == 701
     assert find_spike(measurement) is None
+
+
+def test_a_loss_that_ends_far_above_its_start_did_not_come_back() -> None:
+    losses = language_model()
+    losses[500:503] = [200.0, 300.0, 200.0]
+    losses[503:] = [140.0 + random.Random(t).gauss(0, 1) for t in range(len(losses) - 503)]
+    measurement = measured(losses)
+
+    assert number(find_divergence(measurement), "loss_last") > 100
+    assert find_spike(measurement) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "is_found"), [(RunState.FAILED, True), (RunState.FINISHED, False)]
+)
+def test_the_last_losses_before_an_error_tell_a_divergence(
+    state: RunState, *, is_found: bool
+) -> None:
+    run = measured([1.2, 1.1, 1.3, 1.2] * 8 + [3.0, 69_012.0, 23_658.0])  # then OverflowError
+    found = find_divergence(replace(run, end=ProcessEnd(state=state, exit_code=1)))
+
+    assert (found is not None) is is_found
+
+
+def test_losses_that_work_against_each_other_have_no_spike() -> None:
+    losses = language_model()
+    losses[600] += 30.0
+    rows = [
+        LossRow(number, place, 0, loss + place, None)
+        for number, loss in enumerate(losses, start=1)
+        for place in (0, 1)
+    ]
+    rounds = make_measurement(health=Health(num_seen=len(rows), curves=make_curves(rows)))
+
+    assert len(rounds.health.curves) == 2  # type: ignore[union-attr]
+    assert find_spike(rounds) is None
+    assert find_spike(measured(losses)) is not None
 
 
 def test_a_loss_that_grows_faster_and_faster_is_diverging() -> None:

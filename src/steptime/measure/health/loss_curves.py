@@ -74,6 +74,7 @@ def make_curve(optimizer: int, pairs: Sequence[tuple[int, float]]) -> LossCurve:
         repeats_since=None if repeats is None else numbers[repeats[0]],
         repeats_every=None if repeats is None else repeats[1],
         growth=find_growth(losses),
+        end=losses[-1],
     )
 
 

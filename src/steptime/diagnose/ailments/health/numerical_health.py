@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.core.evidence import Evidence
+from steptime.core.process_end import RunState
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, site_of
@@ -60,6 +61,11 @@ DIVERGED_FROM_FIRST = Threshold(
     name="DIVERGED_FROM_FIRST",
     value=10.0,
     why="times the level of the beginning, beside that growth",
+)
+DIED_LEVEL = Threshold(
+    name="DIED_LEVEL",
+    value=100.0,
+    why="times the level of the beginning, in the last loss of a run that failed",
 )
 
 
@@ -123,10 +129,17 @@ def _placed(finding: Finding, site: Site | None) -> Finding:
 
 
 def find_spike(measurement: Measurement) -> Finding | None:
-    """No bottleneck: the loss rose suddenly, and came back."""
+    """No bottleneck: the loss rose suddenly, and came back.
+
+    Losses of several optimizers that differ are trained against each other, or for other aims:
+    one's update is the other's jump.
+    """
+    curves = _curves(measurement)
+    if len({curve.last for curve in curves}) > 1 or find_divergence(measurement) is not None:
+        return None
     found = [
         (rise, curve)
-        for curve in _curves(measurement)
+        for curve in curves
         for rise in curve.rises
         if rise.is_over and _is_spike(rise)
     ]
@@ -167,6 +180,7 @@ def find_divergence(measurement: Measurement) -> Finding | None:
     """No bottleneck: the loss rose and did not come back, or grows faster and faster."""
     if _is_lost(measurement):
         return None
+    has_failed = measurement.end.state is RunState.FAILED
     for curve in _curves(measurement):
         rise = _lasting_rise(curve)
         if rise is not None:
@@ -175,6 +189,8 @@ def find_divergence(measurement: Measurement) -> Finding | None:
             growth = Evidence(name="growth", value=curve.growth or 0.0, unit="x")
             first = count("loss_before", curve.first)
             evidence = (first, growth, count("loss_last", curve.last))
+        elif 0 < DIED_LEVEL.value * curve.first <= (curve.end or 0.0) and has_failed:
+            evidence = (count("loss_before", curve.first), count("loss_last", curve.end or 0.0))
         else:
             continue
         finding = make_finding(DIVERGING, severity=Severity.WARNING, evidence=evidence)
@@ -183,8 +199,11 @@ def find_divergence(measurement: Measurement) -> Finding | None:
 
 
 def _lasting_rise(curve: LossCurve) -> LossRise | None:
-    """Return the first rise after which the loss stayed far above what it was."""
+    """Return the first rise after which the loss stayed, or ended, far above what it was."""
     for rise in curve.rises:
+        far = DIVERGED_FROM_FIRST.value * max(abs(rise.before), abs(curve.first))
+        if _is_spike(rise) and 0 < far <= curve.last:
+            return rise
         if rise.is_over or not _is_spike(rise) or rise.num_values < MIN_DIVERGED.value:
             continue
         needed = max(DIVERGED_LEVEL.value * abs(rise.before), abs(curve.first))
@@ -267,7 +286,7 @@ DIVERGING = Ailment(
     needs="`health`",
     rule=find_divergence,
     asked=Asked.ALWAYS,
-    thresholds=(DIVERGED_LEVEL, MIN_DIVERGED, DIVERGED_GROWTH, DIVERGED_FROM_FIRST),
+    thresholds=(DIVERGED_LEVEL, MIN_DIVERGED, DIVERGED_GROWTH, DIVERGED_FROM_FIRST, DIED_LEVEL),
     title="diverging",
     sentence="the loss rose from {loss_before} to {loss_last}, and stayed there to the end.",
     remedy="Lower the learning rate, or clip the gradients by their norm.",

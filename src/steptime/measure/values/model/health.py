@@ -81,6 +81,7 @@ class LossCurve:
         repeats_every: after how many known losses they repeat; 1 where the loss is constant.
         growth: level at the end of the last quarter over that at its beginning, if it rose in
             every part of it; None otherwise.
+        end: the last known loss.
     """
 
     optimizer: int
@@ -92,6 +93,7 @@ class LossCurve:
     repeats_since: int | None = None
     repeats_every: int | None = None
     growth: float | None = None
+    end: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
