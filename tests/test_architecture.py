@@ -81,7 +81,7 @@ ARROWS = {
     "methods": {"core", "errors", "levers"},  # the guest loads transforms by file
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
-    "report": {*BASE, *VALUES, *ROWS},
+    "report": {*BASE, *VALUES, *ROWS, "levers"},
     "export": {*BASE, *VALUES},
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "patch": {*BASE, *VALUES, *WINGS, "levers", "tune"},
@@ -790,7 +790,6 @@ OPENS_ITSELF = {
     "machine/read/read_sshd.py": "files of the system",
     "record/live/process_identity.py": "files of the kernel",
     "testing/levers.py": "the source of a lever that the caller wrote",
-    "tune/trials/observe_baseline.py": "a file of the kernel",
     "tune/trials/facts/resources.py": "files of the kernel",
     "watch/host/machine_counters.py": "files of the kernel",
     "levers/pictures/decoded_images.py": "pictures of the training, as Pillow reads them",

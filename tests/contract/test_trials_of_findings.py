@@ -109,6 +109,7 @@ def with_everything() -> Measurement:
         ),
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         operators=Operators(zero_input=zeros),
+        num_backwards=2 * healthy().num_optimizer_updates,
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 

@@ -31,6 +31,7 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.fold.record_notes import NOTES
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement, Overhead
+from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.operator_time import TimedOperator
 from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
@@ -446,7 +447,56 @@ def test_advice_does_not_repeat_what_was_done() -> None:
     assert "num_workers above 0" in in_process.sentence
     with_workers = next_act(input_bound(), diagnose(input_bound()))
     assert "num_workers above 0" not in with_workers.sentence
-    assert "more workers than 2" in with_workers.sentence
+    assert "more workers, since cores are free" in with_workers.sentence
+
+
+def test_more_workers_are_no_advice_where_no_core_is_free() -> None:
+    run = input_bound()
+    assert run.host is not None
+    full = replace(run, host=replace(run.host, num_cores=2))  # of which it keeps 1.91 busy
+    act = next_act(full, diagnose(full))
+
+    assert act.sentence.startswith("Make a sample cheaper to read.")
+    assert "dataloader" not in act.command
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "words", "has_lever"),
+    [
+        (("AdamW",), "Let one kernel update all parameters", True),
+        (("LBFGS",), "Update all parameters in a few calls", False),
+        (("Lion",), "Update all parameters in a few calls", False),
+    ],
+)
+def test_one_kernel_is_advice_for_optimizers_that_have_one(
+    optimizers: tuple[str, ...], words: str, *, has_lever: bool
+) -> None:
+    memory = Anatomy(
+        rank=0,
+        moment="update",
+        num_updates=2,
+        num_parameters=1,
+        num_trainable=1,
+        parts=(),
+        optimizers=optimizers,
+    )
+    phases = make_phases({"forward": 0.02, "backward": 0.03, "optimizer": 0.05})
+    act = next_act(run := replace(healthy(), phases=phases, memory=memory), diagnose(run))
+
+    assert act.sentence.startswith(words)
+    assert ("fused_optimizer" in act.command) is has_lever
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "is_named"), [(("amx_bf16",), True), (None, True), ((), False)]
+)
+def test_mixed_precision_is_tried_where_the_processor_has_it(
+    capabilities: tuple[str, ...] | None, *, is_named: bool
+) -> None:
+    (rank,) = healthy().ranks
+    run = replace(healthy(), ranks=(replace(rank, capabilities=capabilities),))
+
+    assert ("autocast" in next_act(run, diagnose(run)).command) is is_named
 
 
 def test_the_same_command_is_given_to_copy_as_a_shell_reads_it() -> None:
@@ -672,7 +722,7 @@ def test_an_end_in_words(end: ProcessEnd, text: str, short: str) -> None:
 def test_headroom_over_the_whole_run_names_no_step_time() -> None:
     startup = finding(BottleneckKind.INPUT_BOUND, "worker_startup", headroom_speedup=1.3)
     text = run_words.describe_headroom(startup, 0.1)
-    assert text == "Without the starts of workers the run would be at most 1.30x faster."
+    assert text == "Without the starts of workers the loop would be at most 1.30x faster."
 
 
 # -- the list of runs

@@ -422,6 +422,7 @@ def test_too_few_steps_say_how_long_the_process_went_on_after_them() -> None:
 
     assert numbers(long)["after_steps"] == 40.0
     assert long is not None
+    assert long.cause == "unseen_updates"
     assert "The process worked for 40.0 s after the last step" in describe_finding(long, None)
     assert "after_steps" not in numbers(short)
 

@@ -26,6 +26,9 @@ from steptime.watch.host.host_memory import read_group_limit
 _REVISION_LENGTH = 12
 _MAX_VALUE = 200
 
+_CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
+"""Words of /proc/cpuinfo that levers know, all of them Intel's and AMD's own names."""
+
 TOLD_VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
     *("OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "OMP_SCHEDULE", "GOMP_SPINCOUNT"),
@@ -70,6 +73,7 @@ def describe_run(
         script_hash=script_hash,
         places=() if cwd is None else find_places(argv, folder=cwd),
         condition=read_condition(),
+        capabilities=read_capabilities(),
     )
 
 
@@ -102,6 +106,15 @@ def _cpu_model() -> str | None:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return os.uname().machine or None
+
+
+def read_capabilities() -> tuple[str, ...] | None:
+    """Return what the processor can do in 16 bits; None where the machine does not say."""
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("flags"):
+                return tuple(word for word in _CAPABILITIES if word in line.split())
+    return None
 
 
 def read_git_revision(folder: Path) -> str | None:

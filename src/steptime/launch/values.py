@@ -65,7 +65,8 @@ class CommandRecord:
     `places` are the working folder and what `argv` names, with their file systems.
     `peaks` are those that the user gave, by type [FLOP/s]; `price_per_h` is what an hour costs.
     `survivors` are looked for when the command has ended; None means that nobody looked.
-    `condition` is the state of the processors when the command started, without GPUs.
+    `condition` is the state of the processors when the command started, without GPUs, and
+    `capabilities` what they can do in 16 bits, in the words of the kernel.
     """
 
     run_id: str
@@ -93,4 +94,5 @@ class CommandRecord:
     price_per_h: float | None = None
     survivors: Survivors | None = None
     condition: MachineCondition | None = None
+    capabilities: tuple[str, ...] | None = None
     schema: int = SCHEMA

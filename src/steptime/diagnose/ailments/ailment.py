@@ -43,12 +43,13 @@ class Removal:
         condition: such as `Without the wait`; "a step would take at least …" follows it.
         parts: further parts of the condition, by their evidence; each appears only where the
             finding holds that evidence.
-        is_of_run: the time is outside the steps, so that the run becomes shorter, not a step.
+        whole: what becomes shorter: a `step`; the `loop`, which is all steps and these times
+            between them; or the `run`.
     """
 
     condition: str
     parts: Mapping[str, str]
-    is_of_run: bool
+    whole: str
 
 
 OwnShare = Callable[[Measurement, Finding], float | None]
@@ -129,9 +130,14 @@ def by_nothing(why: str) -> WhenContended:
 
 def without(what: str) -> Removal:
     """Return the removal of something unnecessary from a step."""
-    return Removal(condition=f"Without {what}", parts={}, is_of_run=False)
+    return Removal(condition=f"Without {what}", parts={}, whole="step")
+
+
+def loop_without(what: str) -> Removal:
+    """Return the removal of time that is kept apart from the steps, between them."""
+    return Removal(condition=f"Without {what}", parts={}, whole="loop")
 
 
 def run_without(what: str) -> Removal:
     """Return the removal of time that is outside the steps."""
-    return Removal(condition=f"Without {what}", parts={}, is_of_run=True)
+    return Removal(condition=f"Without {what}", parts={}, whole="run")

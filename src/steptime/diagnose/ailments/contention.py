@@ -70,10 +70,11 @@ def _severity(host: HostLoad, fraction: float, lost: float | None) -> Severity |
     """Return how much others matter: by what the job lost, else by the cores that they took."""
     if lost is not None:
         return severity_of(lost)
-    return severity_of(fraction) if _is_full(host) else Severity.INFO
+    return severity_of(fraction) if is_full(host) else Severity.INFO
 
 
-def _is_full(host: HostLoad) -> bool:
+def is_full(host: HostLoad) -> bool:
+    """Return whether the machine had less than half a core idle."""
     return host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES.value
 
 

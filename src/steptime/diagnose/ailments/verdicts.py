@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import (
@@ -65,14 +66,15 @@ def find_no_steps(measurement: Measurement) -> Finding | None:
     num_steady = measurement.steady.num_steps if measurement.steady else 0
     if num_steady >= MIN_STEADY_STEPS.value:
         return None
+    after = _after_steps(measurement)
     return make_finding(
-        TOO_FEW_STEPS if measurement.num_steps else NO_STEPS,
+        UNSEEN_UPDATES if after else TOO_FEW_STEPS if measurement.num_steps else NO_STEPS,
         severity=Severity.WARNING,
         evidence=(
             count("num_steps", measurement.num_steps),
             count("num_steady_steps", num_steady),
             count("min_steady_steps", MIN_STEADY_STEPS.value),
-            *_after_steps(measurement),
+            *after,
         ),
     )
 
@@ -157,10 +159,17 @@ TOO_FEW_STEPS = Ailment(
     asked=Asked.APART,
     thresholds=(MIN_STEADY_STEPS, MIN_AFTER_STEPS_S),
     sentence="{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed.",
-    explanation="The process worked for {after_steps} after the last step that was seen: what a "
-    "script derives and updates by hand cannot be seen.",
     remedy="Let it train for more steps.",
     when_contended=by_facts("Steps are counted."),
+)
+UNSEEN_UPDATES = replace(
+    TOO_FEW_STEPS,
+    cause="unseen_updates",
+    what="too few steps were seen, and most of the work came after them",
+    needs="the time after the last step",
+    explanation="The process worked for {after_steps} after the last step that was seen: what a "
+    "script derives and updates by hand cannot be seen.",
+    remedy="Let an optimizer of torch make the updates, by its `step`.",
 )
 NOISE = Ailment(
     kind=BottleneckKind.INCONCLUSIVE,
@@ -203,4 +212,4 @@ BALANCED = Ailment(
     remedy="Arithmetic has {compute} of a step; make it cheaper (mixed precision, torch.compile).",
     when_contended=by_same_load("All phases take longer, and their shares stay."),
 )
-AILMENTS = (NO_STEPS, TOO_FEW_STEPS, NOISE, UNATTRIBUTED_TIME, BALANCED)
+AILMENTS = (NO_STEPS, TOO_FEW_STEPS, UNSEEN_UPDATES, NOISE, UNATTRIBUTED_TIME, BALANCED)

@@ -190,6 +190,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device_bytes=rank.head.device_bytes,
         num_multiprocessors=rank.head.num_multiprocessors,
         where=None if first is None else places.where(first.file, first.line),
+        capabilities=records.command.capabilities if rank.head.device == "cpu" else None,
     )
 
 

@@ -189,8 +189,7 @@ class RankSummary:
         torch_version: version of torch in the process.
         device: device that it trained on.
         num_threads: threads that torch computes with.
-        num_steps: optimizer steps, which are rounds of updates. With several ranks, those of one
-            rank.
+        num_steps: optimizer steps, which are rounds of updates.
         num_optimizer_updates: completed calls of an optimizer's `step`; more than `num_steps`
             where several optimizers take turns.
         num_backwards: backward passes; more than `num_steps` under gradient accumulation.
@@ -213,9 +212,9 @@ class RankSummary:
             none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
-        useful_fraction: share of the positions of its batches that are no padding; null where
-            nothing told of it.
+        useful_fraction: share of the positions of its batches that are no padding; null if untold.
         where: the line that steps its first optimizer, as `train.py:31`; null if not known.
+        capabilities: what its processor can do in 16 bits, as `amx_bf16`; null on a device.
     """
 
     rank: int
@@ -245,6 +244,7 @@ class RankSummary:
     tokens_per_step: float | None = None
     useful_fraction: float | None = None
     where: str | None = None
+    capabilities: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from steptime.diagnose.ailments.memory.memory_limits import OUT_OF_MEMORY
 from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
+from steptime.report.known_facts import speaks_against
 from steptime.report.words.input_levers import fits_input, is_superseded
 from steptime.report.words.run_words import fill_in
 from steptime.report.words.show_words import is_cell, show_command, words_again
@@ -43,9 +44,6 @@ _OF_CONVOLUTIONS = ("channels_last", "cudnn_benchmark")
 
 _OF_THE_USER = "interpreter"
 """A lever that needs `--python`: the user has to name an interpreter."""
-
-_WITHOUT_KERNELS = frozenset(("LBFGS", "SparseAdam"))
-"""Optimizers of torch that update neither in one kernel nor in one for each operator."""
 
 _CHANGE_THE_TRAINING = ("low_memory_states",)
 """Levers of findings that `tune` does not try: whole runs over seeds have to speak for them."""
@@ -148,6 +146,8 @@ def _levers_of(finding: Finding, measurement: Measurement) -> tuple[list[str], l
     found = [name for name in names if _may_help(name, measurement)]
     if not _has_live_edit(finding, measurement):
         found = [name for name in found if name != _OF_LOOPS]
+    if (finding.names or {}).get("room") == "cores_busy" and measurement.workers is not None:
+        found = [name for name in found if name != "dataloader"]  # no core for one more worker
     is_updating = shares.get("optimizer", 0.0) >= INFO_FRACTION.value
 
     def order(name: str) -> tuple[bool, bool]:
@@ -175,11 +175,11 @@ def _knows_layers(measurement: Measurement) -> bool:
 
 def _may_help(lever: str, measurement: Measurement) -> bool:
     """Return whether the lever may apply here, as far as the measurement shows."""
-    compilation, count = measurement.compilation, measurement.count
+    count = measurement.count
     if lever == _OF_THE_USER or lever in _CHANGE_THE_TRAINING:
         return False
-    if lever == "compile" and compilation is not None and compilation.num_graphs:
-        return lever in _in_use(measurement)  # otherwise the script compiles by itself
+    if speaks_against(lever, measurement):
+        return False
     if lever == "no_checkpointing":
         return count is not None and count.recomputed > 0
     if lever in _OF_CONVOLUTIONS:
@@ -198,9 +198,8 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return seen is not None and seen.zero_fraction >= _ENOUGH_ZEROS
     if lever == "fused_rnn":
         return count is not None and any(one.kind in _CELLS for one in count.modules)
-    if lever == "fused_optimizer":
-        known = () if measurement.memory is None else measurement.memory.optimizers
-        return not known or not set(known) <= _WITHOUT_KERNELS
+    if lever == "ddp_no_sync":  # it leaves out exchanges before the last of an update
+        return measurement.num_backwards > measurement.num_optimizer_updates
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)

@@ -131,6 +131,10 @@ WORDS: Mapping[str, str] = {
     **NUMBERS,
     **ATTENTION,
     **ALGORITHMS,
+    "one_kernel": "Let one kernel update all parameters (the optimizer's `fused=True`)",
+    "few_calls": "Update all parameters in a few calls (torch._foreach_*) instead of one by one",
+    "cores_free": "Use more workers, since cores are free, or make",
+    "cores_busy": "Make",
     "interpreter": "the start of Python",
     "data_set": "the data set",
     "loading": "loading a checkpoint",
@@ -384,8 +388,8 @@ def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None
     if condition is None:
         return None
     most = f"at most {format_speedup(finding.headroom_speedup)} faster"
-    if step_time_s is None or removal.is_of_run:
-        return f"{condition} the run would be {most}."
+    if step_time_s is None or removal.whole != "step":
+        return f"{condition} the {removal.whole} would be {most}."
     left = format_seconds(step_time_s / finding.headroom_speedup)
     return f"{condition} a step would take at least {left}: {most}."
 
@@ -409,7 +413,7 @@ def joined(parts: Sequence[str]) -> str:
 def _is_of_run(finding: Finding) -> bool:
     """Return whether it lies beside the steps, so that its calls are counted over the whole run."""
     row = ailment_of(finding)
-    return row is not None and row.removal is not None and row.removal.is_of_run
+    return row is not None and row.removal is not None and row.removal.whole != "step"
 
 
 _ENDS: Mapping[RunState, str] = {

@@ -17,6 +17,7 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.host.host import PAGE_FAULT_S
 from steptime.diagnose.diagnosis import diagnose
 from steptime.errors import DamagedRunError, UsageError
+from steptime.launch.origin import read_capabilities
 from steptime.levers.base import Facts
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import RecordReader, RunRecords
@@ -42,9 +43,6 @@ from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_s
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
-
-# Words of /proc/cpuinfo that levers know, all of them Intel's and AMD's own names.
-_CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +189,7 @@ def _make_facts(
         "device": "cpu" if head is None else head.device,
         "num_threads": None if head is None else head.num_threads,
         "world_size": 1 if head is None else head.world_size,
-        "capabilities": _cpu_capabilities(),
+        "capabilities": read_capabilities(),
     }
     try:
         facts = from_json(Facts, {**known, **seen})
@@ -227,18 +225,6 @@ def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = {field.name for field in fields(Facts)}
     return {name: value for name, value in told.items() if name in names and value is not None}
-
-
-def _cpu_capabilities() -> list[str] | None:
-    """None where the machine does not say."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), None)
-    if flags is None:
-        return None
-    return [word for word in _CAPABILITIES if word in flags.split()]
 
 
 def _kernel_use(

@@ -157,7 +157,7 @@ BANDWIDTH = Ailment(
     thresholds=SCALE,
     sentence="operators that wait for memory take {bandwidth_bound} of a step, and arithmetic "
     "takes {arithmetic}.",
-    removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
+    removal=Removal(condition="If no operator had to wait for memory,", parts={}, whole="step"),
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
     levers=(
@@ -179,7 +179,7 @@ OVERHEAD = Ailment(
     thresholds=SCALE,
     sentence="{overhead} of a step passes between operators, in Python and in starting them. "
     "Arithmetic and memory each take {operators} at most.",
-    removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
+    removal=Removal(condition="If no time passed between operators,", parts={}, whole="step"),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=("compile", "fused_optimizer", "fused_gelu", "num_threads", "wait_policy"),
     when_contended=by_cpu_time(

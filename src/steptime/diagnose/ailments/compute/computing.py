@@ -43,6 +43,9 @@ MIN_LOST_FRACTION = Threshold(
     why="a part below one hundredth of a step is not worth naming, so it is not in the headroom",
 )
 
+CAN_FUSE = ("Adagrad", "Adam", "AdamW", "SGD")
+"""Torch's optimizers that update in one kernel on each device."""
+
 
 def find_compute(measurement: Measurement) -> Finding | None:
     """COMPUTE_BOUND: the arithmetic fills the step, or one part of it takes a third."""
@@ -62,6 +65,10 @@ def find_compute(measurement: Measurement) -> Finding | None:
         site=_place_of(measurement, row, top),
         missing=find_missing_signals(measurement),
     )
+    if row is OPTIMIZER:
+        known = () if measurement.memory is None else measurement.memory.optimizers
+        is_fused = not known or not set(CAN_FUSE).isdisjoint(known)
+        return replace(finding, names={"update": "one_kernel" if is_fused else "few_calls"})
     if top is None:
         return finding
     module = f"{top.module} ({top.module_kind})" if top.module else "code outside of modules"
@@ -117,7 +124,7 @@ _REMOVAL = Removal(
         "recomputation": "done only once",
         "shape": "in shapes that reach the machine's ceiling",
     },
-    is_of_run=False,
+    whole="step",
 )
 _CONTENDED = by_cpu_time(
     "The arithmetic must have more than four fifths of the CPU time as well, or the named part a "
@@ -168,8 +175,7 @@ OPTIMIZER = _part_row(
     cause="optimizer",
     what="the optimizer's update takes more of the step than any other part, or a third of it",
     sentence="the optimizer's update takes {optimizer} of a step; all arithmetic takes {compute}.",
-    remedy="Let one kernel update all parameters (`fused=True` of Adam, AdamW, SGD and Adagrad), "
-    "or update less often, with larger batches.",
+    remedy="{update}, or update less often, with larger batches.",
     levers=("fused_optimizer", "num_threads", "allocator", "wait_policy"),
 )
 GRADIENTS = _part_row(

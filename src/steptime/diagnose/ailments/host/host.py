@@ -15,7 +15,7 @@ from steptime.diagnose.ailments.ailment import (
     by_cpu_time,
     by_facts,
     by_same_load,
-    run_without,
+    loop_without,
     without,
 )
 from steptime.diagnose.ailments.contention import missing_beside_phases
@@ -331,7 +331,7 @@ RECOMPILE = Ailment(
     sentence="functions were compiled again {num_recompiles} times. All compiling together took "
     "{compile_total}.",
     explanation="Sizes that vary, or values read from Python, make a graph invalid.",
-    removal=run_without("the repeated compiling"),
+    removal=loop_without("the repeated compiling"),
     remedy="Mark what varies as dynamic (torch.compile(dynamic=True)), or pad to a few sizes.",
     levers=("dynamic_shapes", "no_compile"),
     when_contended=by_facts(

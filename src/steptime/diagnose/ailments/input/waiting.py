@@ -16,10 +16,10 @@ from steptime.diagnose.ailments.ailment import (
     WhenContended,
     by_cpu_time,
     by_same_load,
-    run_without,
+    loop_without,
     without,
 )
-from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.contention import is_full, missing_beside_phases
 from steptime.diagnose.ailments.own_share import own_phase, own_preprocessing, own_wait
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
@@ -53,7 +53,7 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         return None
     ailment = _input_ailment(measurement, fraction)
     unseen = () if ailment.cause else ("fetch", "workers")
-    return make_finding(
+    found = make_finding(
         ailment,
         severity=severity,
         evidence=(*phase_evidence(measurement, "input_wait"), *_input_evidence(measurement)),
@@ -63,6 +63,13 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
+    return replace(found, names={"room": "cores_busy" if _is_full(measurement) else "cores_free"})
+
+
+def _is_full(measurement: Measurement) -> bool:
+    """Return whether no core is left for one more worker, as far as the load was seen."""
+    host = measurement.host
+    return host is not None and is_full(host)
 
 
 def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
@@ -255,8 +262,7 @@ WORKER_FETCH = _input_row(
     what="the loader's workers are too slow at reading samples",
     needs="`input_wait`, workers' sums",
     explanation="The loader's workers are too slow at reading and decoding samples.",
-    remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
-    "read.",
+    remedy="{room} a sample cheaper to read.",
     levers=(
         *("dataloader", "decoded_cache", "prepared_data", "jpeg_decoder"),
         "fused_sampling",
@@ -268,7 +274,7 @@ WORKER_COLLATE = _input_row(
     what="the loader's workers are too slow at making batches",
     needs="`input_wait`, workers' sums",
     explanation="The loader's workers are too slow at putting samples together to batches.",
-    remedy="Use more workers than {num_workers} while cores are free, or a cheaper collate_fn.",
+    remedy="{room} collate_fn cheaper.",
     levers=("dataloader", "whole_batch_fetch"),
     when_contended=_IN_WORKERS,
 )
@@ -291,7 +297,7 @@ WORKER_STARTUP = Ailment(
     sentence="{num_epoch_starts} starts of an epoch took {epoch_start_total}, "
     "{epoch_start} of all steps and starts.",
     explanation="The loader starts its workers again in each epoch.",
-    removal=run_without("the starts of workers"),
+    removal=loop_without("the starts of workers"),
     remedy="Keep the workers between epochs (DataLoader: persistent_workers=True).",
     levers=("dataloader",),
     when_contended=by_same_load(
@@ -344,7 +350,7 @@ EVALUATION = Ailment(
     title="much evaluation",
     sentence="{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all "
     "steps and evaluations.",
-    removal=run_without("the evaluations"),
+    removal=loop_without("the evaluations"),
     remedy="Evaluate less often, or on less data.",
     when_contended=by_same_load(
         "An evaluation computes, as steps do; beside a neighbor both take longer."
@@ -361,7 +367,7 @@ CHECKPOINT = Ailment(
     sentence="{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all "
     "steps and checkpoints.",
     explanation="Most of that is {checkpoint_part}, {largest_part} of it.",
-    removal=run_without("the checkpoints"),
+    removal=loop_without("the checkpoints"),
     remedy="Write checkpoints less often, or beside the steps "
     "(torch.distributed.checkpoint.async_save): then the script waits for the copy alone. Where "
     "pickling takes most of it, keep tensors in the checkpoint and other objects out of it.",

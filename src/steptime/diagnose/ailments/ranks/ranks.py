@@ -113,7 +113,8 @@ COLLECTIVES = Ailment(
     sentence="even the last rank to arrive spends {least_communication} of a step in the exchange.",
     explanation="It is the exchange of gradients itself, not a wait for a late rank.",
     removal=without("the exchange"),
-    remedy="Exchange less often (accumulate gradients under no_sync).",
+    remedy="Exchange less often, with larger batches or with the last backward pass of each update "
+    "alone (no_sync of DDP, set_requires_gradient_sync of FSDP2), or exchange fewer bytes.",
     levers=("ddp_no_sync", "ddp_options", "ddp_bf16", "nccl_settings"),
     when_contended=by_cpu_time(
         "A wait for a rank that lost its core uses no CPU time, and the exchange itself does; "
