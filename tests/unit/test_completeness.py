@@ -239,6 +239,21 @@ def test_what_is_added_to_a_gradient_of_before_is_looked_at_alone() -> None:
     assert updates.proof().is_complete is True
 
 
+def test_gradients_that_ddp_scales_into_its_buckets_are_those_of_products() -> None:
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        net = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)))
+        updates = Updates(torch.optim.SGD(net.parameters()))
+        for _ in range(2):
+            updates.run(lambda: net(torch.randn(3, 4)).sum().backward())
+    finally:
+        distributed.destroy_process_group()
+
+    assert updates.proof().num_met == updates.proof().num_matrices == 2
+    assert updates.table["covered_fraction"] == 1.0
+
+
 def test_a_failure_of_ours_leaves_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError

@@ -176,7 +176,9 @@ class CompletenessProof:
         node = self._node_now()
         taken = list(tensors_in([*args, *kwargs.values()]) if kwargs else tensors_in(args))
         if node is not None and type(node).__name__ == "AccumulateGrad":
-            self._arrive(node.variable, taken, result)
+            into = kwargs.get("out")  # DDP's hook scales a gradient into its bucket there
+            come = [one for one in taken if one is not into and one.dim()]
+            self._arrive(node.variable, come, result)
             return
         if node is None:
             self._find_sources(taken)
