@@ -25,7 +25,7 @@ from steptime.guest.memory.dissect import private_limit
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Allocator, Anatomy, Death, LastStep, RunPeak
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch, PeakForecast
-from steptime.measure.values.observations import MemoryUse
+from steptime.measure.values.observations import LoaderUse, MemoryUse
 from steptime.report.text.memory_lines import memory_lines
 from steptime.report.text.page import unwrapped_page
 from steptime.report.words.advice import next_act, size_word
@@ -232,8 +232,12 @@ def test_where_nothing_can_be_known_before_it_is_said_if_steps_differ() -> None:
     words = "a larger batch than all so far may come: the data set is iterable"
     run = replace(dissected(), longest_batch=unknown)
 
-    assert words in text_of(replace(run, memory=make_anatomy(run_peak=peak)))
+    differing = replace(run, memory=make_anatomy(run_peak=peak))
+    assert words in text_of(differing)
     assert words not in text_of(run)
+    loader = LoaderUse(dataset="TensorDataset")  # its rows are of one size
+    of_tensors = replace(run.ranks[0], loaders=(loader,))
+    assert words not in text_of(replace(differing, ranks=(of_tensors,)))
 
 
 def test_a_sample_without_a_known_batch_is_named() -> None:

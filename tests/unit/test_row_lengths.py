@@ -91,6 +91,14 @@ def test_rows_of_text_without_padding_are_full() -> None:
     assert found == (NO_TOKEN, [UsedPart(12, 0, 12)] * 3)
 
 
+def test_two_equal_tokens_at_the_end_of_one_row_of_many_are_chance() -> None:
+    text = [row([9 * n + k for k in range(1, 9)]) for n in range(7)]
+    assert find_padding([*text, row([80, 81, 82, 83, 84, 85, 90, 90])], 8, None) == (
+        -1,
+        [UsedPart(8, 0, 8)] * 8,
+    )
+
+
 def test_a_token_that_is_also_in_the_text_is_no_padding() -> None:
     line, end = [9, 10, 10, 7, 10], [10, 10]
     assert find_padding([row([*line, *end]), row([*line, 5, 6])], 8, None) is None

@@ -28,6 +28,9 @@ IGNORED = -100
 MIN_RUN = 2
 """A padding token is one that ends a row at least twice in a row."""
 
+MANY_ROWS = 4
+"""Of so many rows two must end in it: one may end in two equal tokens by chance."""
+
 MAX_INSIDE = 0.01
 """A token that is also found between others is no padding: so many at most, of those that pad."""
 
@@ -182,7 +185,8 @@ def find_padding(
     """
     length, is_doubtful = len(rows[0]) // size, False
     for is_end in (True, False):
-        token = _most_common_run(rows, size, is_end=is_end)
+        least = 2 if labels is None and len(rows) >= MANY_ROWS else 1
+        token = _most_common_run(rows, size, is_end=is_end, least=least)
         if token is None:
             continue
         run = run_at_end if is_end else run_at_begin
@@ -202,15 +206,15 @@ def find_padding(
     return None if is_doubtful else (NO_TOKEN, [UsedPart(length, 0, length)] * len(rows))
 
 
-def _most_common_run(rows: Sequence[bytes], size: int, *, is_end: bool) -> bytes | None:
-    """Return the token that ends most rows at least twice in a row."""
+def _most_common_run(rows: Sequence[bytes], size: int, *, is_end: bool, least: int) -> bytes | None:
+    """Return the token that ends most rows, and so many at least, at least twice in a row."""
     found: Counter[bytes] = Counter()
     for row in rows:
         token = row[-size:] if is_end else row[:size]
         pair = row[-MIN_RUN * size :] if is_end else row[: MIN_RUN * size]
         if len(row) > MIN_RUN * size and pair == token * MIN_RUN:
             found[token] += 1
-    return found.most_common(1)[0][0] if found else None
+    return next((token for token, num in found.most_common(1) if num >= least), None)
 
 
 def _is_inside(rows: Sequence[bytes], runs: Sequence[int], token: bytes, *, is_end: bool) -> bool:

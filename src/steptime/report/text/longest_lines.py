@@ -31,7 +31,9 @@ def describe_longest(measurement: Measurement, *, is_dead: bool) -> str:
     if found.is_to_come and found.largest is not None:
         return _describe_coming(found, found.largest)
     why = UNKNOWN.get(found.missing or "")
-    if why is not None and _steps_differ(measurement):
+    uses = [use for rank in measurement.ranks for use in rank.loaders]
+    has_rows = all(use.dataset == "TensorDataset" for use in uses) and uses  # all of one size
+    if why is not None and not has_rows and _steps_differ(measurement):
         return f"a larger batch than all so far may come: {why}"
     if found.largest is not None and found.largest.batch is None:
         return (
