@@ -188,6 +188,19 @@ def test_a_late_first_batch_of_the_process_itself() -> None:
     assert found.cause == "slow_first_read"
 
 
+@pytest.mark.parametrize("workers", [WORKERS, None])
+def test_batches_that_were_read_and_dropped_to_resume_are_no_slow_read(workers: Any) -> None:
+    parts = (WallPart(name="first_batch", total_s=10.0, num=301),)
+    run = replace(late(10.0), workers=workers, wall_time=WallTime(total_s=100.0, parts=parts))
+    found = find_late_first_batch(replace(run, counts_per_step={"batches": 4.0}))
+
+    assert found is not None
+    assert (found.cause, numbers(found)["num_batches"]) == ("dropped_batches", 301)
+    usual = find_late_first_batch(replace(run, counts_per_step={"batches": 64.0}))
+    assert usual is not None
+    assert usual.cause != "dropped_batches"
+
+
 @pytest.mark.parametrize("measurement", [late(1.9), make(), replace(late(1.99), workers=None)])
 def test_a_first_batch_that_comes_soon_is_no_finding(measurement: Measurement) -> None:
     assert find_late_first_batch(measurement) is None

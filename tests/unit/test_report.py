@@ -30,7 +30,14 @@ from steptime.core.schema import SCHEMA
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.fold.record_notes import NOTES
-from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement, Overhead
+from steptime.measure.values.measurement import (
+    INNER_PHASES,
+    PHASES,
+    SPANS,
+    Measurement,
+    Overhead,
+    Span,
+)
 from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.operator_time import TimedOperator
@@ -44,6 +51,7 @@ from steptime.measure.values.observations import (
 )
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.training_loop import TrainingLoop
+from steptime.measure.values.wall_time import WallPart
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words
@@ -723,6 +731,32 @@ def test_headroom_over_the_whole_run_names_no_step_time() -> None:
     startup = finding(BottleneckKind.INPUT_BOUND, "worker_startup", headroom_speedup=1.3)
     text = run_words.describe_headroom(startup, 0.1)
     assert text == "Without the starts of workers the loop would be at most 1.30x faster."
+
+
+COUNTED = {
+    "evaluation": r"([\d,]+) evaluations took",
+    "checkpoint": r"([\d,]+) checkpoints took",
+    "epoch start": r"([\d,]+) starts of an epoch took",
+}
+
+
+def evaluated_at_its_end() -> Measurement:
+    """Seventeen evaluations between steps, and one after the last step."""
+    run = replace(healthy(), spans=(Span(name="evaluation", total_s=40.0, num_steps_touched=17),))
+    assert run.wall_time is not None
+    parts = [part for part in run.wall_time.parts if part.name != "evaluation"]
+    parts.append(WallPart(name="evaluation", total_s=43.0, num=18))
+    return replace(run, wall_time=replace(run.wall_time, parts=tuple(parts)))
+
+
+@pytest.mark.parametrize("make", [*CASES.values(), crowded, evaluated_at_its_end])
+def test_no_count_of_a_report_contradicts_another(make: Callable[[], Measurement]) -> None:
+    text = " ".join(show(make(), width=200).split())
+    for name, told in COUNTED.items():
+        found = re.findall(rf"{name} [^·(]*\(([\d,]+)x", text) + re.findall(told, text)
+        assert len(set(found)) <= 1, (name, found)
+    if make is evaluated_at_its_end:
+        assert "18 evaluations took 43.0 s" in text
 
 
 # -- the list of runs

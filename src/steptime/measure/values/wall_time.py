@@ -53,7 +53,8 @@ class WallPart:
             (between steps that the record lacks), `after_steps` (from the last step until the
             script left) or `exit`.
         total_s: its wall time [s].
-        num: how often it happened; null where it is one stretch, or is not counted.
+        num: how often it happened, of `first_batch` how many batches it was; null where it is one
+            stretch, or is not counted.
         where: the line of the script that took most of it; null where none is known.
     """
 

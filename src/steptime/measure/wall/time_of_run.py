@@ -326,6 +326,8 @@ def _facts(
     wasted, skipped = _num_worthless(rank, health)
     found: dict[str, tuple[int | None, str | None]] = dict.fromkeys(WALL_PARTS, (None, None))
     found[USEFUL] = (rank.num_steps, None)
+    if rank.steps:
+        found["first_batch"] = (rank.steps.count("batches")[0], None)
     found["wasted_updates"] = (wasted, None)
     found["skipped_updates"] = (skipped, None)
     found["logging"] = (sum(row.calls for row in rank.signals.logging), None)
@@ -347,6 +349,8 @@ def _times_of(rank: RankSteps, name: str) -> int:
     singles = sum(value_s > 0 for value_s in rank.steps.span(name))
     touched = singles + sum(block.spans_s[name] > 0 for block in rank.blocks)
     touched += rank.tail_s[name] > 0
+    if name == "epoch_start" and rank.steps:
+        touched -= rank.steps.span(name)[0] > 0  # that belongs to the first batch
     if name != "checkpoint":
         return touched
     return max(touched, sum(row.calls for row in rank.signals.spans if row.what == name))

@@ -62,6 +62,11 @@ MUCH_OF_RUN = Threshold(
 )
 
 Parts = tuple[Evidence, ...]
+MANY_BATCHES = Threshold(
+    name="MANY_BATCHES",
+    value=10,
+    why="times those of a usual step: a script that sizes or checks its data reads a few",
+)
 
 
 def find_worker_copies(measurement: Measurement) -> Finding | None:
@@ -150,6 +155,11 @@ def find_late_first_batch(measurement: Measurement) -> Finding | None:
     if waited_s < MIN_FIRST_STEPS.value * step_s or wall.total_s <= 0:
         return None
     row, parts = _what_it_waits_for(measurement.workers, waited_s)
+    num = max((part.num or 0 for part in wall.parts if part.name == "first_batch"), default=0)
+    if num >= MANY_BATCHES.value * max(
+        1.0, (measurement.counts_per_step or {}).get("batches", 1.0)
+    ):
+        row, parts = DROPPED_BATCHES, (count("num_batches", num),)
     fraction = waited_s / wall.total_s
     found = make_finding(
         row,
@@ -219,7 +229,7 @@ def _first_row(cause: str, *, what: str, explanation: str | None = None, remedy:
         needs="`wall_time`, the step time; of workers the first lines",
         rule=find_late_first_batch,
         asked=Asked.ENOUGH_STEPS,
-        thresholds=(MIN_FIRST_S, MIN_FIRST_STEPS, MUCH_OF_RUN),
+        thresholds=(MIN_FIRST_S, MIN_FIRST_STEPS, MUCH_OF_RUN, MANY_BATCHES),
         title="late first batch",
         sentence="the first batch came after {first_batch_time}, {first_batch_share} of the run; "
         "{steps_meanwhile} steps would have fitted in.",
@@ -255,6 +265,13 @@ SLOW_FIRST_READ = _first_row(
     remedy="Do once what the first read does (listing folders, building an index, filling a "
     "shuffle buffer), and keep the result in a file.",
 )
+DROPPED_BATCHES = _first_row(
+    "dropped_batches",
+    what="many batches are read before the first update, as a script does that resumes by reading",
+    explanation="Until the first update {num_batches} batches were read.",
+    remedy="Skip what was trained on in the sampler, by index, instead of reading and dropping it "
+    "(torchdata's StatefulDataLoader does so).",
+)
 LATE_FIRST_BATCH = _first_row(
     "late_first_batch",
     what="the first batch comes late, and nothing says why",
@@ -262,5 +279,5 @@ LATE_FIRST_BATCH = _first_row(
 )
 AILMENTS = (
     *(WORKER_COPIES, TOO_MANY_WORKERS),
-    *(SLOW_WORKER_START, SLOW_FIRST_FETCH, SLOW_FIRST_READ, LATE_FIRST_BATCH),
+    *(SLOW_WORKER_START, SLOW_FIRST_FETCH, SLOW_FIRST_READ, LATE_FIRST_BATCH, DROPPED_BATCHES),
 )

@@ -168,9 +168,15 @@ def find_checkpoint(measurement: Measurement) -> Finding | None:
 
 def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding | None:
     span = next((span for span in measurement.spans if span.name == name), None)
-    if span is None or span.num_steps_touched < MIN_SPANS.value:
+    if span is None:
         return None
-    fraction = apart_fraction(measurement, span.total_s)
+    wall = () if measurement.wall_time is None else measurement.wall_time.parts
+    parts = ((one.total_s, one.num) for one in wall if one.name == name and one.num is not None)
+    # The report shows these beside; they have what came after the last step, too.
+    total_s, num = next(parts, (span.total_s, span.num_steps_touched))
+    if num < MIN_SPANS.value:
+        return None
+    fraction = apart_fraction(measurement, total_s)
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
@@ -179,8 +185,8 @@ def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding
         severity=severity,
         evidence=(
             share(name, fraction),
-            seconds(f"{name}_total", span.total_s),
-            count(f"num_{name}s", span.num_steps_touched),
+            seconds(f"{name}_total", total_s),
+            count(f"num_{name}s", num),
         ),
         fraction=fraction,
         site=site_of(measurement, name),
