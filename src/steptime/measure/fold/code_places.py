@@ -85,21 +85,18 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     """Return where the time of steps and spans goes, with the longest of the run first.
 
     Sites that are only counted follow, by number. Those of a span have sums over the run. Rollouts
-    are known over the run, too, for steps in which frames were walked may hold none.
+    are of the whole run where libraries tell of them, for early steps may hold others or none.
     """
     # A step without an optimizer is one row of the guest, like an update.
     num_rows = max(rank.num_steps, rank.num_seen_updates)
-    found = []
-    walked = _walked(rank)
+    whole = [seen for seen in rank.signals.spans if seen.what not in SPANS]
+    per_step = 1 / max(1, rank.num_steps)
+    found = [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(whole)]
+    walked, known = _walked(rank), {*SPANS, *(seen.what for seen in whole)}
     if walked is not None:
         per_step = num_rows / rank.num_steps / walked.num_updates
-        inside = [seen for seen in walked.sites if seen.what not in SPANS]
+        inside = [seen for seen in walked.sites if seen.what not in known]
         found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
-    known = {site.what for _, site in found}
-    others = [seen for seen in rank.signals.spans if seen.what not in (*SPANS, *known)]
-    found += [
-        (rank.num_steps, _site(seen, places, 1 / max(1, rank.num_steps))) for seen in _merge(others)
-    ]
     spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
     found += [(1, _site(seen, places, 1.0)) for seen in _merge(spans)]
     found = _reading(found, places)

@@ -80,7 +80,6 @@ CHANGES: Mapping[str, str] = {
 }
 """What changed with a shift, by the words of `Shift.causes`; steps may be longer or shorter."""
 
-# Why a phase was not observed, and the signals that a finding wants.
 MISSING: Mapping[str, str] = {
     "not_applicable_on_cpu": "the run was on the CPU",
     "no_loader_seen": "no DataLoader was used",
@@ -335,11 +334,12 @@ def _describe_place(finding: Finding) -> str | None:
     if finding.where is None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
-    found = {e.name: e for e in finding.evidence}
-    per = " times" if _is_of_run(finding) else " a step"
-    calls = f", {_value(found['calls'])}{per}" if "calls" in found else ""
-    time = f", {_value(found['site_time'])}" if "site_time" in found else ""
-    return f"At {finding.where}{line}{calls}{time}."
+    found = {e.name: _value(e) for e in finding.evidence}
+    of_run, what = _is_of_run(finding), None if finding.site is None else finding.site.what
+    told = f", {found['calls']}{' times' if of_run else ' a step'}" if "calls" in found else ""
+    told += f", {found['site_time']}" if "site_time" in found else ""
+    early = ", in a few early steps" if told and not of_run and what != "rollout" else ""
+    return f"At {finding.where}{line}{told}{early}."
 
 
 def _describe_own_share(finding: Finding) -> str | None:
