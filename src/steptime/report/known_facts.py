@@ -20,21 +20,16 @@ def speaks_against(lever: str, measurement: Measurement) -> bool:
     if not measurement.ranks:
         return False
     applies, facts = levers.load(lever).applies, _facts_of(measurement)
-    nothing = Facts(torch_version=facts.torch_version, device=facts.device, num_cores=MANY_CORES)
+    nothing = Facts(torch_version=facts.torch_version, num_cores=MANY_CORES)
     return applies(nothing) is None and applies(facts) is not None
-
-
-def optimizers_of(measurement: Measurement) -> tuple[str, ...] | None:
-    """Return the classes of torch's optimizers that stepped; None where that was not observed."""
-    memory = measurement.memory
-    return None if memory is None or memory.moment != "update" else memory.optimizers
 
 
 def _facts_of(measurement: Measurement) -> Facts:
     rank, host, found = measurement.ranks[0], measurement.host, measurement.compilation
     in_use = () if measurement.recipe is None else measurement.recipe.levers
     is_own = found is not None and not any(one.name == "compile" for one in in_use)
-    names = optimizers_of(measurement)
+    memory = measurement.memory
+    names = None if memory is None or memory.moment != "update" else memory.optimizers
     return Facts(
         torch_version=rank.torch_version,
         device=rank.device,

@@ -71,10 +71,6 @@ def next_act(
     show = show_command(measurement.run_id, training=_number(measurement), store=store)
     if measurement.end.state in (RunState.RUNNING, RunState.STILL_TRAINING):
         return Act(sentence="The run goes on. See it again later:", command=show)
-    has_failed = measurement.end.state is RunState.FAILED
-    if measurement.num_steps == 0 and has_failed and not _died_of_memory(diagnosis):
-        sentence = f"Mend what the script itself reports. {AGAIN}"
-        return Act(sentence=sentence, command=_same_command(measurement))
     if _died_of_memory(diagnosis) and not is_cell(measurement.command):
         sentence = f"{OUT_OF_MEMORY.remedy} Or let Steptime find what makes it fit, at the same "
         sentence += "global batch:"

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from steptime.core.interval import Interval
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.values.measurement import Measurement, RankSummary
+from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.training_health import WeightGroup, WeightUse
 
 MAX_NAMES = 3
@@ -34,7 +33,8 @@ def find_growing_graph(measurement: Measurement) -> Finding | None:
     """
     health = measurement.health
     kept = None if health is None else health.kept_graphs
-    slopes = [s for rank in measurement.ranks if (s := _slope_of(rank)) is not None]
+    uses = [r.host_memory if r.device == "cpu" else r.device_memory for r in measurement.ranks]
+    slopes = [use.slope_bytes_per_step for use in uses if use and use.slope_bytes_per_step]
     if kept is None or not kept.are_kept or (slopes and max(one.low for one in slopes) <= 0):
         return None
     finding = make_finding(
@@ -53,12 +53,6 @@ def find_growing_graph(measurement: Measurement) -> Finding | None:
     if site is None:
         return finding
     return replace(finding, where=site.place, where_text=site.text, site=site)
-
-
-def _slope_of(rank: RankSummary) -> Interval | None:
-    """Return how the memory grows that holds the rank's graphs [bytes a step]."""
-    use = rank.host_memory if rank.device == "cpu" else rank.device_memory
-    return None if use is None else use.slope_bytes_per_step
 
 
 def find_unused_gradients(measurement: Measurement) -> Finding | None:

@@ -63,13 +63,8 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
-    return replace(found, names={"room": "cores_busy" if _is_full(measurement) else "cores_free"})
-
-
-def _is_full(measurement: Measurement) -> bool:
-    """Return whether no core is left for one more worker, as far as the load was seen."""
-    host = measurement.host
-    return host is not None and is_full(host)
+    is_busy = measurement.host is not None and is_full(measurement.host)
+    return replace(found, names={"room": "cores_busy" if is_busy else "cores_free"})
 
 
 def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
