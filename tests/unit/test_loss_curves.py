@@ -24,6 +24,7 @@ from steptime.measure.health.loss_curves import (
 )
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.health import Health
+from steptime.measure.values.training_loop import TrainingLoop
 from steptime.record.rows import LossRow
 from unit.builders import make_measurement
 
@@ -163,6 +164,8 @@ def test_losses_that_work_against_each_other_have_no_spike() -> None:
     assert len(rounds.health.curves) == 2  # type: ignore[union-attr]
     assert find_spike(rounds) is None
     assert find_spike(measured(losses)) is not None
+    loops = (TrainingLoop(number=1, num_steps=9, first_step=0, last_step=8, total_s=1.0),)
+    assert find_spike(replace(rounds, loops=loops * 2)) is not None  # trainings one by one
 
 
 def test_a_loss_that_grows_faster_and_faster_is_diverging() -> None:

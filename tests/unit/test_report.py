@@ -630,7 +630,7 @@ def test_what_the_recipe_does_already_is_not_advised() -> None:
     every = next_act(with_recipe("dataloader"), wait)
 
     assert "The recipe already uses autocast. Let Steptime try other levers" in some.sentence
-    assert "mixed precision" not in some.sentence
+    assert "16 bits" not in some.sentence
     assert some.command.startswith("steptime tune --recipe tuned.toml --levers compile,")
     assert "The recipe already uses what relieves this (dataloader)." in every.sentence
     assert every.command == f"steptime show {RUN_ID}"

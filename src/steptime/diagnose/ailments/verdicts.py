@@ -209,7 +209,7 @@ BALANCED = Ailment(
     thresholds=(MOST_OF_STEP,),
     sentence="no phase that was seen takes so much of a step that a remedy would pay.",
     explanation="Most of it is arithmetic, {compute}.",
-    remedy="Arithmetic has {compute} of a step; make it cheaper (mixed precision, torch.compile).",
+    remedy="Arithmetic has {compute} of a step; make it cheaper (torch.compile, 16 bits if fast).",
     when_contended=by_same_load("All phases take longer, and their shares stay."),
 )
 AILMENTS = (NO_STEPS, TOO_FEW_STEPS, UNSEEN_UPDATES, NOISE, UNATTRIBUTED_TIME, BALANCED)

@@ -149,7 +149,7 @@ COMPUTE = Ailment(
     sentence="the forward pass, the backward pass and the optimizer take {compute} of a step.",
     explanation=_BY_TIME,
     removal=_REMOVAL,
-    remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
+    remedy="Make the arithmetic cheaper (torch.compile, 16 bits if fast).",
     levers=LEVERS,
     when_contended=_CONTENDED,
 )

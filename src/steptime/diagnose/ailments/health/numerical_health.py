@@ -131,11 +131,11 @@ def _placed(finding: Finding, site: Site | None) -> Finding:
 def find_spike(measurement: Measurement) -> Finding | None:
     """No bottleneck: the loss rose suddenly, and came back.
 
-    Losses of several optimizers that differ are trained against each other, or for other aims:
-    one's update is the other's jump.
+    Where optimizers take turns at losses that differ, one's update may be the other's jump.
     """
     curves = _curves(measurement)
-    if len({curve.last for curve in curves}) > 1 or find_divergence(measurement) is not None:
+    takes_turns = not measurement.loops and len({curve.last for curve in curves}) > 1
+    if takes_turns or find_divergence(measurement) is not None:
         return None
     found = [
         (rise, curve)

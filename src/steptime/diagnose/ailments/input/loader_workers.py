@@ -166,7 +166,7 @@ def find_late_first_batch(measurement: Measurement) -> Finding | None:
         severity=Severity.WARNING if fraction >= MUCH_OF_RUN.value else Severity.INFO,
         evidence=(
             seconds("first_batch_time", waited_s),
-            count("steps_meanwhile", waited_s / step_s),
+            count("steps_meanwhile", round(waited_s / step_s)),
             share("first_batch_share", fraction),
             *parts,
         ),
