@@ -27,7 +27,7 @@ SWITCHES: Mapping[str, Severity] = {
 
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-_INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPTS = ("KeyboardInterrupt", f"exit code {128 + signal.SIGINT}")
 
 
 def find_failure(measurement: Measurement) -> Finding | None:
@@ -35,15 +35,14 @@ def find_failure(measurement: Measurement) -> Finding | None:
 
     Memory that ran out has a row of its own, and who interrupts a run knows it.
     """
-    end = measurement.end
-    error = next(iter(measurement.errors), None)
-    if end.state is RunState.FAILED and end.exit_code != _INTERRUPTED:
+    end, error = measurement.end, next(iter(measurement.errors), None)
+    if end.state is RunState.FAILED:
         reason = error.type if error else f"exit code {end.exit_code}"
     elif end.signal in _CRASHES:
         reason = signal.Signals(end.signal).name
     else:
         return None
-    if reason == "KeyboardInterrupt" or find_out_of_memory(measurement) is not None:
+    if reason in _INTERRUPTS or find_out_of_memory(measurement) is not None:
         return None
     num_updates = error.num_updates if error else measurement.num_optimizer_updates
     finding = make_finding(
