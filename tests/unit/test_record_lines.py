@@ -198,3 +198,44 @@ def test_any_cuts_of_a_file_give_the_lines_of_the_whole(
         assert reader.torn.count == torn.count
     finally:
         path.unlink(missing_ok=True)
+
+
+def put(path: Path, text: str, at: int = 0) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(text.encode())
+
+
+def replace_by_a_copy(path: Path) -> None:
+    path.with_name("copy").write_bytes(path.read_bytes())
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize(
+    ("act", "was_changed"),
+    [
+        (lambda path: append(path, text_of(*numbered(9))), False),
+        (lambda path: put(path, '{"k":"y"', at=0), True),
+        (lambda path: os.truncate(path, path.stat().st_size - 3), True),
+        (lambda path: path.unlink(), True),
+        (replace_by_a_copy, True),
+    ],
+)
+@pytest.mark.parametrize("newest_bytes", [None, 24])
+def test_a_change_of_what_was_read_is_seen(
+    act: Callable[[Path], object], *, was_changed: bool, newest_bytes: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "rank-0.jsonl"
+    append(path, text_of(*numbered(0)))
+    reader = LineReader(path, newest_bytes=newest_bytes, remembers=True)
+    assert reader.read_head() == numbered(0)[0]
+    append(path, text_of(*numbered(*range(1, 9))))
+    list(reader.read())
+
+    act(path)
+
+    assert reader.was_changed() is was_changed
+
+
+def test_a_file_that_was_never_there_was_not_changed(tmp_path: Path) -> None:
+    assert not LineReader(tmp_path / "rank-0.jsonl", remembers=True).was_changed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,6 +183,43 @@ def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
 
     assert (ended.end, ended.reason, ended.lever) == (TrialEnd.FAILED, "lever_failed", "fused")
     assert ended.ending.facts == {"lever": "fused", "error": "No: x"}
+
+
+def multiply_by_ten(path: Path) -> None:
+    """What a thread of a script did to its own steps."""
+    path.write_text(path.read_text().replace("100000000", "010000000"))
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def put_a_copy_there(path: Path) -> None:
+    path.with_name("copy").write_bytes(path.read_bytes())
+    path.with_name("copy").replace(path)
+
+
+@pytest.mark.parametrize("name", ["rank-0.jsonl", "processes.jsonl"])
+@pytest.mark.parametrize("edit", [multiply_by_ten, cut_in_half, put_a_copy_there, Path.unlink])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_trial_whose_record_was_changed_is_refused_by_name(
+    edit: Callable[[Path], object], name: str, *, ends: bool, tmp_path: Path
+) -> None:
+    line = json.dumps({"k": "start", "pid": 7, "t": 100000000.0}) + "\n"
+    (tmp_path / "processes.jsonl").write_text(2 * line)
+    child = Child(tmp_path, end_s=4.0 if ends else NEVER)
+
+    edits = [edit]
+
+    def is_done(watch: TrialWatch) -> bool:
+        if watch.num_updates >= 10 and edits:
+            edits.pop()(tmp_path / name)
+        return not edits and not ends
+
+    ended = run(child, is_done)
+
+    assert (ended.end, ended.reason) == (TrialEnd.FAILED, "record_changed")
+    assert ended.ending.facts == {"file": name}
 
 
 def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:

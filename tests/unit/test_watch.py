@@ -440,3 +440,15 @@ def test_damaged_stalls_are_counted_and_left_out(run: FakeRun) -> None:
 
     assert len(read_stalls(run.folder, torn)) == 1
     assert torn.count == 3
+
+
+def test_a_record_that_was_changed_is_named(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, num_ranks=2)
+    run.step()
+    run.step()
+    assert run.watch.changed() == []
+
+    path = tmp_path / "rank-1.jsonl"
+    path.write_text(path.read_text().replace('"k": "u"', '"k": "x"'))
+
+    assert run.watch.changed() == ["rank-1.jsonl"]

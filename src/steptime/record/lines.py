@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from .files import MAX_PROCESSES_BYTES, MAX_RANK_BYTES, PROCESSES, max_bytes_of
+from .live.read_bytes import ReadBytes
 from .regular_file import open_regular
 
 Line = dict[str, Any]
@@ -47,6 +48,7 @@ class LineReader:
         newest_bytes: where more was appended since the last read, only so much of it is read, from
             the next whole line on: for a caller that must not fall behind. It never sees the rest.
         without: kinds of lines that are skipped unread; their beginning shows the kind.
+        remembers: what was read is remembered, so that `was_changed` can tell.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class LineReader:
         *,
         newest_bytes: int | None = None,
         without: Iterable[str] = (),
+        remembers: bool = False,
     ) -> None:
         self.path = path
         self.torn = Torn() if torn is None else torn
         self._newest_bytes = newest_bytes
         is_of_processes = os.path.basename(os.fspath(path)) == PROCESSES
         self._half = MAX_PROCESSES_BYTES // 2 if is_of_processes else MAX_RANK_BYTES
+        self._known = ReadBytes() if remembers else None
         # the guest writes lines of many rows without spaces
         self._unread = tuple(
             b for kind in without for b in (f'{{"k":"{kind}"'.encode(), f'{{"k": "{kind}"'.encode())
@@ -87,8 +91,9 @@ class LineReader:
             return None
         with file:
             line = file.readline(MAX_LINE_BYTES)
-        if not line.endswith(b"\n"):
-            return None
+            if not line.endswith(b"\n"):
+                return None
+            self._remember(file, line)
         self._offset = len(line)
         return self._parse(line)
 
@@ -111,6 +116,7 @@ class LineReader:
                 new = file.read(min(CHUNK_BYTES, end - self._offset))
                 if not new:
                     return  # somebody made it shorter meanwhile
+                self._remember(file, new)
                 self._offset += len(new)
                 yield from self._take(new)
 
@@ -120,6 +126,23 @@ class LineReader:
         rest, self._rest = self._rest, b""
         if (line := self._parse(rest)) is not None:
             yield line
+
+    def was_changed(self) -> bool:
+        """Return whether the file no longer holds what was read of it.
+
+        Raises:
+            OSError: the file cannot be read, or is not a regular file.
+        """
+        file = _open(self.path)
+        try:
+            return self._known is not None and not self._known.are_in(file)
+        finally:
+            if file is not None:
+                file.close()
+
+    def _remember(self, file: BinaryIO, data: bytes) -> None:
+        if self._known is not None:
+            self._known.take(file, self._offset, data)
 
     def _skip_old(self, file: BinaryIO, end: int) -> None:
         newest = self._newest_bytes

@@ -52,6 +52,7 @@ class Beside:
         self._parts: list[_Part] = []
         self.sampler: Outside | None = None
         self.line: LiveLine | None = None
+        self.changed: Callable[[], Sequence[str]] = tuple
 
     def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
         """Call `take` in `first_s`, and then each time after as long as it returned [s]."""
@@ -73,6 +74,12 @@ class Beside:
         if self.line is not None:
             with attempt(self.notes.append):
                 self.line.clear()
+        with attempt(self.notes.append):
+            self.notes += [
+                f"{name} was changed while the command ran, and not by Steptime, which only "
+                "appends to it: what the report says of its steps may be untrue"
+                for name in self.changed()
+            ]
         if self.sampler is None:
             return None
         # If the kernel killed a process, it did so after the last sample.
@@ -101,6 +108,7 @@ def start_beside(
         beside.add(beside.sampler.take)
     watch = _LateWatch(folder, cwd)
     beside.add(watch.take)
+    beside.changed = watch.changed
     if make_line is not None:
         with attempt(beside.notes.append):
             beside.line = make_line(folder, watch.newest)
@@ -121,6 +129,10 @@ class _LateWatch:
 
     def newest(self) -> Sequence[Sequence[RankProgress]]:
         return self._watch().newest()
+
+    def changed(self) -> Sequence[str]:
+        # The folder may have been deleted meanwhile, which is told elsewhere.
+        return () if self._made is None or not self._folder.is_dir() else self._made.changed()
 
     def _watch(self) -> StallWatch:
         if self._made is None:

@@ -75,6 +75,10 @@ class RankProgress:
         """What shows with which others the process trains, as far as it has come."""
         return replace(self._head, ended_unix_s=self.last_unix_s, num_updates=self.num_updates)
 
+    def was_changed(self) -> bool:
+        """Whether its file no longer holds what was read of it."""
+        return self._reader.was_changed()
+
     def read(self, now_s: float) -> bool:
         """Take what was appended; whether there were new updates.
 
@@ -157,7 +161,7 @@ def open_rank(path: Path, *, now_s: float) -> RankProgress | None:
     Raises:
         OSError: the file cannot be read.
     """
-    reader = LineReader(path, newest_bytes=MAX_BYTES)
+    reader = LineReader(path, newest_bytes=MAX_BYTES, remembers=True)
     head = reader.read_head()
     try:
         return (

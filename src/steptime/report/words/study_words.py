@@ -115,6 +115,7 @@ REASONS: Mapping[str, str] = {
     "lever_failed": "the lever itself failed: {error}",
     "exit_code": "the script ended with exit code {exit_code}: {last_line}",
     "signal": "the script was killed by signal {signal}",
+    "record_changed": "the script changed {file}, which holds what the trial is judged by",
     "out_of_memory": "the script ran out of memory",
     "time_limit": "it took too long and was stopped",
     "no_first_step": "no step ended in time, so it was stopped",
@@ -141,6 +142,7 @@ BARE_REASONS: Mapping[str, str] = {
     "exit_code": "the script ended with an error",
     "outlived": "its training goes on in the background",
     "signal": "the script was killed by a signal",
+    "record_changed": "the script changed the record that the trial is judged by",
 }
 """The same reasons without their facts."""
 

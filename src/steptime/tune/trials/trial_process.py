@@ -37,6 +37,7 @@ from steptime.watch.host.training_processes import read_training_processes
 from steptime.watch.host.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
+RECORD_CHANGED = "record_changed"
 COMPILED = "compiled"
 _LEVER_FAILED_CODE = 86  # of a trial's guest; docs/internals/study-folder.md
 _POLL_S = 0.05
@@ -103,6 +104,7 @@ class TrialEnded:
         process: how the command ended; None where we ended it.
         text: the last lines it wrote to stderr, or what a lever failed with.
         lever: that failed.
+        file: of its record, that the script changed.
         outlived_by: name of the process in which the training went on when the command had
             returned; None where there was none.
     """
@@ -112,6 +114,7 @@ class TrialEnded:
     process: ProcessEnd | None = None
     text: str = ""
     lever: str | None = None
+    file: str | None = None
     outlived_by: str | None = None
 
     @property
@@ -124,6 +127,8 @@ class TrialEnded:
             return None
         if self.reason == LEVER_FAILED:
             return {"lever": str(self.lever), "error": self.text}
+        if self.reason == RECORD_CHANGED:
+            return {"file": str(self.file)}
         found: dict[str, Fact] = {}
         if self.text:
             found["last_line"] = self.text.rpartition("\n")[2]
@@ -208,13 +213,17 @@ class TrialProcess:
                 self._sampler.take_last()  # a kill by the kernel came after the last sample
                 self._ended = self._judge(process)
             elif is_done(self.watch):
-                return None
+                if self.watch.changed_file() is None:
+                    return None
+                self._kill()
+                self._ended = TrialEnded(end=TrialEnd.FINISHED)
             elif (reason := self._overdue()) is not None:
                 self._kill()
                 self._ended = TrialEnded(end=TrialEnd.TIMED_OUT, reason=reason, text=self.tail())
             else:
                 self._sample()
                 self._sleep(_POLL_S)
+        self._ended = self._unless_changed(self._ended)
         return self._ended
 
     def close(self) -> TrialEnded:
@@ -222,7 +231,7 @@ class TrialProcess:
         if self._ended is None:
             self._sampler.take()
             self._kill()
-            self._ended = TrialEnded(end=TrialEnd.FINISHED)
+            self._ended = self._unless_changed(TrialEnded(end=TrialEnd.FINISHED))
         process = self._ended.process
         record = replace(
             self._record,
@@ -237,6 +246,15 @@ class TrialProcess:
     def tail(self) -> str:
         """The last lines that the command wrote to stderr."""
         return read_tail(self.folder / "stderr")
+
+    def _unless_changed(self, ended: TrialEnded) -> TrialEnded:
+        """The end of a trial; one whose record was changed says nothing, however it ended."""
+        file = self.watch.changed_file()
+        if file is None:
+            return ended
+        return TrialEnded(
+            end=TrialEnd.FAILED, reason=RECORD_CHANGED, process=ended.process, file=file
+        )
 
     def _kill(self) -> None:
         self._contained.kill()

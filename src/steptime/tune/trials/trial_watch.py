@@ -41,7 +41,7 @@ class Process:
     """One process that stepped."""
 
     def __init__(self, path: Path) -> None:
-        self._reader = LineReader(path)
+        self._reader = LineReader(path, remembers=True)
         self._layout = Layout((), ())
         self.path = path
         self.rank: int | None = None
@@ -69,6 +69,10 @@ class Process:
                 with suppress(DamagedRunError, MisshapenError):
                     take(self, line)
         return len(self.ticks) > before
+
+    def was_changed(self) -> bool:
+        """Whether its file no longer holds what was read of it."""
+        return self._reader.was_changed()
 
     def _take_head(self, line: Line) -> None:
         self.head = head = from_json(StreamHead, line)
@@ -175,7 +179,7 @@ class TrialWatch:
         self._begun_unix_s: dict[int, float] = {}
         self._members: tuple[Process, ...] = ()
         self._num_grouped = 0
-        self._starts = LineReader(folder / files.PROCESSES)
+        self._starts = LineReader(folder / files.PROCESSES, remembers=True)
         self._processes: dict[str, Process] = {}
         self.has_memory_error = False
         """Whether a process said that it ended because it ran out of memory."""
@@ -192,6 +196,12 @@ class TrialWatch:
                 self._processes[path.name] = Process(path)
         num_with_news = sum(process.read() for process in self._processes.values())
         return num_with_news > 0
+
+    def changed_file(self) -> str | None:
+        """The name of a file that no longer holds what was read of it: the guest only appends."""
+        if self._starts.was_changed():
+            return files.PROCESSES
+        return next((name for name, one in self._processes.items() if one.was_changed()), None)
 
     @property
     def processes(self) -> tuple[Process, ...]:

@@ -168,6 +168,10 @@ class StallWatch:
                 self._ranks[path] = rank
         return {path for path, rank in self._ranks.items() if rank.read(now_s)}
 
+    def changed(self) -> list[str]:
+        """Return the names of files that no longer hold what was read: the guest only appends."""
+        return [path.name for path, rank in self._ranks.items() if rank.was_changed()]
+
     def newest(self) -> list[list[RankProgress]]:
         """Return each training, in the order of start: the latest process of each of its ranks."""
         return [_latest(self._ranks[path] for path in paths) for paths in self._group()]
