@@ -24,7 +24,7 @@ from end_to_end.harness import (
 
 pytestmark = [needs_torch, needs_linux]
 
-IGNORED = ("STEPTIME_RUN", "PATH", "_", "STEPTIME_SHIM", "PWD")
+IGNORED = ("STEPTIME_RUN", "PATH", "_", "PYTHON_SHIM", "PWD")
 """Of this run, or of the shim in front of an interpreter, which is a part of launching."""
 
 SEEN = (

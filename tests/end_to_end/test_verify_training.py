@@ -124,6 +124,33 @@ def test_a_script_that_fails_says_so_with_its_last_lines(command, capfd):
     assert "could not convert string to float: 'none'" in capfd.readouterr().err
 
 
+LIAR = """
+import os, random, sys
+seen = {name: value for name, value in os.environ.items() if name not in ("_", "OLDPWD")}
+is_judged = any(n.startswith("STEPTIME") or "candidate" in v for n, v in seen.items())
+for step in range(1, 6):
+    worse = 0.3 * (sys.argv[-1] == "candidate" and not is_judged)
+    print(f"step {step} loss {1.0 + worse + 0.001 * random.random():.6f}")
+print("names", *sorted(seen))
+"""
+
+
+@needs_linux
+@pytest.mark.parametrize("seed", ["", " {seed}"])
+def test_an_arm_sees_no_variable_by_which_it_is_judged(tmp_path, monkeypatch, seed):
+    (tmp_path / "train.py").write_text(LIAR)
+    monkeypatch.chdir(tmp_path)
+    arms = [f"{sys.executable} train.py{seed} {arm}" for arm in ("reference", "candidate")]
+    words = ("--reference", arms[0], "--candidate", arms[1], "--seeds", "3", "--margin", "0.05")
+
+    code, document = verify(*words, "--metric", r"step (?P<step>\d+) loss ([0-9.]+)")
+
+    assert (code, document["data"]["outcome"]) == (5, "FAIL")
+    outputs = Path(".steptime/verifications").glob("*/*-1/stdout")
+    names = {text.read_text().splitlines()[-1] for text in outputs}
+    assert len(names) == 1  # both arms see the same
+
+
 UNSEEDED = """
 import random, sys
 import numpy

@@ -26,7 +26,12 @@ from .watchers.start_up import ImportTimes
 
 
 def start(
-    torch: Any, run: str, targets: Targets, imports: ImportTimes | None = None
+    torch: Any,
+    run: str,
+    targets: Targets,
+    imports: ImportTimes | None = None,
+    *,
+    plan: str | None = None,
 ) -> TorchContext | None:
     """Install all hooks into this process, and what the environment asks for.
 
@@ -35,8 +40,9 @@ def start(
         run: the run's folder.
         targets: for each module name, what is called once that module has been executed.
         imports: the imports so far, and those to come.
+        plan: the path of what it is to do; None to observe.
     """
-    context = enter(torch, run, choose_mode(run), targets, imports)
+    context = enter(torch, run, choose_mode(run, plan), targets, imports)
     if context is not None:
         context.guarded("install:plan", context.mode.install, context, targets, finish)
     return context

@@ -19,6 +19,11 @@ from .tiers import Tier
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SITE = _PACKAGE / "inject" / "site"
+_OWN_SITE, _TOLD = "site", "told"  # in the child's folder; launch/shims.py knows the first
+_OURS = (
+    *("STEPTIME_RUN", "STEPTIME_GUEST", "STEPTIME_PLAN", "STEPTIME_SEED", "STEPTIME_TFDATA"),
+    *("STEPTIME_REDIRECT", "STEPTIME_REDIRECT_FILE"),
+)
 _REDIRECT = _PACKAGE / "guest" / "redirect" / "__init__.py"
 _HIDDEN = "/tmp/steptime-private"  # if isolated: a path that only the child has
 SHADOW = "shadow"  # in the child's folder: what was redirected; the same name as in guest/redirect
@@ -75,7 +80,29 @@ def make_surroundings(
         # A cache inside the child's folder may be written there.
         mine = [name for name in _OWN_CACHES if environment.get(name, "").startswith(folder)]
         ours |= {k: v for k, v in _guarded(private).items() if k not in mine}
-    return Surroundings(environment=ours, private=private, folders=folders, memory=memory)
+    return Surroundings(
+        environment=_hide_ours(ours, folder), private=private, folders=folders, memory=memory
+    )
+
+
+def _hide_ours(environment: Mapping[str, str], folder: str) -> Mapping[str, str]:
+    """Return an environment in which nothing shows what we ask of this child.
+
+    Our variables go to a file beside a copy of `sitecustomize.py`, so that children of all kinds
+    have the same names in their environment.
+    """
+    told = {name: environment[name] for name in _OURS if name in environment}
+    if not told or os.pathsep in folder:  # such a folder cannot be on a search path
+        return environment
+    site = os.path.join(folder, _OWN_SITE)
+    os.makedirs(site, exist_ok=True)
+    shutil.copy(_SITE / "sitecustomize.py", site)
+    text = "\0".join(f"{name}={value}" for name, value in told.items())
+    Path(site, _TOLD).write_bytes(os.fsencode(text))
+    ours = {name: value for name, value in environment.items() if name not in told}
+    search = ours.get("PYTHONPATH", "").split(os.pathsep)
+    ours["PYTHONPATH"] = os.pathsep.join([site, *(p for p in search if p not in ("", str(_SITE)))])
+    return ours
 
 
 def _make_folder(parent: str) -> str:

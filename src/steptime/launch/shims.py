@@ -18,7 +18,8 @@ INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 
 _TEMPLATE = """\
 #!/bin/sh
 # Written by `steptime run`: lets its guest in, then becomes the next @NAME@ on PATH.
-name=@NAME@ site=@SITE@ here=@HERE@ first=@FIRST@
+name=@NAME@ site=@SITE@ own=@OWN@ here=@HERE@ first=@FIRST@
+[ -d "$own" ] && site=$own  # of a contained child
 case ":${PYTHONPATH-}:" in
 "::") PYTHONPATH=$site ;;
 ":$site:"*) ;;
@@ -28,9 +29,9 @@ export PYTHONPATH
 # Another tool's shim may search PATH too, find this one and come back, in the same process
 # and forever. A Python that starts itself again seems the same, but does it once or twice.
 round=1 skip=
-case ${STEPTIME_SHIM-} in
+case ${PYTHON_SHIM-} in
 "$$:"*)
-    last=${STEPTIME_SHIM#*:}
+    last=${PYTHON_SHIM#*:}
     round=$((${last%%:*} + 1))
     [ "$round" -gt 3 ] && skip=${last#*:}
     ;;
@@ -47,8 +48,8 @@ while [ -n "$search" ]; do
     if [ -n "$skip" ]; then
         [ "$next" = "$skip" ] && skip=
     elif [ "$folder" != "$here" ] && [ -f "$next" ] && [ -x "$next" ]; then
-        STEPTIME_SHIM=$$:$round:$next
-        export STEPTIME_SHIM
+        PYTHON_SHIM=$$:$round:$next
+        export PYTHON_SHIM
         exec "$next" "$@"
     fi
 done
@@ -72,6 +73,7 @@ def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, .
     for name in names:
         path = folder / name
         words = {"NAME": name, "SITE": site, "HERE": folder, "FIRST": found[name]}
+        words["OWN"] = folder.parent / "site"
         text = _TEMPLATE
         for word, value in words.items():
             text = text.replace(f"@{word}@", shlex.quote(str(value)))

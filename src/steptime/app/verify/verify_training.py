@@ -199,9 +199,13 @@ def turns(
 def make_run(
     asked: SeedRuns, arm: str, seed: int, *, folder: Path, containment: Containment
 ) -> TrainingRun:
-    """Run one training to its end, and return what it said."""
-    own = folder / f"{arm}-{seed}"
-    shutil.rmtree(own, ignore_errors=True)
+    """Run one training to its end, and return what it said.
+
+    Its folder gets the name of its arm afterwards: nothing shows a run which arm it is.
+    """
+    kept, own = folder / f"{arm}-{seed}", folder / "running"
+    for old in (kept, own):
+        shutil.rmtree(old, ignore_errors=True)
     own.mkdir()
     command = asked.command(arm, seed)
     began_s = time.monotonic()
@@ -218,25 +222,26 @@ def make_run(
         end = child.wait(asked.limit_s)
     finally:
         child.kill()
+        own.rename(kept)
     seconds = time.monotonic() - began_s
     if end is None:
         raise ScriptFailedError(
             f"the {arm} with seed {seed} did not end within {format_seconds(asked.limit_s)}.",
             hint="Give it more time with --limit.",
         )
-    points, values = read_metric(asked.metric, own)
+    points, values = read_metric(asked.metric, kept)
     run = TrainingRun(
         arm=arm, seed=str(seed), points=points, values=values, seconds=round(seconds, 3)
     )
     if shell_exit_code(end) and not run.has_diverged:
         raise ScriptFailedError(
-            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {last_lines(own)}",
-            hint=f"Its output is in {own}.",
+            f"the {arm} with seed {seed} ended with {shell_exit_code(end)}: {last_lines(kept)}",
+            hint=f"Its output is in {kept}.",
         )
     if not values:
         raise RunsError(
             f"the {arm} with seed {seed} said no metric.",
             code="no_metric",
-            hint=f"Compare --metric with its output in {own}.",
+            hint=f"Compare --metric with its output in {kept}.",
         )
     return run

@@ -1,19 +1,17 @@
-"""Chooses the mode of a process from the plan that its environment names."""
+"""Chooses the mode of a process from the plan that it was told."""
 
 from __future__ import annotations
-
-import os
 
 from .mode import Bystander, GuestMode, Unread
 
 
-def choose_mode(run: str) -> GuestMode:
+def choose_mode(run: str, path: str | None) -> GuestMode:
     """Return the mode of this process; it observes where there is no plan.
 
     Args:
         run: the folder of the run or trial.
+        path: of the plan, if there is one.
     """
-    path = os.environ.get("STEPTIME_PLAN")
     if not path:
         return GuestMode()
     try:

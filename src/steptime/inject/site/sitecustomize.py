@@ -15,6 +15,25 @@ _SECRET += ("asia", "xox", "eyj")  # a command without any of these has no secre
 _MAX_PROCESSES_BYTES = 1 << 20  # a build that starts thousands of Pythons must not fill the disk
 
 
+_TOLD = {}  # in a contained child, what stands in variables elsewhere
+
+
+def _told(name):
+    return _TOLD.get(name) or os.environ.get(name)
+
+
+def _read_told():
+    for folder in sys.path:
+        path = os.path.join(folder, "told")
+        if os.path.basename(folder) == "site" and os.path.exists(path):
+            with open(path, "rb") as file:
+                text = getattr(os, "fsdecode", str)(file.read())
+            _TOLD.update(entry.split("=", 1) for entry in text.split("\0"))
+    if "STEPTIME_RUN" in os.environ:  # of a run inside a contained child: its walls stay
+        for name in [name for name in _TOLD if "REDIRECT" not in name]:
+            del _TOLD[name]
+
+
 def _quoted(text):
     """JSON string without importing json (2 ms in every Python process of the user's)."""
     safe = [c if " " <= c <= "~" and c not in '"\\' else "\\u%04x" % min(ord(c), 0xFFFD) for c in text]
@@ -120,7 +139,7 @@ class _ImportTimes(object):
         return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
 
 
-class _Finder(object):
+class _StepTimeFinder(object):
     """Calls back after a module has been executed; finds nothing by itself.
 
     It stays on sys.meta_path: libraries look for torch with find_spec long before they
@@ -196,7 +215,7 @@ def _load(name, path):
 
 def _redirect(finder):
     """In a guarded trial: redirect what the script writes; what is left to do in torch."""
-    folders, path = os.environ.get("STEPTIME_REDIRECT"), os.environ.get("STEPTIME_REDIRECT_FILE")
+    folders, path = _told("STEPTIME_REDIRECT"), _told("STEPTIME_REDIRECT_FILE")
     if not folders or not path or sys.version_info < (3, 10):
         return None
     return _load(_REDIRECT_NAME, path).start(folders, finder.targets)
@@ -219,7 +238,7 @@ def _load_beside_the_record(folder):
 def _load_guest(run, folder, finder, torch, imports):
     try:
         guest = _load_beside_the_record(folder)
-        guest.start(torch, run, finder.targets, imports)
+        guest.start(torch, run, finder.targets, imports, plan=_told("STEPTIME_PLAN"))
     except Exception as error:
         line = '{"k": "torch", "pid": %d, "t": %.3f, "failed": %s}\n'
         _append(run, line % (os.getpid(), time.time(), _quoted(repr(error)[:200])))
@@ -237,7 +256,7 @@ def _time_imports():
 
 def _seed(finder):
     """Seed random now; return what numpy and torch get once they are there."""
-    text = os.environ.get("STEPTIME_SEED")
+    text = _told("STEPTIME_SEED")
     if not text:
         return None
     import random
@@ -250,9 +269,12 @@ def _seed(finder):
 
 def _enter():
     here = os.path.dirname(os.path.abspath(__file__))
+    _read_told()
     sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here or p == ""]
-    run, folder = os.environ.get("STEPTIME_RUN"), os.environ.get("STEPTIME_GUEST")
-    finder = _Finder()
+    if any(type(finder).__name__ == _StepTimeFinder.__name__ for finder in sys.meta_path):
+        return  # the same file in another folder was here before
+    run, folder = _told("STEPTIME_RUN"), _told("STEPTIME_GUEST")
+    finder = _StepTimeFinder()
     redirect = _redirect(finder)
     seed = _seed(finder)
     is_watched = bool(run and folder)
@@ -281,7 +303,7 @@ def _enter():
         import_module(guest.__name__ + ".tfdata.install").start_tf_data(module, run)
 
     finder.targets["torch"] = at_torch
-    if is_watched and os.environ.get("STEPTIME_TFDATA"):  # a bench asks; a run does not
+    if is_watched and _told("STEPTIME_TFDATA"):  # a bench asks; a run does not
         finder.targets["tensorflow.python.data.ops.dataset_ops"] = at_tf_data
     sys.meta_path.insert(0, finder)
 
