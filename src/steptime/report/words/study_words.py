@@ -115,6 +115,10 @@ REASONS: Mapping[str, str] = {
     "lever_failed": "the lever itself failed: {error}",
     "exit_code": "the script ended with exit code {exit_code}: {last_line}",
     "signal": "the script was killed by signal {signal}",
+    "slower_in_trials": (
+        "a step takes {trial_s} in a trial and {run_s} as `steptime run` watches it, with no lever "
+        "in either: the script may behave differently where levers are judged"
+    ),
     "record_changed": "the script changed {file}, which holds what the trial is judged by",
     "out_of_memory": "the script ran out of memory",
     "time_limit": "it took too long and was stopped",
@@ -368,7 +372,7 @@ def describe_outcome(study: Study) -> str:
         return "interrupted: " + _describe_best(study)
     if study.outcome is None:
         baseline = next((t for t in study.trials if t.kind == "observe"), None)
-        if baseline is not None and baseline.reason == "outlived":
+        if baseline is not None and baseline.reason in ("outlived", "slower_in_trials"):
             return f"the command cannot be tried: {describe_reason(baseline)}"
         if baseline is not None and baseline.end is not TrialEnd.FINISHED:
             return f"the command fails as written: {describe_reason(baseline)}"

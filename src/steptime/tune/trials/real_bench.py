@@ -25,6 +25,7 @@ from steptime.tune.search.bench import (
 )
 from steptime.tune.search.budget import judged_updates, planned_budget
 from steptime.tune.study.study_folder import StudyFolder
+from steptime.tune.trials import as_in_a_run
 from steptime.tune.trials.bounds import (
     WindowSize,
     compile_s,
@@ -41,6 +42,7 @@ from steptime.tune.trials.live_trials import LiveTrials
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
 from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
 from steptime.tune.trials.trial_process import (
+    AS_A_RUN,
     COMPILED,
     Start,
     TrialEnded,
@@ -120,7 +122,7 @@ class RealBench:
     def observe(self) -> Baseline:
         """Run the command as written for a window, measure and diagnose it."""
         self._quiet()
-        baseline = self._observe()
+        baseline = self._held_against_a_run(self._observe())
         baseline = self._with_worker_rates(baseline)
         size = process_window(self._planned_s(baseline))
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
@@ -134,6 +136,24 @@ class RealBench:
         process = trial.watch.first
         gap_s = longest_gap_s(process) if process is not None else 0.0
         return replace(baseline, longest_gap_s=gap_s)
+
+    def _held_against_a_run(self, baseline: Baseline) -> Baseline:
+        """The baseline; refused where the script is slower in trials than under `steptime run`."""
+        limit_s, pairs = as_in_a_run.SHARE * self._planned_s(baseline), list[tuple[Side, Side]]()
+        size = process_window(limit_s)
+        a_pair_s = 2 * lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
+        if not baseline.ending.is_well or as_in_a_run.LEAST_PAIRS * a_pair_s > limit_s:
+            return baseline
+        begun_s = time.monotonic()
+        while len(pairs) < as_in_a_run.MOST_PAIRS:
+            turn = 1 if len(pairs) % 2 == 0 else -1
+            sides = [self._run_side((), size, plans=plans) for plans in (True, False)[::turn]]
+            pairs.append((sides[::turn][0], sides[::turn][1]))
+            spent_s = time.monotonic() - begun_s
+            if spent_s * (1 + 1 / len(pairs)) > limit_s:
+                break
+        refused = as_in_a_run.refuse_pretence(pairs)
+        return baseline if refused is None else replace(baseline, ending=refused)
 
     def _with_worker_rates(self, baseline: Baseline) -> Baseline:
         """The baseline with what numbers of loader workers give, where that is worth a trial."""
@@ -191,9 +211,11 @@ class RealBench:
             self._subject.budget_s, startup_s=baseline.startup_s, step_s=step_s_of(baseline)
         )
 
-    def _run_side(self, state: State) -> Side:
-        trial = self.start(state)
-        ended = self._run(trial, process_window(self._planned_s(self.baseline)))
+    def _run_side(
+        self, state: State, size: WindowSize | None = None, *, plans: bool = True
+    ) -> Side:
+        trial = self.start(state, also=None if plans else {"mode": AS_A_RUN})
+        ended = self._run(trial, size or process_window(self._planned_s(self.baseline)))
         return read_side(trial.folder, ended, trial.watch)
 
     def judge(self, state: State) -> Verdict:

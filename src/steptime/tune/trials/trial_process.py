@@ -38,6 +38,8 @@ from steptime.watch.host.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
 RECORD_CHANGED = "record_changed"
+AS_A_RUN = "run"
+"""The mode of a plan that the guest does not get: it watches the command as in a run."""
 COMPILED = "compiled"
 _LEVER_FAILED_CODE = 86  # of a trial's guest; docs/internals/study-folder.md
 _POLL_S = 0.05
@@ -145,8 +147,8 @@ class TrialStart:
     """What a trial is started with; `environment` is the user's, with the levers' variables.
 
     `compiled` is the folder of code that an earlier trial had compiled; it is handed on. `levers`
-    are the names of those that are on from its start. `training` is the number of the only training
-    that counts.
+    are the names of those that are on from its start. With the mode `run` it gets no plan.
+    `training` is the number of the only training that counts.
     """
 
     folder: Path
@@ -332,12 +334,11 @@ def start_trial(begin: Start, start: TrialStart, limits: TrialLimits) -> TrialPr
     )
     write_value(run, "command.json", record)
     write_levers(start.folder, start.levers)
-    plan = start.folder / "plan.json"
-    write_text(plan, json.dumps(start.plan) + "\n")
-    environment = {
-        **observed_environment(start.environment, start.folder),
-        "STEPTIME_PLAN": str(plan),
-    }
+    environment = observed_environment(start.environment, start.folder)
+    if start.plan.get("mode") != AS_A_RUN:
+        plan = start.folder / "plan.json"
+        write_text(plan, json.dumps(start.plan) + "\n")
+        environment["STEPTIME_PLAN"] = str(plan)
     contained = begin(environment, folder=start.folder, stdin=start.stdin)
     if isinstance(contained, NotStarted):
         return contained
