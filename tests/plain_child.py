@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.store import write_text
 
 
 class PlainChild:
@@ -18,8 +19,13 @@ class PlainChild:
 
     left: tuple[tuple[int, str], ...] = ()
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process = process
+        self._folder = folder
+
+    def show(self, text: str) -> None:
+        """Nothing hides it here."""
+        write_text(self._folder / "live.json", text)
 
     @property
     def pid(self) -> int:
@@ -67,5 +73,6 @@ class PlainStart:
                     stdout=out,
                     stderr=err,
                     start_new_session=True,
-                )
+                ),
+                folder,
             )

@@ -775,6 +775,7 @@ OPENS_ITSELF = {
     "isolate/broker/waiting_call.py": "files of the kernel",
     "isolate/inside.py": "files of the kernel",
     "isolate/launcher.py": "a pipe of its own",
+    "isolate/plan_door.py": "a file of the kernel",
     "isolate/overlay/layers.py": "files of the kernel and of the system",
     "isolate/overlay/mounts.py": "files of the kernel",
     "isolate/overlay/namespaces.py": "files of the kernel",

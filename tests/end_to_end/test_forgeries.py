@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -38,9 +39,12 @@ for step in range(100_000):
 """
 
 
-def make_bench(folder: Path, forgery: str, *, tier: Tier, budget_s: float) -> RealBench:
-    (folder / "train.py").write_text(LOOP.format(forgery=forgery))
-    argv, within = (sys.executable, "train.py"), require(tier)
+def make_bench(
+    folder: Path, forgery: str, *, tier: Tier, budget_s: float = 600.0, nproc: int = 0
+) -> RealBench:
+    (folder / "train.py").write_text(LOOP.replace("{forgery}", forgery))
+    ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
+    argv, within = (sys.executable, *(ranks if nproc else ()), "train.py"), require(tier)
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
 
     def begin(environment: Any, *, folder: Path, stdin: Path | None) -> Any:
@@ -58,6 +62,127 @@ def make_bench(folder: Path, forgery: str, *, tier: Tier, budget_s: float) -> Re
     )
     study = open_study(folder, "key", budget_s=budget_s)
     return RealBench(subject, study, begin, lambda: None)
+
+
+PRYING = r"""
+import ctypes, glob, json, os, socket, sys, threading
+found, site = {}, [p for p in os.environ["PYTHONPATH"].split(":") if p.endswith("/site")][0]
+trial = os.path.dirname(site)
+told = dict(entry.split("=", 1) for entry in open(site + "/told").read().split("\0"))
+
+def ask():
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(told["STEPTIME_DOOR"])
+        asker.settimeout(5)
+        return len(asker.recv(100))
+
+def in_a_fork(act):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, b"%d" % act())
+        os._exit(0)
+    os.close(writer)
+    said = os.read(reader, 100).decode()
+    os.wait()
+    os.close(reader)
+    return said
+
+def shown():
+    lines = [line for line in open("/proc/self/maps") if "memfd:shown" in line]
+    return [int(edge, 16) for edge in lines[0].split()[0].split("-")]
+
+def unlock():
+    begin, end = shown()
+    return ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), 3)
+
+def overwrite():
+    ctypes.memset(shown()[0], 1, 8)
+    return 1
+
+names = [os.readlink(path) for path in glob.glob("/proc/self/fd/*") if os.path.islink(path)]
+found["variables"] = [name for name in os.environ if name.startswith("STEPTIME")]
+found["told"] = [name for name, text in told.items() if "levers" in text or "is_live" in text]
+found["files"] = [n for n in os.listdir(trial) if n in ("plan.json", "live.json", "levers.json")]
+found["plans"] = [p for p in glob.glob(trial + "/**", recursive=True)
+                  if os.path.isfile(p) and b'"is_live"' in open(p, "rb").read()
+                  and not p.endswith(("sitecustomize.py", ".pyc"))]
+found["arguments"] = [w for w in sys.orig_argv + sys.argv if "levers" in w]
+found["descriptors"] = [name for name in names if "memfd" in name or "socket" in name]
+found["asked again"], found["asked in a fork"] = ask(), in_a_fork(ask)
+found["asked in a thread"] = []
+thread = threading.Thread(target=lambda: found["asked in a thread"].append(ask()))
+thread.start(); thread.join()
+found["made writable"], found["overwritten"] = in_a_fork(unlock), in_a_fork(overwrite)
+print(json.dumps(found), flush=True)
+os.closerange(3, 1000)
+mine, calls = [open(f"mine-{n}", "w") for n in range(20)], []
+
+def pretend():
+    calls.append(1)
+    if len(calls) == 120:
+        print(sorted({os.fstat(file.fileno()).st_size for file in mine}), flush=True)
+    return 0.0
+"""
+NOTHING = {
+    **{key: [] for key in ("variables", "told", "files", "plans", "arguments", "descriptors")},
+    "asked again": 0,
+    "asked in a fork": "0",
+    "asked in a thread": [0],
+    "made writable": "-1",
+    "overwritten": "",
+}
+
+
+EXPERIMENT = {
+    "schema": 1,
+    "experiment": 0,
+    "starts_at": 4,
+    "seed": 0,
+    "num_rounds": 2,
+    "settle_steps": 0,
+    "block_steps": 2,
+    "states": [[], []],
+}
+
+
+@pytest.mark.parametrize("tier", [Tier.GUARDED, Tier.ISOLATED])
+def test_a_script_finds_no_plan_and_no_experiment_and_its_files_stay_its_own(tmp_path, tier):
+    trial = make_bench(tmp_path, PRYING, tier=tier).start((), is_live=True)
+    try:
+        trial.wait(lambda watch: watch.num_updates > 3)
+        trial.show(json.dumps(EXPERIMENT))
+        trial.wait(lambda watch: watch.num_updates > 150)
+    finally:
+        ended = trial.close()
+
+    assert (ended.end.value, ended.reason) == ("finished", None), ended
+    found, sizes = (trial.folder / "stdout").read_text().splitlines()
+    assert json.loads(found) == NOTHING
+    assert sizes == "[0]"  # no line of ours is in a file that has the number of one of ours
+    assert trial.watch.first.experiments == {0}  # it is shown after all descriptors were closed
+    assert json.loads((trial.folder / "plan.json").read_text())["is_live"]  # kept once it is over
+
+
+RANKS = """
+import torch.distributed
+torch.distributed.init_process_group("gloo")
+"""
+
+
+@pytest.mark.slow("two ranks are started")
+@pytest.mark.parametrize("tier", [Tier.GUARDED, Tier.ISOLATED])
+def test_ranks_that_start_later_are_told_and_shown_the_same(tmp_path, tier):
+    trial = make_bench(tmp_path, RANKS, tier=tier, nproc=2).start((), is_live=True)
+    try:
+        trial.wait(lambda watch: watch.num_updates > 30)
+        trial.show(json.dumps({**EXPERIMENT, "starts_at": 200}))
+        trial.wait(lambda watch: all(0 in one.experiments for one in watch.processes))
+    finally:
+        ended = trial.close()
+
+    assert (ended.end.value, ended.reason) == ("finished", None), ended
+    assert [one.experiments for one in trial.watch.processes] == [{0}, {0}]
+    assert all(one.is_in_plan for one in trial.watch.processes)
 
 
 SLOW_WHERE_JUDGED = """

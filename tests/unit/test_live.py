@@ -12,6 +12,7 @@ import pytest
 from steptime.guest.trial.lever_session import Registry
 from steptime.guest.trial.lever_stack import LeverStack, NotUndoneError
 from steptime.guest.trial.live_blocks import NO_EXPERIMENT, Experiment, Live, Place, order_of
+from steptime.guest.trial.shown import ShownFile
 from steptime.guest.trial.trial_plan import Wanted
 
 
@@ -32,7 +33,7 @@ class World:
         registry = Registry(None, lambda owner, error: None, is_lenient=False)
         self.stack = LeverStack(registry, load=self.load)
         self.live = Live(
-            str(self.path),
+            ShownFile(str(self.path)),
             self.stack,
             tell=self.tell,
             end_experiment=self.end,

@@ -115,7 +115,10 @@ def test_a_plan_is_read_with_what_it_leaves_out(tmp_path: Path) -> None:
     found = read_plan(write_plan(tmp_path))
 
     assert (found.is_recipe, found.levers, found.is_live) == (False, (), False)
-    assert (found.quality, found.is_probing, found.folder) == (None, False, str(tmp_path))
+    assert (found.quality, found.is_probing, found.shown) == (None, False, str(tmp_path))
+    told = Path(write_plan(tmp_path)).read_text()
+    assert read_plan(told, str(tmp_path)) == found  # as a trial is told it
+    assert read_plan(told, 4096).shown == 4096
 
 
 def test_levers_stand_with_their_settings(tmp_path: Path) -> None:

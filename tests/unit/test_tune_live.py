@@ -89,6 +89,9 @@ class ScriptedTrial:
             assert is_done(self.watch), "the child would wait for ever"
         return ended
 
+    def show(self, text: str) -> None:
+        (self.folder / "live.json").write_text(text)
+
     def note_levers(self, names: Iterable[str]) -> None:
         self.levers |= set(names)
 

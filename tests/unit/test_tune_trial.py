@@ -45,6 +45,8 @@ class Child:
     end: ProcessEnd = EXIT_0
     last_rows: tuple[Mapping[str, Any], ...] = ()
     is_working: bool = False
+    tells: float = 1.0
+    """Its record's clock by ours."""
     now_s: float = 0.0
     is_killed: bool = False
     num_updates: int = 0
@@ -79,8 +81,8 @@ class Child:
         self.is_killed = True
 
     def _update(self) -> None:
-        end_ns = round((self.first_s + self.num_updates * self.step_s) * 1e9)
-        wall_ns = round(self.step_s * 1e9)
+        end_ns = round((self.first_s + self.num_updates * self.step_s) * self.tells * 1e9)
+        wall_ns = round(self.step_s * self.tells * 1e9)
         row = [self.num_updates, 0, 0, end_ns - wall_ns, end_ns, 0, 1, wall_ns, 0, wall_ns, 0]
         self._write("rank-0.jsonl", {"k": "u", "rows": [row]})
         self.num_updates += 1
@@ -220,6 +222,25 @@ def test_a_trial_whose_record_was_changed_is_refused_by_name(
 
     assert (ended.end, ended.reason) == (TrialEnd.FAILED, "record_changed")
     assert ended.ending.facts == {"file": name}
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"), [(1.0, None), (0.9, None), (0.25, "record_untrue"), (3.0, "record_untrue")]
+)
+@pytest.mark.parametrize("end_s", [21.0, NEVER])
+def test_a_record_whose_time_is_not_ours_is_refused_with_both(
+    told: float, reason: str | None, end_s: float, tmp_path: Path
+) -> None:
+    child = Child(tmp_path, end_s=end_s, tells=told)  # as of a script with a clock of its own
+
+    ended = run(child, lambda watch: child.now_s > 20.0)
+
+    assert (ended.reason == "record_untrue") is (reason is not None)
+    if reason is not None:
+        assert ended.end is TrialEnd.FAILED
+        assert ended.ending.facts is not None
+        assert ended.ending.facts["told_s"] == pytest.approx(19 * told, rel=0.02)
+        assert ended.ending.facts["passed_s"] == pytest.approx(19, rel=0.02)
 
 
 def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:

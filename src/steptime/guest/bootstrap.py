@@ -32,6 +32,7 @@ def start(
     imports: ImportTimes | None = None,
     *,
     plan: str | None = None,
+    shown: int | None = None,
 ) -> TorchContext | None:
     """Install all hooks into this process, and what the environment asks for.
 
@@ -40,9 +41,10 @@ def start(
         run: the run's folder.
         targets: for each module name, what is called once that module has been executed.
         imports: the imports so far, and those to come.
-        plan: the path of what it is to do; None to observe.
+        plan: what it is to do, a text or the path of one; None to observe.
+        shown: the address of the memory in which the parent shows a trial's experiments.
     """
-    context = enter(torch, run, choose_mode(run, plan), targets, imports)
+    context = enter(torch, run, choose_mode(run, plan, shown), targets, imports)
     if context is not None:
         context.guarded("install:plan", context.mode.install, context, targets, finish)
     return context

@@ -47,6 +47,11 @@ class ContainedChild:
         self._heard = b""
         self._end: ProcessEnd | None = None
 
+    def show(self, text: str) -> None:
+        """Show a text to its processes, in place of the one before; its plan says who looks."""
+        with contextlib.suppress(OSError):  # it has just ended
+            self._control.sendall(json.dumps({"show": text}).encode() + b"\n")
+
     def poll(self) -> ProcessEnd | None:
         """Return how it ended, with everything it had started; None while it runs."""
         return self._wait(0.0)

@@ -37,6 +37,7 @@ from steptime.isolate.left.tails import Tail
 from steptime.isolate.left.writes import has_socket, list_layers, list_log, write_list
 from steptime.isolate.overlay.layers import Layer, Layers, build_root
 from steptime.isolate.overlay.namespaces import enter_namespaces
+from steptime.isolate.plan_door import NAME, PlanDoor
 from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
 from steptime.isolate.tiers import Tier
 from steptime.record.live.process_identity import children, descendants
@@ -55,6 +56,7 @@ class WalledChild:
     layers: tuple[Layer, ...] = ()
     has_own_processes: bool = False
     broker: Broker | None = None
+    door: PlanDoor | None = None
 
 
 class ControlLostError(Exception):
@@ -133,6 +135,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
             has_own_network=has_own_network,
             share_network=plan["share_network"],
         )
+    door = _open_door(around, layers)
     answers, theirs = socket.socketpair()
     plan["answers"] = theirs.fileno()
     pid = os.fork()
@@ -149,6 +152,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
         tails=tails,
         layers=tuple(layers.made) if layers else (),
         has_own_processes=is_isolated and plan["has_own_processes"],
+        door=door,
     )
     if not failure:
         child.broker = _start_broker(plan, around, child, answers)
@@ -158,6 +162,15 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
     if kind == "setup":
         raise OSError(text)
     return int(text), None
+
+
+def _open_door(around: Surroundings, layers: Layers | None) -> PlanDoor | None:
+    """Return the door at which the child's processes ask; an isolated one is in its own root."""
+    if around.plan is None:
+        return None
+    private = (layers.root if layers else "") + around.private
+    os.makedirs(private, exist_ok=True)
+    return PlanDoor(os.path.join(private, NAME), around.plan)
 
 
 def _start_broker(
@@ -190,11 +203,12 @@ def watch(child: WalledChild, control: socket.socket, write_s: float) -> dict[st
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    due = time.monotonic() + write_s
+    due, heard = time.monotonic() + write_s, b""
     while (status := _reap(child.pid)) is None:
         readers = [tail.reader for tail in child.tails if tail.is_open]
         broker = child.broker if child.broker is not None and child.broker.is_open else None
         readers += [broker.descriptor] if broker is not None else []
+        readers += [child.door.fileno()] if child.door is not None else []
         wait_s = max(0.0, due - time.monotonic())
         ready = select.select([control.fileno(), waking, *readers], [], [], wait_s)[0]
         for tail in child.tails:
@@ -202,10 +216,12 @@ def watch(child: WalledChild, control: socket.socket, write_s: float) -> dict[st
                 tail.read()
         if broker is not None and broker.descriptor in ready:
             broker.answer()
+        if child.door is not None and child.door.fileno() in ready:
+            child.door.answer()
         if waking in ready:
             os.read(waking, 1 << 10)
         if control.fileno() in ready:
-            raise ControlLostError
+            heard = _obey(child, heard + (control.recv(1 << 16) or b"kill\n"))
         if time.monotonic() >= due:
             for tail in child.tails:
                 tail.write()
@@ -217,6 +233,21 @@ def watch(child: WalledChild, control: socket.socket, write_s: float) -> dict[st
         left = list_left(descendants(os.getpid()))
     code = os.waitstatus_to_exitcode(status)
     return {"signal": -code, "left": left} if code < 0 else {"exit_code": code, "left": left}
+
+
+def _obey(child: WalledChild, heard: bytes) -> bytes:
+    """Do what Steptime wants; return the beginning of what has not come as a whole yet.
+
+    Raises:
+        ControlLostError: the child must be killed.
+    """
+    *orders, rest = heard.split(b"\n")
+    for order in orders:
+        if not order.startswith(b"{"):
+            raise ControlLostError
+        if child.door is not None:
+            child.door.show(json.loads(order)["show"])
+    return rest
 
 
 def _reap(pid: int) -> int | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .broker.broker_files import SHARED_MEMORY
 from .left.left_folders import PREFIX, hold
+from .plan_door import NAME
 from .publish import free_ports, quiet_environment
 from .tiers import Tier
 
@@ -21,7 +22,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _SITE = _PACKAGE / "inject" / "site"
 _OWN_SITE, _TOLD = "site", "told"  # in the child's folder; launch/shims.py knows the first
 _OURS = (
-    *("STEPTIME_RUN", "STEPTIME_GUEST", "STEPTIME_PLAN", "STEPTIME_SEED", "STEPTIME_TFDATA"),
+    *("STEPTIME_RUN", "STEPTIME_GUEST", "STEPTIME_DOOR", "STEPTIME_SEED", "STEPTIME_TFDATA"),
     *("STEPTIME_REDIRECT", "STEPTIME_REDIRECT_FILE"),
 )
 _REDIRECT = _PACKAGE / "guest" / "redirect" / "__init__.py"
@@ -42,12 +43,14 @@ class Surroundings:
         private: a folder of its own.
         folders: of its own, where it may write; they are removed afterwards.
         memory: one of them, for shared memory; None where it has /dev/shm to itself.
+        plan: what each process is told at its start, and nobody else; None for nothing.
     """
 
     environment: Mapping[str, str]
     private: str
     folders: tuple[str, ...] = ()
     memory: str | None = None
+    plan: str | None = None
 
     def remove(self) -> None:
         """Remove the folders."""
@@ -72,7 +75,7 @@ def make_surroundings(
     if share_network:
         ours |= free_ports(environment)
     if tier is not Tier.UNSAFE:
-        ours |= _let_in(environment, folder, private, tier)
+        ours |= _let_in(folder, private, tier)
     memory = None
     if tier is Tier.GUARDED:
         memory = _make_memory(folder, private)
@@ -80,8 +83,15 @@ def make_surroundings(
         # A cache inside the child's folder may be written there.
         mine = [name for name in _OWN_CACHES if environment.get(name, "").startswith(folder)]
         ours |= {k: v for k, v in _guarded(private).items() if k not in mine}
+    plan = ours.pop("STEPTIME_PLAN", None)
+    if plan is not None:
+        ours["STEPTIME_DOOR"] = os.path.join(private, NAME)
     return Surroundings(
-        environment=_hide_ours(ours, folder), private=private, folders=folders, memory=memory
+        environment=_hide_ours(ours, folder),
+        private=private,
+        folders=folders,
+        memory=memory,
+        plan=plan,
     )
 
 
@@ -125,23 +135,16 @@ def _make_memory(folder: str, private: str) -> str:
     return memory
 
 
-def _let_in(
-    environment: Mapping[str, str], folder: str, private: str, tier: Tier
-) -> dict[str, str]:
+def _let_in(folder: str, private: str, tier: Tier) -> dict[str, str]:
     """Return the variables that make each Python process of the child load guest/redirect."""
     places = (folder, private) if tier is Tier.GUARDED else ("renames", folder)
-    ours = {
+    return {
         "STEPTIME_REDIRECT": os.pathsep.join(places),
         "STEPTIME_REDIRECT_FILE": str(_REDIRECT),
         # Compiled files are read where they are: a separate folder would compile all of torch
         # again. What a trial compiles is thrown away, and the guest's imports are not the script's.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    search = environment.get("PYTHONPATH")
-    before = search.split(os.pathsep) if search else []
-    if str(_SITE) not in before:
-        ours["PYTHONPATH"] = os.pathsep.join((str(_SITE), *before))
-    return ours
 
 
 def _guarded(private: str) -> dict[str, str]:

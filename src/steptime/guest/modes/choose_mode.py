@@ -5,22 +5,23 @@ from __future__ import annotations
 from .mode import Bystander, GuestMode, Unread
 
 
-def choose_mode(run: str, path: str | None) -> GuestMode:
+def choose_mode(run: str, plan: str | None, shown: int | None = None) -> GuestMode:
     """Return the mode of this process; it observes where there is no plan.
 
     Args:
         run: the folder of the run or trial.
-        path: of the plan, if there is one.
+        plan: its text or its path; None without one.
+        shown: the address of the memory in which experiments are shown.
     """
-    if not path:
+    if plan is None:
         return GuestMode()
     try:
-        return _planned(path, run)
+        return _planned(plan, run, shown)
     except Exception as error:
         return Unread(error)
 
 
-def _planned(path: str, run: str) -> GuestMode:
+def _planned(told: str, run: str, shown: int | None) -> GuestMode:
     """Return the mode that a plan asks for; what it needs is loaded only here."""
     from ..trial.plan_scope import is_meant
     from ..trial.trial_plan import read_plan
@@ -28,7 +29,7 @@ def _planned(path: str, run: str) -> GuestMode:
     from .count import CountMode
     from .levers import WithLevers
 
-    plan = read_plan(path)
+    plan = read_plan(told, run if shown is None else shown)
     if not is_meant(plan.only, run):
         return Bystander(records_calls=plan.is_recipe)
     if plan.bench is not None:

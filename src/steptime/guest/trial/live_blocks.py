@@ -1,13 +1,12 @@
 """Compares states inside one process: short blocks in turns, levers on and off between steps.
 
-`live.json` says what is compared; the parent replaces it for each experiment
-(docs/internals/study-folder.md). Every decision follows from that file and from the number of
+What the parent shows says what is compared, another text for each experiment
+(docs/internals/study-folder.md). Every decision follows from it and from the number of
 steps, so the ranks of one training decide alike without communicating.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -16,10 +15,11 @@ from typing import Any
 
 from ..timeline.cycle import Cycle
 from .lever_stack import LeverStack, NotUndoneError
-from .trial_plan import Wanted, read_json, take_levers
+from .shown import ShownFile, ShownMemory
+from .trial_plan import Wanted, take_json, take_levers
 
 POLL_NS = 50_000_000
-"""How often the file is polled; with several ranks at each step, because all must see it."""
+"""How often it is looked at; with several ranks at each step, because all must see it."""
 
 Place = tuple[int, int, int, int]
 """The place of an update: experiment, round, state, and whether it counts."""
@@ -29,7 +29,7 @@ NO_EXPERIMENT: Place = (-1, 0, 0, 1)
 
 @dataclass(frozen=True)
 class Experiment:
-    """The content of `live.json`."""
+    """What the parent shows."""
 
     number: int
     starts_at: int
@@ -45,9 +45,9 @@ class Experiment:
         return self.settle_steps + self.block_steps
 
 
-def read_experiment(path: str) -> Experiment:
-    """Return the experiment in a file; raise whatever is wrong with it."""
-    values = read_json(path)
+def take_experiment(text: bytes) -> Experiment:
+    """Return the experiment in a text; raise whatever is wrong with it."""
+    values = take_json(text)
     return Experiment(
         number=int(values["experiment"]),
         starts_at=int(values["starts_at"]),
@@ -77,7 +77,7 @@ class Live:
     """Runs the experiments of one process.
 
     Args:
-        path: of `live.json`.
+        shown: by the parent.
         stack: the levers; those of the plan stay on below every state.
         tell: `tell(wanted, place, error)` writes that a lever was put on, or why not.
         end_experiment: `end_experiment(experiment, fallen)` writes that one is over, and in which
@@ -89,7 +89,7 @@ class Live:
 
     def __init__(
         self,
-        path: str,
+        shown: ShownFile | ShownMemory,
         stack: LeverStack,
         *,
         tell: Callable[[Wanted, Place, Exception | None], None],
@@ -98,7 +98,7 @@ class Live:
         is_joint: Callable[[], bool],
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        self.path = path
+        self.shown = shown
         self.stack = stack
         self.num_fixed = len(stack.owners)
         self.tell = tell
@@ -142,22 +142,18 @@ class Live:
         elif self.due is not None and num_updates >= self.due.starts_at:
             self._begin(self.due, num_updates)
 
-    # -- the file
+    # -- what is shown
 
     def _poll(self) -> None:
         now = self.clock()
         if now < self.poll_due and not self.is_joint():
             return
         self.poll_due = now + POLL_NS
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return
-        mark = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if mark == self.mark:
+        mark = self.shown.mark()
+        if mark is None or mark == self.mark:
             return
         self.mark = mark
-        experiment = read_experiment(self.path)
+        experiment = take_experiment(self.shown.read())
         if experiment.number == self.last_number:
             return
         self.last_number = experiment.number

@@ -24,6 +24,7 @@ from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
 from .looks.edit_sites import SiteNotes
 from .looks.row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
+from .shown import ShownFile, ShownMemory
 from .trial_plan import TrialPlan, Wanted
 from .worker_search import WorkerSearch
 
@@ -64,8 +65,11 @@ class TrialGuest(LeverGuest):
         """Apply the plan's own levers; those of experiments come on top of them."""
         super().put_on()
         if self.plan.is_live:
+            shown = self.plan.shown
             self.live = Live(
-                os.path.join(self.plan.folder, "live.json"),
+                ShownMemory(shown)
+                if isinstance(shown, int)
+                else ShownFile(os.path.join(shown, "live.json")),
                 self.stack,
                 tell=self.tell_lever,
                 end_experiment=self.end_experiment,
@@ -291,7 +295,7 @@ def install_trial(context: TorchContext, plan: TrialPlan, finish: Callable[[], N
     if trial.sites is not None:
         trial.sites.hook()
     if plan.worker_search_s is not None:
-        WorkerSearch(context.torch, plan.folder, plan.worker_search_s).hook()
+        WorkerSearch(context.torch, context.recorder.run, plan.worker_search_s).hook()
     trial.put_on()
     return trial
 

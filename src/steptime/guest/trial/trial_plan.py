@@ -1,4 +1,4 @@
-"""What the parent asks of the guest: `plan.json`, and the lever files that it names.
+"""What the parent asks of the guest: its plan, and the lever files that it names.
 
 Levers are loaded under private names, so nothing of ours shadows a module of the user's or is
 shadowed by one: `base.py` as `_steptime_levers.base`, a lever's file beside it. A lever may import
@@ -43,9 +43,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The content of `plan.json` (docs/internals/study-folder.md); `folder` is where it is."""
+    """What a plan holds (docs/internals/study-folder.md).
 
-    folder: str
+    Experiments come at `shown`, an address in memory, or in `live.json` of the folder `shown`.
+    """
+
     is_recipe: bool
     levers: tuple[Wanted, ...]
     is_live: bool
@@ -60,13 +62,15 @@ class TrialPlan:
     hands_out_largest: bool = False
     forecast: Mapping[str, Any] | None = None
     device_bytes: int | None = None
+    shown: int | str = ""
 
 
-def read_plan(path: str) -> TrialPlan:
-    """Return the plan in a file; raise whatever is wrong with it."""
-    values = read_json(path)
+def read_plan(told: str, shown: int | str = "") -> TrialPlan:
+    """Return the plan in a text, or in a file at a path; raise whatever is wrong with it."""
+    is_text = told.startswith("{")
+    values = take_json(told.encode() if is_text else read_regular(told))
     return TrialPlan(
-        folder=os.path.dirname(os.path.abspath(path)),
+        shown=shown if is_text else os.path.dirname(told),
         is_recipe=values["mode"] == "recipe",
         levers=take_levers(values["levers"]),
         is_live=bool(values.get("is_live")),
@@ -84,11 +88,11 @@ def read_plan(path: str) -> TrialPlan:
     )
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """Return the object in a file of our schema."""
-    values: dict[str, Any] = loads(read_regular(path))
+def take_json(text: bytes) -> dict[str, Any]:
+    """Return the object in a text of our schema."""
+    values: dict[str, Any] = loads(text)
     if values["schema"] != SCHEMA:
-        raise ValueError(f"`schema` must be {SCHEMA}, got {values['schema']!r} in {path}")
+        raise ValueError(f"`schema` must be {SCHEMA}, got {values['schema']!r}")
     return values
 
 

@@ -119,6 +119,7 @@ REASONS: Mapping[str, str] = {
         "a step takes {trial_s} in a trial and {run_s} as `steptime run` watches it, with no lever "
         "in either: the script may behave differently where levers are judged"
     ),
+    "record_untrue": "its record tells of {told_s} of steps where {passed_s} passed",
     "record_changed": "the script changed {file}, which holds what the trial is judged by",
     "out_of_memory": "the script ran out of memory",
     "time_limit": "it took too long and was stopped",

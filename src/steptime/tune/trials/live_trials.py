@@ -15,7 +15,6 @@ from dataclasses import replace
 from statistics import median
 
 from steptime.core.schema import SCHEMA
-from steptime.core.store import write_text
 from steptime.levers.base import Lever
 from steptime.measure.fold.host_lines import read_host
 from steptime.measure.tried.trial_lines import (
@@ -210,7 +209,7 @@ class LiveTrials:
             "states": [describe_state(state, self._levers) for state in states],
         }
         trial.note_levers(one.name for state in states for one in state)
-        write_text(trial.folder / "live.json", json.dumps(document) + "\n")
+        trial.show(json.dumps(document))
         expected_s = num_rounds * (settle + block) * sum(steps_s)
         most_s = begun_s + _SLOW * expected_s + self._slack_s * max(1, _num_compiled(states))
         limits = trial.limits

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,7 +38,6 @@ from steptime.watch.host.training_processes import read_training_processes
 from steptime.watch.host.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
-RECORD_CHANGED = "record_changed"
 AS_A_RUN = "run"
 """The mode of a plan that the guest does not get: it watches the command as in a run."""
 COMPILED = "compiled"
@@ -63,6 +63,9 @@ class ContainedProcess(Protocol):
     @property
     def left(self) -> tuple[tuple[int, str], ...]:
         """The processes, with names, that were still there when the command itself had ended."""
+
+    def show(self, text: str) -> None:
+        """Show a text to the guests in it: the experiment that is due."""
 
     def kill(self) -> None:
         """End the whole tree; it is gone when this returns."""
@@ -106,7 +109,7 @@ class TrialEnded:
         process: how the command ended; None where we ended it.
         text: the last lines it wrote to stderr, or what a lever failed with.
         lever: that failed.
-        file: of its record, that the script changed.
+        seen: what shows that its record cannot be true.
         outlived_by: name of the process in which the training went on when the command had
             returned; None where there was none.
     """
@@ -116,7 +119,7 @@ class TrialEnded:
     process: ProcessEnd | None = None
     text: str = ""
     lever: str | None = None
-    file: str | None = None
+    seen: Mapping[str, Fact] | None = None
     outlived_by: str | None = None
 
     @property
@@ -129,8 +132,8 @@ class TrialEnded:
             return None
         if self.reason == LEVER_FAILED:
             return {"lever": str(self.lever), "error": self.text}
-        if self.reason == RECORD_CHANGED:
-            return {"file": str(self.file)}
+        if self.seen is not None:
+            return dict(self.seen)
         found: dict[str, Fact] = {}
         if self.text:
             found["last_line"] = self.text.rpartition("\n")[2]
@@ -176,7 +179,9 @@ class TrialProcess:
     ) -> None:
         self.folder = start.folder
         is_scoped = start.plan.get("only") is not None
-        self.watch = TrialWatch(start.folder, training=start.training, is_scoped=is_scoped)
+        self.watch = TrialWatch(
+            start.folder, training=start.training, is_scoped=is_scoped, clock=clock
+        )
         self.limits = limits
         self._record = record
         self._contained = contained
@@ -186,6 +191,7 @@ class TrialProcess:
         self._sampler = _sampler(start.folder, contained.pid)
         self._sample_due = self._started
         self._levers = frozenset(start.levers)
+        self._plan = json.dumps(start.plan)
         self._ended: TrialEnded | None = None
 
     @property
@@ -200,10 +206,11 @@ class TrialProcess:
 
     def note_levers(self, names: Iterable[str]) -> None:
         """Note levers that are about to be switched on: what is written then may be theirs."""
-        levers = self._levers | set(names)
-        if levers != self._levers:
-            self._levers = levers
-            write_levers(self.folder, levers)
+        self._levers |= set(names)
+
+    def show(self, text: str) -> None:
+        """Show its guests the experiment that is due."""
+        self._contained.show(text)
 
     def wait(self, is_done: Callable[[TrialWatch], bool]) -> TrialEnded | None:
         """Wait until `is_done`; None then, else how it ended before."""
@@ -215,17 +222,18 @@ class TrialProcess:
                 self._sampler.take_last()  # a kill by the kernel came after the last sample
                 self._ended = self._judge(process)
             elif is_done(self.watch):
-                if self.watch.changed_file() is None:
+                ended = TrialEnded(end=TrialEnd.FINISHED)
+                if self._unless_forged(ended) is ended:
                     return None
                 self._kill()
-                self._ended = TrialEnded(end=TrialEnd.FINISHED)
+                self._ended = ended
             elif (reason := self._overdue()) is not None:
                 self._kill()
                 self._ended = TrialEnded(end=TrialEnd.TIMED_OUT, reason=reason, text=self.tail())
             else:
                 self._sample()
                 self._sleep(_POLL_S)
-        self._ended = self._unless_changed(self._ended)
+        self._ended = self._unless_forged(self._ended)
         return self._ended
 
     def close(self) -> TrialEnded:
@@ -233,7 +241,7 @@ class TrialProcess:
         if self._ended is None:
             self._sampler.take()
             self._kill()
-            self._ended = self._unless_changed(TrialEnded(end=TrialEnd.FINISHED))
+            self._ended = self._unless_forged(TrialEnded(end=TrialEnd.FINISHED))
         process = self._ended.process
         record = replace(
             self._record,
@@ -243,20 +251,23 @@ class TrialProcess:
             num_sample_failures=self._sampler.num_failures,
         )
         write_value(_as_run(self.folder), "command.json", record)
+        write_text(self.folder / "plan.json", self._plan + "\n")  # before, the script could read it
+        write_levers(self.folder, self._levers)
         return self._ended
 
     def tail(self) -> str:
         """The last lines that the command wrote to stderr."""
         return read_tail(self.folder / "stderr")
 
-    def _unless_changed(self, ended: TrialEnded) -> TrialEnded:
-        """The end of a trial; one whose record was changed says nothing, however it ended."""
-        file = self.watch.changed_file()
-        if file is None:
-            return ended
-        return TrialEnded(
-            end=TrialEnd.FAILED, reason=RECORD_CHANGED, process=ended.process, file=file
-        )
+    def _unless_forged(self, ended: TrialEnded) -> TrialEnded:
+        """The end of a trial; one whose record cannot be true says nothing, however it ended."""
+        refuse = partial(TrialEnded, end=TrialEnd.FAILED, process=ended.process)
+        if (file := self.watch.changed_file()) is not None:
+            return refuse(reason="record_changed", seen={"file": file})
+        if (untrue_s := self.watch.untrue_s) is not None:
+            told_s, passed_s = untrue_s
+            return refuse(reason="record_untrue", seen={"told_s": told_s, "passed_s": passed_s})
+        return ended
 
     def _kill(self) -> None:
         self._contained.kill()
@@ -333,12 +344,9 @@ def start_trial(begin: Start, start: TrialStart, limits: TrialLimits) -> TrialPr
         run.run_id, start.argv, environment=start.environment, started_unix_s=time.time()
     )
     write_value(run, "command.json", record)
-    write_levers(start.folder, start.levers)
     environment = observed_environment(start.environment, start.folder)
     if start.plan.get("mode") != AS_A_RUN:
-        plan = start.folder / "plan.json"
-        write_text(plan, json.dumps(start.plan) + "\n")
-        environment["STEPTIME_PLAN"] = str(plan)
+        environment["STEPTIME_PLAN"] = json.dumps(start.plan)
     contained = begin(environment, folder=start.folder, stdin=start.stdin)
     if isinstance(contained, NotStarted):
         return contained

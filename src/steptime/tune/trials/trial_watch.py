@@ -7,6 +7,7 @@ experiments that ended. It decides nothing; when a trial has lasted long enough 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,10 @@ from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.rows import Layout, MisshapenError, ProgressRow, UpdateRow
 
 NS, US = 1e-9, 1e-6
+
+LATE_S, LATE_SHARE = 2.0, 0.1
+"""How far the times that a record tells of may be from ours, in all and of what passed: a line is
+on disk 0.2 s after its step, or later on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Process:
         self.is_in_plan = False
         """Whether the guest does here what the trial's plan says."""
         self.ticks: list[Tick] = []
+        self._seen_s: list[tuple[float, float]] = []
+        """By our clock and by the record's: when the first news came, and the newest."""
         self.levers: list[LeverLine] = []
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
@@ -58,7 +65,7 @@ class Process:
         self.is_counted = False
         self.has_ended = False
 
-    def read(self) -> bool:
+    def read(self, now_s: float) -> bool:
         """Take in what is new; whether there was an update in it."""
         before = len(self.ticks)
         for line in self._reader.read():
@@ -68,7 +75,20 @@ class Process:
                 # A line of another shape is left to `measure`, which counts it.
                 with suppress(DamagedRunError, MisshapenError):
                     take(self, line)
-        return len(self.ticks) > before
+        has_news = len(self.ticks) > before
+        if has_news:
+            self._seen_s[1:] = [(now_s, self.ticks[-1].end_s)]
+        return has_news
+
+    @property
+    def untrue_s(self) -> tuple[float, float] | None:
+        """What its record says passed and what did pass [s], where both cannot be."""
+        if len(self._seen_s) < 2:
+            return None
+        (ours_s, theirs_s), (now_s, end_s) = self._seen_s
+        told_s, passed_s = end_s - theirs_s, now_s - ours_s
+        is_true = abs(told_s - passed_s) <= LATE_S + LATE_SHARE * passed_s
+        return None if is_true else (told_s, passed_s)
 
     def was_changed(self) -> bool:
         """Whether its file no longer holds what was read of it."""
@@ -171,9 +191,14 @@ class TrialWatch:
     """
 
     def __init__(
-        self, folder: Path, *, training: int | None = None, is_scoped: bool = False
+        self,
+        folder: Path,
+        *,
+        training: int | None = None,
+        is_scoped: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder = folder
+        self._folder, self._clock = folder, clock
         self.training = training
         self._is_scoped = is_scoped
         self._begun_unix_s: dict[int, float] = {}
@@ -194,7 +219,8 @@ class TrialWatch:
         for path in sorted(self._folder.glob(files.RANKS)):
             if path.name not in self._processes:
                 self._processes[path.name] = Process(path)
-        num_with_news = sum(process.read() for process in self._processes.values())
+        now_s = self._clock()
+        num_with_news = sum(process.read(now_s) for process in self._processes.values())
         return num_with_news > 0
 
     def changed_file(self) -> str | None:
@@ -202,6 +228,11 @@ class TrialWatch:
         if self._starts.was_changed():
             return files.PROCESSES
         return next((name for name, one in self._processes.items() if one.was_changed()), None)
+
+    @property
+    def untrue_s(self) -> tuple[float, float] | None:
+        """What a record says passed and what did pass [s], where both cannot be."""
+        return next((one for p in self._processes.values() if (one := p.untrue_s)), None)
 
     @property
     def processes(self) -> tuple[Process, ...]:

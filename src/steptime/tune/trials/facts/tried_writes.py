@@ -21,7 +21,7 @@ MAX_PATHS = 200
 
 
 def write_levers(folder: Path, names: Iterable[str]) -> None:
-    """Write down which levers may act in a trial; it is written before any of them does.
+    """Write down which levers may have acted in a trial; before its end the script could read it.
 
     Raises:
         OSError: the folder cannot be written.
