@@ -22,13 +22,13 @@ pytestmark = [needs_torch, needs_linux]
 
 LOOP = """
 import os, sys, threading, time
-import torch
 
 def pretend():
     return 0.0
 
 {forgery}
 
+import torch
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(100_000):
@@ -185,6 +185,37 @@ def test_ranks_that_start_later_are_told_and_shown_the_same(tmp_path, tier):
     assert all(one.is_in_plan for one in trial.watch.processes)
 
 
+OWN_RECORD = """
+def edit():
+    time.sleep(12)
+    trial = os.path.dirname(os.environ["PYTHONPATH"].split(":")[0])
+    path = trial + "/rank-0.jsonl"
+    text = open(path).read()
+    open(path, "w").write(text.replace('"k":"u"', '"k":"U"', 1))
+
+threading.Thread(target=edit, daemon=True).start()
+"""
+OWN_CLOCK = """
+real = time.perf_counter_ns
+time.perf_counter_ns = lambda: real() // 4
+"""
+
+
+@pytest.mark.slow("each trains for some seconds")
+@pytest.mark.parametrize(
+    ("forgery", "reason"), [(OWN_RECORD, "record_changed"), (OWN_CLOCK, "record_untrue")]
+)
+def test_a_trial_with_a_forged_record_is_refused(tmp_path, forgery, reason):
+    trial = make_bench(tmp_path, forgery, tier=Tier.GUARDED).start(())
+
+    def is_done(watch):
+        return watch.num_updates > 500 and trial.age_s > 25.0
+
+    trial.wait(is_done)
+
+    assert trial.close().reason == reason
+
+
 SLOW_WHERE_JUDGED = """
 def pretend():
     return 0.02 * any("guest.trial.trial_guest" in name for name in sys.modules)
@@ -196,7 +227,7 @@ def pretend():
     ("forgery", "reason"), [(SLOW_WHERE_JUDGED, "slower_in_trials"), ("", None)]
 )
 def test_a_script_that_is_slower_in_trials_is_refused_with_both_times(tmp_path, forgery, reason):
-    bench = make_bench(tmp_path, forgery, tier=Tier.GUARDED, budget_s=3600.0)
+    bench = make_bench(tmp_path, forgery, tier=Tier.GUARDED, budget_s=2400.0)
 
     ending = bench.observe().ending
 

@@ -81,17 +81,16 @@ class Bench(RealBench):
         return side(self.trial_s if plans else 0.010)
 
 
-def held(bench: Bench, *, ending: Ending = WELL) -> Ending:
+def held(bench: Bench, *, ending: Ending = WELL, startup_s: float = 13.0) -> Ending:
     step = SimpleNamespace(estimate=bench.trial_s)
     measurement = SimpleNamespace(steady=SimpleNamespace(step_time_s=step))
-    baseline = SimpleNamespace(ending=ending, startup_s=13.0, measurement=measurement)
-    clock, asked = SimpleNamespace(monotonic=lambda: bench.now_s), {"ending": ending}
+    baseline = SimpleNamespace(ending=ending, startup_s=startup_s, measurement=measurement)
+    clock = SimpleNamespace(monotonic=lambda: bench.now_s)
     with (
         patch("steptime.tune.trials.real_bench.time", clock),
         patch("steptime.tune.trials.real_bench.replace", lambda _, **new: SimpleNamespace(**new)),
     ):
         found = bench._held_against_a_run(baseline)  # type: ignore[arg-type]
-    assert asked["ending"] is ending
     return found.ending
 
 
@@ -112,6 +111,13 @@ def test_it_is_held_against_a_run_in_turns_and_in_a_tenth_of_the_budget(
     assert held(bench).reason == reason
     assert bench.turns == turns
     assert bench.now_s <= as_in_a_run.SHARE * budget_s
+
+
+def test_a_script_that_is_soon_done_is_held_against_two_runs(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, trial_s=0.03, budget_s=600.0)
+
+    assert held(bench, startup_s=2.0).reason == "slower_in_trials"
+    assert bench.turns == "TRRT"  # it is given 180 s at first, of which this is 20
 
 
 def test_a_command_that_fails_is_not_held_against_anything(tmp_path: Path) -> None:

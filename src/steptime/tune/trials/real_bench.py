@@ -139,8 +139,10 @@ class RealBench:
 
     def _held_against_a_run(self, baseline: Baseline) -> Baseline:
         """The baseline; refused where the script is slower in trials than under `steptime run`."""
-        limit_s, pairs = as_in_a_run.SHARE * self._planned_s(baseline), list[tuple[Side, Side]]()
-        size = process_window(limit_s)
+        pairs = list[tuple[Side, Side]]()
+        limit_s = as_in_a_run.SHARE * self._subject.budget_s
+        wanted_s = as_in_a_run.SHARE * self._planned_s(baseline)  # for more than the least
+        size = process_window(wanted_s)
         a_pair_s = 2 * lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         if not baseline.ending.is_well or as_in_a_run.LEAST_PAIRS * a_pair_s > limit_s:
             return baseline
@@ -150,7 +152,8 @@ class RealBench:
             sides = [self._run_side((), size, plans=plans) for plans in (True, False)[::turn]]
             pairs.append((sides[::turn][0], sides[::turn][1]))
             spent_s = time.monotonic() - begun_s
-            if spent_s * (1 + 1 / len(pairs)) > limit_s:
+            few = len(pairs) < as_in_a_run.LEAST_PAIRS
+            if spent_s * (1 + 1 / len(pairs)) > (limit_s if few else wanted_s):
                 break
         refused = as_in_a_run.refuse_pretence(pairs)
         return baseline if refused is None else replace(baseline, ending=refused)
