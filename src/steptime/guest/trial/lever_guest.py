@@ -1,6 +1,6 @@
 """The guest's part of a run with a recipe: levers on, and rows that say so.
 
-It exists only where the parent named a plan (`STEPTIME_PLAN`, docs/internals/study-folder.md). The
+It exists only where the parent told a plan (docs/internals/study-folder.md). The
 hooks that are in place anyway call it. Under a recipe a lever that fails is taken off, and the
 training continues. A trial, which learns about the script besides, is in `trial_guest.py`.
 """

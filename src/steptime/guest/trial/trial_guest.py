@@ -1,6 +1,6 @@
 """The guest's part of a trial: levers on, rows that say so, and what is learned about the script.
 
-It exists only where the parent named a plan (`STEPTIME_PLAN`, docs/internals/study-folder.md). The
+It exists only where the parent told a plan (docs/internals/study-folder.md). The
 hooks that are in place anyway call it. In a trial, a lever that fails ends the process: that is the
 trial's result.
 """
