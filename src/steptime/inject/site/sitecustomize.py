@@ -94,7 +94,7 @@ def _words():
     if not any(sign in text for sign in _SECRET):
         return words
     try:
-        folder = os.path.join(os.path.dirname(os.environ["STEPTIME_GUEST"]), "record")
+        folder = os.path.join(os.path.dirname(_told("STEPTIME_GUEST")), "record")
         own = _load("_steptime_hidden_words", os.path.join(folder, "hidden_words.py"))
         del sys.modules["_steptime_hidden_words"]
         return own.hide_words(words)
