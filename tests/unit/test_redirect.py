@@ -33,7 +33,8 @@ def redirected(tmp_path: Path, *command: object) -> str:
         (tmp_path / name).mkdir(exist_ok=True)
     private = str(tmp_path / "private")
     trial = str(tmp_path / "trial")
-    environment = surroundings._let_in({}, trial, private, Tier.GUARDED) | {"TMPDIR": private}
+    environment = surroundings._let_in(trial, private, Tier.GUARDED)
+    environment |= {"TMPDIR": private, "PYTHONPATH": str(surroundings._SITE)}
     return python(*command, **environment)
 
 
