@@ -159,7 +159,7 @@ def test_a_run_that_did_not_finish_in_order_is_partial(end: ProcessEnd, code: st
         {"status": "partial"},
         {"status": "error"},
         {"data": None},
-        {"schema": 2},
+        {"schema": 1},
         {"status": "fine"},
     ],
 )
