@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import needs_linux
+from steptime.app.search import run_metric
 from steptime.app.search.run_metric import read_metric
 from steptime.cli.main import main
+from steptime.errors import RunsError
 
 pytest.importorskip("scipy")
 
@@ -102,6 +104,16 @@ def test_numbers_are_read_as_a_whole_and_those_that_are_not_finite_too(
     _, found = read_metric(pattern, tmp_path)
 
     assert tuple(value if math.isfinite(value) else None for value in found) == values
+
+
+def test_a_pattern_that_never_ends_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_metric, "_LIMIT_S", 0.5)
+    (tmp_path / "stdout").write_text("a" * 60 + "!")
+
+    with pytest.raises(RunsError, match="the pattern of --metric takes more than 0.5 s") as found:
+        read_metric("(a+)+$", tmp_path)
+
+    assert "a repeat inside a repeat" in str(found.value.hint).lower()
 
 
 @needs_linux

@@ -10,13 +10,15 @@ import csv
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from steptime.app.stored.run_tables import POINTS
-from steptime.errors import MissingExtraError, UsageError
+from steptime.errors import MissingExtraError, RunsError, UsageError
 from steptime.record.regular_file import read_regular
 
 FILES, BOARD = ("csv", "json"), "tb"
@@ -24,8 +26,18 @@ _EVENTS = "*tfevents*"
 _TAIL_LINES = 5
 _LOST = r"[+-]?(?i:nan|inf(?:inity)?)\b"
 """How a run that diverged prints its metric, whatever digits a pattern asks for."""
-_EXPONENT = re.compile(r"[eE][+-]?\d+")
-"""What `[0-9.]+` leaves of 1e-05."""
+_LIMIT_S = 10
+_MATCHER = r"""
+import json, re, sys
+text, group, found = sys.stdin.read(), int(sys.argv[2]), []
+for match in re.finditer(sys.argv[1], text):
+    rest = re.compile(r"[eE][+-]?\d+").match(text, match.end(group))
+    value = (match[group] or "") + (rest[0] if rest else "")
+    found.append((match.groupdict().get("step"), value))
+json.dump(found, sys.stdout)
+"""
+"""Finds the metric, in a child: a pattern may take longer than anybody waits. Of 1e-05, `[0-9.]+`
+leaves the exponent out, so that follows."""
 _PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P<\w+>|\((?!\?)|\(|\)", re.DOTALL)
 """What of a regular expression opens and closes its groups; escapes and classes as they are."""
 
@@ -133,8 +145,23 @@ def last_lines(folder: Path) -> str:
 def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
     """Yield the first group of each match but `step`, at the group `step`."""
     value = 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
-    matches = re.finditer(or_lost(pattern, value), text)
-    yield from _placed((found.groupdict().get("step"), _whole(found, value)) for found in matches)
+    words = [sys.executable, "-I", "-S", "-c", _MATCHER, or_lost(pattern, value), str(value)]
+    try:
+        done = subprocess.run(
+            words,
+            input=text,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=_LIMIT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunsError(
+            f"the pattern of --metric takes more than {_LIMIT_S} s on what one run wrote.",
+            hint="A repeat inside a repeat, as in '(a+)+', can take forever: write it without.",
+        ) from error
+    yield from _placed(json.loads(done.stdout))
 
 
 def or_lost(pattern: str, group: int) -> str:
@@ -151,11 +178,6 @@ def or_lost(pattern: str, group: int) -> str:
             number += counts
             opened.append((number if counts else 0, part.end()))
     return pattern
-
-
-def _whole(found: re.Match[str], group: int) -> str:
-    rest = _EXPONENT.match(found.string, found.end(group))
-    return (found[group] or "") + (rest[0] if rest else "")
 
 
 def _in_csv(text: str, column: str) -> Iterator[tuple[float, float]]:
