@@ -110,7 +110,7 @@ def test_a_pattern_that_never_ends_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(run_metric, "_LIMIT_S", 0.5)
     (tmp_path / "stdout").write_text("a" * 60 + "!")
 
-    with pytest.raises(RunsError, match="the pattern of --metric takes more than 0.5 s") as found:
+    with pytest.raises(RunsError, match=r"the pattern of --metric takes more than 0\.5 s") as found:
         read_metric("(a+)+$", tmp_path)
 
     assert "a repeat inside a repeat" in str(found.value.hint).lower()
