@@ -20,7 +20,7 @@ from steptime.errors import NotStartedError
 from steptime.isolate.child import start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
-from steptime.launch.user_command import user_environment
+from steptime.launch.user_command import GUEST, user_environment
 from steptime.tune.trials.trial_process import (
     ContainedProcess,
     TrialEnded,
@@ -94,10 +94,9 @@ class OrderChildren:
         plan = self.folder / f"{name}-plan.json"
         plan.write_text(json.dumps(plan_of(then)))
         run = self.folder / name / _RESUMED
-        words = (
-            f"{shlex.join(self.argv)}; mkdir -p {shlex.quote(str(run))}; "
-            f"STEPTIME_RUN={shlex.quote(str(run))} STEPTIME_PLAN={shlex.quote(str(plan))} {resume}"
-        )
+        told = {"STEPTIME_RUN": run, "STEPTIME_GUEST": GUEST, "STEPTIME_PLAN": plan}
+        variables = " ".join(f"{name}={shlex.quote(str(path))}" for name, path in told.items())
+        words = f"{shlex.join(self.argv)}; mkdir -p {shlex.quote(str(run))}; {variables} {resume}"
         return self._run(name, ("sh", "-c", words), wish)
 
     def _run(self, name: str, argv: tuple[str, ...], wish: Mapping[str, Any]) -> SeenInChild | None:
