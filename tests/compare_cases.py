@@ -19,9 +19,9 @@ from steptime.core.store import Run, write_value
 from steptime.diagnose.values.finding import BottleneckKind as Kind
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.launch.values import CommandRecord
+from steptime.measure.values.machine_load import HostLoad
 from steptime.measure.values.measurement import (
     PHASES,
-    HostLoad,
     Measurement,
     Phase,
     RankSummary,

@@ -11,11 +11,11 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.desync import CollectiveCall, Desync
+from steptime.measure.values.machine_load import HostLoad
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
     SPANS,
-    HostLoad,
     Measurement,
     Overhead,
     Phase,

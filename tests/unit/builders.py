@@ -13,10 +13,10 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import RunRecords, read_records
+from steptime.measure.values.machine_load import HostLoad
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
-    HostLoad,
     Measurement,
     Phase,
     RankSummary,

@@ -12,7 +12,10 @@ from steptime.diagnose.ailments.compute.arithmetic import without_same_phases
 from steptime.diagnose.ailments.compute.computing import find_compute
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy
-from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.measurement import (
+    Measurement,
+)
 from steptime.measure.values.model.operator_time import OperatorPlace, TimedModule, TimedOperator
 from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators

@@ -9,7 +9,7 @@ import pytest
 from steptime.core.note import Note
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
-from steptime.measure.values.measurement import HostLoad
+from steptime.measure.values.machine_load import HostLoad
 from steptime.report.words.run_words import describe_note
 from unit.builders import Line, make_head, make_update, write_run
 

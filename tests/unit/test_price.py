@@ -63,6 +63,15 @@ def test_the_devices_of_the_command_count_alone_where_they_are_known():
     assert drawn(*other, *own[:1]) is None  # nobody is known to use either; one says nothing
 
 
+def test_heat_counts_and_a_cap_of_power_that_a_healthy_device_reaches_does_not():
+    meter = EnergyMeter()
+    assert meter.throttled_fraction() is None
+    for t, reasons in enumerate((["power_cap"], ["thermal"], ["hardware", "power_cap"], None, 7)):
+        meter.add(sample(t, job=True, throttle=reasons))
+        meter.add(sample(t, "GPU-2", throttle=["thermal"]))
+    assert meter.throttled_fraction() == 2 / 5
+
+
 @pytest.mark.parametrize(
     "lines",
     [

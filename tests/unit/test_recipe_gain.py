@@ -13,7 +13,10 @@ from steptime.app.stored.recipe_gain import find_gain
 from steptime.core.codec import to_json
 from steptime.core.interval import Interval
 from steptime.core.store import Run, read_value, write_value
-from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.measurement import (
+    Measurement,
+)
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.words.gain_words import describe_gain

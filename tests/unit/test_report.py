@@ -23,6 +23,7 @@ from report_cases import (
     no_steps,
 )
 from steptime.app.run.describe_run import describe_run
+from steptime.app.stored.run_listing import opening_of
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
@@ -176,7 +177,7 @@ def test_where_and_facts_of_notes_are_never_interpreted() -> None:
 
 
 def test_the_first_lines_say_how_many_steps_how_long_and_what_holds_them_back() -> None:
-    text = "\n".join(show(input_bound()).splitlines()[:6])
+    text = "\n".join(show(input_bound()).splitlines()[:9])
     assert "steps      500" in text
     assert "step time  119 ms  median of 470, 95 % interval 117 ms to 120 ms" in text
     assert "input-bound: a step waits 73.3 ms for data, 61.8 % of its time." in text
@@ -216,7 +217,7 @@ def test_what_is_left_out_for_want_of_room_is_counted() -> None:
     assert "more notes in the document of --json: 6" in text
     assert "more ranks, which wait longer for the others: 61" in text
     folded = " ".join(text.split())
-    assert "left out small phases, beside, workers, machine, overhead; all of it:" in folded
+    assert "left out small phases, beside, workers, overhead; all of it:" in folded
     assert f"steptime show {RUN_ID} | cat" in folded
 
 
@@ -238,7 +239,7 @@ def test_no_finding_or_rank_goes_before_the_last_nicety(number: int) -> None:
 
     rows = re.findall(r"^\d +\d+ ", text, re.MULTILINE)
     has_all = len(rows) == 8 and "more findings" not in text
-    labels = ("lines", "workers", "beside", "memory", "machine", "overhead", "not seen", "work")
+    labels = ("lines", "workers", "beside", "memory", "overhead", "not seen", "work")
     niceties = [one for one in labels if re.search(rf"^{one}  ", text, re.MULTILINE)]
     assert has_all or not niceties
 
@@ -344,7 +345,7 @@ def test_what_is_not_known_has_no_line() -> None:
     text = show(unknown, diagnosis_of(finding(BottleneckKind.INPUT_BOUND, "fetch")))
     assert "finished · cpu" in text
     assert "step time" not in text
-    assert "machine" not in text
+    assert "machine    its load was not sampled" in text
     assert "Steptime itself took 41.0 µs of CPU a step\n" in text
     no_cpu = replace(make_steady(0.1), step_cpu_s=None)
     assert "· CPU" not in show(replace(healthy(), steady=no_cpu))
@@ -430,16 +431,75 @@ def test_a_note_with_a_long_exception_is_cut() -> None:
     assert len(text.splitlines()) < 30
 
 
-def test_a_busy_machine_heads_the_report_only_where_nothing_else_was_found() -> None:
-    busy = finding(BottleneckKind.CONTENDED, "neighbor", severity=Severity.CRITICAL)
-    waits = finding(BottleneckKind.INPUT_BOUND, "fetch")
-    diagnosis = Diagnosis(
-        schema=SCHEMA, run_id=RUN_ID, kind=BottleneckKind.INPUT_BOUND, findings=(busy, waits)
+BUSY = finding(BottleneckKind.CONTENDED, "neighbor", severity=Severity.CRITICAL)
+STOPPED = finding(
+    None,
+    "starved",
+    severity=Severity.CRITICAL,
+    evidence=(
+        Evidence(name="stopped", value=0.97, unit="fraction"),
+        Evidence(name="quota_cores", value=0.5, unit="cores"),
+        Evidence(name="lost", value=0.9, unit="fraction"),
+    ),
+)
+HOT = finding(None, "throttled", evidence=(Evidence(name="throttled", value=0.4, unit="fraction"),))
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (BUSY, "contended: this run kept 1.91 of 2 cores busy, others 0.04, so steps take longer"),
+        (
+            STOPPED,
+            "a quota of 0.5 cores stopped the run in 97.0 % of the quota's periods; it waited",
+        ),
+        (HOT, "heat or the power supply held the device's clock down in 40.0 % of the samples"),
+    ],
+)
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_machine_that_takes_time_is_told_before_the_bottleneck(
+    machine: Finding, words: str, turn: int
+) -> None:
+    findings = (machine, finding(BottleneckKind.INPUT_BOUND, "fetch"))[::turn]
+    found = Diagnosis(
+        schema=SCHEMA, run_id=RUN_ID, kind=BottleneckKind.INPUT_BOUND, findings=findings
     )
-    text = show(healthy(), diagnosis)
-    assert "diagnosis  input-bound" in text
-    assert "others 0.04, so steps take longer" in text
-    assert "contended" not in text
+    for text in (show(crowded(), found), on_terminal(crowded(), found)):
+        first, second = re.findall(r"^(machine|diagnosis)  ", text, re.MULTILINE)
+        assert (first, second) == ("machine", "diagnosis")
+        assert words.split("1.91")[0] in " ".join(text.split())
+        assert "also       contended" not in text
+    assert words in " ".join(show(healthy(), found).split())
+    assert opening_of(found) == machine.cause
+    title = machine.cause if machine.kind is None else "contended"
+    row = make_row(kind="INPUT_BOUND", opens_with=opening_of(found))
+    assert f"{title}, input-bound" in show_runs(row)
+
+
+def test_a_failure_or_a_hang_is_told_before_the_machine() -> None:
+    failed = finding(None, "failure", severity=Severity.CRITICAL)
+    found = Diagnosis(
+        schema=SCHEMA, run_id=RUN_ID, kind=BottleneckKind.BALANCED, findings=(BUSY, failed)
+    )
+    lines = re.findall(r"^(?:machine|diagnosis)  .*?:", show(healthy(), found), re.MULTILINE)
+    assert lines == ["diagnosis  failed:", "machine    contended:"]
+    assert opening_of(found) == "failure"
+
+
+def test_the_line_of_the_machine_is_always_there() -> None:
+    for make in (*CASES.values(), crowded):
+        assert len(re.findall(r"^machine  ", on_terminal(make()), re.MULTILINE)) == 1
+    assert "machine    this run kept 1.91 of 2 cores busy" in show(healthy())
+
+
+def test_beside_a_machine_that_takes_time_no_lever_is_offered_for_steps_that_only_compute() -> None:
+    compute = finding(BottleneckKind.COMPUTE_BOUND, None, severity=Severity.INFO)
+    found = Diagnosis(
+        schema=SCHEMA, run_id=RUN_ID, kind=BottleneckKind.COMPUTE_BOUND, findings=(STOPPED, compute)
+    )
+    act = next_act(healthy(), found)
+    assert act.sentence.startswith("Allow the command more cores")
+    assert "compile" not in act.command
 
 
 # -- what to do next

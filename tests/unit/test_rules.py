@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.diagnose.ailments.compute.computing import find_compute
-from steptime.diagnose.ailments.contention import find_contention
+from steptime.diagnose.ailments.contention import find_contention, find_starved, find_throttled
 from steptime.diagnose.ailments.input.waiting import find_input_wait, find_worker_startup
 from steptime.diagnose.ailments.ranks.ranks import find_communication, find_straggler
 from steptime.diagnose.ailments.scale import headroom
@@ -22,6 +22,7 @@ from steptime.diagnose.ailments.verdicts import (
     find_nothing,
     find_unattributed,
 )
+from steptime.diagnose.contended import is_contended
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
@@ -325,6 +326,48 @@ def test_contention_is_judged_by_what_the_run_lost(delayed: float, severity: Sev
     assert found.severity is severity
     assert numbers(found)["lost"] == delayed
     assert (Kind.CONTENDED is diagnose(run).kind) == (severity is not Severity.INFO)
+
+
+@pytest.mark.parametrize(
+    ("delayed", "severity"),
+    [
+        (None, Severity.INFO),
+        (0.0, Severity.INFO),
+        (0.25, Severity.WARNING),
+        (0.5, Severity.CRITICAL),
+    ],
+)
+def test_a_quota_that_stops_the_run_is_judged_by_what_the_run_lost(
+    delayed: float | None, severity: Severity
+) -> None:
+    half = {"forward": 0.12, "backward": 0.24, "optimizer": 0.04, "other": 0.1}
+    run = make_measurement(compute_s=0.8, other_s=0.2, others_cores=1.0, idle_cores=2.5, cpu_s=half)
+    assert run.host is not None
+    host = replace(
+        run.host, quota_cores=0.5, stopped_fraction=0.97, delayed_fraction=delayed, job_cores=0.5
+    )
+    run = replace(run, host=host)
+    found = find_starved(run)
+
+    assert found is not None
+    assert found.severity is severity
+    assert is_contended(run) == (severity is not Severity.INFO)
+    beside = find_contention(run)  # others had cores, and idle ones were left
+    assert beside is None or beside.severity is Severity.INFO
+    assert find_starved(replace(run, host=replace(host, stopped_fraction=0.05))) is None
+    assert find_starved(replace(run, host=replace(host, stopped_fraction=None))) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(None, None), (0.05, None), (0.25, Severity.WARNING)]
+)
+def test_a_device_that_heat_held_down_is_found(
+    share: float | None, severity: Severity | None
+) -> None:
+    run = make_measurement()
+    assert run.host is not None
+    found = find_throttled(replace(run, host=replace(run.host, throttled_fraction=share)))
+    assert (None if found is None else found.severity) is severity
 
 
 def test_a_step_that_takes_no_longer_than_its_cpu_time_has_lost_nothing() -> None:

@@ -38,7 +38,12 @@ from steptime.diagnose.ailments.script.script_faults import (
 )
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
-from steptime.measure.values.measurement import HostLoad, Measurement, RankSummary, Span
+from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.measurement import (
+    Measurement,
+    RankSummary,
+    Span,
+)
 from steptime.measure.values.model.anatomy import Anatomy, MemoryPart
 from steptime.measure.values.observations import (
     AwaitedProcess,

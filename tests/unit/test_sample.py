@@ -78,6 +78,7 @@ class FakeMachine:
         self.network: NetworkBytes | None = None
         self.clocks_hz: dict[int, float] = {}
         self.delayed: float | None = None
+        self.quota: tuple[int, int] | None = None
 
     def read_processes(self, pids: Collection[int] | None) -> Mapping[int, ProcessTimes]:
         if self.failure is not None:
@@ -115,6 +116,7 @@ class FakeMachine:
             network=lambda: self.network,
             clock_hz=self.read_clock,
             delayed=lambda job, busy, dt_s: self.delayed,
+            quota_periods=lambda: self.quota,
         )
         path = folder / "host.jsonl"
         return HostSampler(path, root_pid=ROOT, num_cores=2, readers=readers)
@@ -529,6 +531,17 @@ def test_a_line_says_for_which_part_of_the_time_a_thread_waited_for_a_core(tmp_p
         machine.clock_s += 1.0
     lines = read_lines(tmp_path)[1:]
     assert [line.get("delayed_fraction") for line in lines] == [0.1235, None]
+
+
+def test_a_line_says_in_how_many_periods_the_quota_stopped_the_command(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    sampler = machine.sampler(tmp_path)
+    for quota in (None, (100, 90), (110, 97), (110, 97), (120, 97)):
+        machine.quota = quota
+        sampler.take()
+        machine.clock_s += 1.0
+    found = [line.get("stopped_fraction") for line in read_lines(tmp_path)[1:]]
+    assert found == [None, 0.7, None, 0.0]
 
 
 def test_the_most_delayed_thread_of_all_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:

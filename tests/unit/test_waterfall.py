@@ -22,7 +22,10 @@ from steptime.diagnose.waterfall.cut import groups_of
 from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, Point, Setting
-from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.measurement import (
+    Measurement,
+)
 from steptime.measure.values.model.work import ClassCount, Completeness, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS

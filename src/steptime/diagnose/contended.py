@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steptime.diagnose.ailments.all_ailments import ailment_of
-from steptime.diagnose.ailments.contention import find_contention
+from steptime.diagnose.ailments.contention import find_contention, find_starved
 from steptime.diagnose.ailments.scale import headroom, severity_of
 from steptime.diagnose.ailments.signals import share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy, Severity
@@ -20,9 +20,9 @@ _FROM_LEAST = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
 
 def is_contended(measurement: Measurement) -> bool:
-    """Return whether others took cores, in the steps that count, that the run could have used."""
-    found = find_contention(measurement)
-    return found is not None and found.severity is not Severity.INFO
+    """Return whether others, or a quota, took cores in the steps that count from the run."""
+    found = (find_contention(measurement), find_starved(measurement))
+    return any(one is not None and one.severity is not Severity.INFO for one in found)
 
 
 def judge_again(finding: Finding, measurement: Measurement) -> Finding:

@@ -16,6 +16,7 @@ from steptime.diagnose.ailments import verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
 from steptime.diagnose.ailments.compute.arithmetic import add_roofs, is_usable, without_same_phases
+from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.ailments.health import numerical_health
 from steptime.diagnose.ailments.memory import memory_limits
 from steptime.diagnose.ailments.ranks import desynced, stalled
@@ -48,6 +49,7 @@ WITH_HEADROOM = (
 )
 """Kinds that have a headroom; the one with the largest becomes primary."""
 
+_ENDS = (*stalled.CAUSES, *desynced.CAUSES, FAILURE.cause)
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
@@ -160,11 +162,11 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
 
     def order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float]:
         # What others do to the run comes after what it does to itself.
-        is_others = finding.kind is BottleneckKind.CONTENDED
+        is_others = is_of_machine(finding)
         rank = _SEVERITIES.index(finding.severity)
         # Faster steps do not help a run that stood still or failed, nor one of lost numbers.
         is_sound = finding.cause not in numerical_health.CAUSES_FIRST
-        goes_on = finding.cause not in (*stalled.CAUSES, *desynced.CAUSES, FAILURE.cause)
+        goes_on = finding.cause not in _ENDS
         return (
             rank,
             is_sound,

@@ -16,7 +16,7 @@ from typing import TypeVar
 from steptime.core.process_end import RunState
 from steptime.measure.values.run_summary import RunSummary
 
-_VERSION = 3  # of the table; an index of another version is rebuilt
+_VERSION = 4  # of the table; an index of another version is rebuilt
 _BUSY_S = 2.0  # another run writes one row; if it takes longer, the folders are read instead
 _TABLE = """CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started_unix_s REAL,
     command TEXT, state TEXT, exit_code INTEGER, signal INTEGER, num_steps INTEGER,

@@ -21,10 +21,11 @@ from steptime.app.stored import run_index
 from steptime.core.process_end import ProcessEnd
 from steptime.core.ranges import range_of
 from steptime.core.store import Run, read_document, read_value
+from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.values.run_summary import RunSummary
-from steptime.report.words.advice import choose_headline
+from steptime.report.words.advice import opening_findings
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
@@ -174,8 +175,10 @@ def _find_opening(run: Run) -> str | None:
 
 def opening_of(diagnosis: Diagnosis) -> str | None:
     """Return the cause of the finding that a report opens with, where that is no bottleneck."""
-    first = choose_headline(diagnosis)
-    return first.cause if first is not None and first.kind is None else None
+    first = next(iter(opening_findings(diagnosis)), None)
+    if first is None or not (first.kind is None or is_of_machine(first)):
+        return None
+    return first.cause
 
 
 def is_settled(row: RunSummary) -> bool:

@@ -71,6 +71,21 @@ def read_cpu_quota(*, proc: Path = _PROC) -> float | None:
     return min(found, default=None)
 
 
+def read_quota_periods(*, proc: Path = _PROC) -> tuple[int, int] | None:
+    """Return the periods of the quota since its group began, and in how many it stopped the group.
+
+    It is that of the group that was stopped most; None where no quota was ever counted.
+    """
+    group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=proc)
+    found = []
+    for folder in () if group is None else group.folders:
+        counts = dict(line.partition(" ")[::2] for line in lines_of(folder / "cpu.stat"))
+        with suppress(KeyError, ValueError):
+            found.append((int(counts["nr_throttled"]), int(counts["nr_periods"])))
+    stopped, periods = max(found, default=(0, 0))
+    return (periods, stopped) if periods else None
+
+
 def read_memory_room(*, proc: Path = _PROC) -> int | None:
     """Return the bytes that the tightest group of this process has left; None without a limit."""
     group = find_group("memory", v1_file="memory.limit_in_bytes", v2_file="memory.max", proc=proc)

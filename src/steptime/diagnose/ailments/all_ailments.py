@@ -50,6 +50,15 @@ AILMENTS: tuple[Ailment, ...] = (
 )
 """The order is that of the documentation, and the order in which rules are asked."""
 
+FAULTS = (
+    *numerical_health.CAUSES_FIRST,
+    *stalled.CAUSES,
+    *desynced.CAUSES,
+    script_faults.FAILURE.cause,
+    memory_limits.OUT_OF_MEMORY.cause,
+)
+"""Causes that a report names before the state of the machine: the run failed, or stood still."""
+
 _BY_WORD = {(row.kind, row.cause): row for row in AILMENTS}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.devices.control_groups import find_group
+from steptime.core.devices.control_groups import find_group, read_quota_periods
 from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
 from steptime.machine.values.check_facts import Port, Space, System
 from steptime.record.numbers_told import whole_number_in
@@ -120,16 +120,8 @@ def _chosen(path: Path) -> str | None:
 
 def _throttled_fraction(kernel: KernelFiles) -> float | None:
     """Return the share of the quota's periods, since the group began, in which it was stopped."""
-    group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=kernel.proc)
-    if group is None:
-        return None
-    counts: dict[str, int] = {}
-    for line in read_lines(group.folders[0] / "cpu.stat"):
-        name, _, value = line.partition(" ")
-        with suppress(ValueError):
-            counts[name] = int(value)
-    periods = counts.get("nr_periods", 0)
-    return counts.get("nr_throttled", 0) / periods if periods else None
+    counts = read_quota_periods(proc=kernel.proc)
+    return None if counts is None else counts[1] / counts[0]
 
 
 def _group_used_bytes(kernel: KernelFiles) -> int | None:

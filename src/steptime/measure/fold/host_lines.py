@@ -22,7 +22,8 @@ class HostSample:
     """Load of the machine in cores, over the `dt_s` before `t_unix_s`, and its memory.
 
     `oom_kills` counts from the run's start; `swap_in_bytes` is of the `dt_s` alone.
-    `delayed_fraction` is the part of it for which a thread of the command waited for a core.
+    `delayed_fraction` is the part of it for which a thread of the command waited for a core,
+    `stopped_fraction` the share of the quota's periods in which the quota stopped the command.
     """
 
     t_unix_s: float
@@ -34,6 +35,7 @@ class HostSample:
     oom_kills: int | None = None
     worker_resident_bytes: int | None = None
     delayed_fraction: float | None = None
+    stopped_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,8 @@ class DevicesMissing:
 class HostLines:
     """What is in the file, each kind in its order; its head has the cores.
 
-    `energy_j` is what the devices drew in all.
+    `energy_j` is what the devices drew in all, `throttled_fraction` the part of the time in which
+    heat or the power supply held the clock of one down.
     """
 
     num_cores: int | None = None
@@ -64,6 +67,7 @@ class HostLines:
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
     energy_j: float | None = None
+    throttled_fraction: float | None = None
 
 
 def read_host(path: Path, torn: Torn) -> HostLines:
@@ -91,6 +95,7 @@ def read_host(path: Path, torn: Torn) -> HostLines:
         guestless=tuple(found[kinds.GUESTLESS]),
         devices_missing=missing[0].missing if missing else None,
         energy_j=meter.total_j(),
+        throttled_fraction=meter.throttled_fraction(),
     )
 
 

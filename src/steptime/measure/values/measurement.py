@@ -14,6 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
+from steptime.measure.values.machine_load import HostLoad
 from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.health import Health
@@ -277,35 +278,6 @@ class WorkerSummary:
     opens_images: bool = False
     first_start_s: float | None = None
     first_fetch_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLoad:
-    """Load of the machine during the steps that count, in cores, as means over samples.
-
-    Attributes:
-        num_cores: cores of the machine.
-        job_cores: cores that this command kept busy.
-        others_cores: cores that other processes kept busy.
-        num_samples: number of samples behind the means.
-        swap_in_bytes_per_s: rate at which the whole machine read back from swap over the window
-            [bytes/s].
-        min_available_bytes: least memory that was available during the run [bytes].
-        num_oom_kills: processes that the kernel killed in the run because memory ran out.
-        quota_cores: cores that the control group of the command allows; null without a limit.
-        delayed_fraction: part of the time for which a thread of the command wanted a core and got
-            none, that of the most delayed one; null where the kernel does not count it.
-    """
-
-    num_cores: int
-    job_cores: float
-    others_cores: float
-    num_samples: int
-    swap_in_bytes_per_s: float | None = None
-    min_available_bytes: int | None = None
-    num_oom_kills: int | None = None
-    quota_cores: float | None = None
-    delayed_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

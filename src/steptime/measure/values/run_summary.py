@@ -22,7 +22,8 @@ class RunSummary:
         step_time_s: median wall time of a step [s].
         kind: kind of the primary bottleneck.
         opens_with: cause of the finding that the report opens with, where that is no bottleneck:
-            `non_finite`, for example; None where the report opens with `kind`.
+            `non_finite`, or `neighbor` for a run that others took cores from; None where the
+            report opens with `kind`.
         num_trainings: number of trainings; the numbers above are those of the longest.
     """
 

@@ -1,12 +1,15 @@
-"""Sums up the energy of a run's devices, from the samples that `watch` wrote.
+"""Sums up what a run's devices drew, and how long they were too hot, from `watch`'s samples.
 
-In: lines `d` of `host.jsonl`. Out: joules. A device that counts its energy is asked by its counter;
-of one that tells its power alone, power times time is taken.
+In: lines `d` of `host.jsonl`. Out: joules, and a share of the samples. A device that counts its
+energy is asked by its counter; of one that tells its power alone, power times time is taken.
 """
 
 from __future__ import annotations
 
 from steptime.record.lines import Line
+
+_FAULTS = ("thermal", "power_brake", "hardware")
+"""Reasons for a lower clock that are no setting, and no cap that a healthy device reaches."""
 
 _MAX = 1e15
 """Joules, watts and seconds beyond it are no measurement."""
@@ -25,6 +28,10 @@ class EnergyMeter:
             device = self._devices.setdefault(name, _MeteredDevice())
             device.add(when, _number(line.get("energy_j")), _number(line.get("power_w")))
             device.is_of_job |= line.get("job") is True
+            reasons = line.get("throttle")
+            reasons = reasons if isinstance(reasons, list) else []
+            device.num_samples += 1
+            device.num_throttled += any(reason in _FAULTS for reason in reasons)
 
     def total_j(self) -> float | None:
         """Return what the command's devices drew between their first and last samples [J].
@@ -32,10 +39,17 @@ class EnergyMeter:
         Where no device is known to be the command's, all count. It is None where there is no
         device, and where one of them says nothing.
         """
-        own = [device for device in self._devices.values() if device.is_of_job]
-        drawn = [device.energy_j() for device in own or self._devices.values()]
+        drawn = [device.energy_j() for device in self._own()]
         known = [energy_j for energy_j in drawn if energy_j is not None]
         return sum(known) if known and len(known) == len(drawn) else None
+
+    def throttled_fraction(self) -> float | None:
+        """Return the share of the samples of the most throttled device of the command."""
+        return max((one.num_throttled / one.num_samples for one in self._own()), default=None)
+
+    def _own(self) -> list[_MeteredDevice]:
+        known = list(self._devices.values())
+        return [device for device in known if device.is_of_job] or known
 
 
 class _MeteredDevice:
@@ -43,6 +57,7 @@ class _MeteredDevice:
 
     def __init__(self) -> None:
         self.is_of_job = False
+        self.num_samples = self.num_throttled = 0
         self._first_j: float | None = None
         self._last_j: float | None = None
         self._power_j: float | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from steptime.measure.fold.host_lines import HostLines, HostSample
-from steptime.measure.values.measurement import HostLoad
+from steptime.measure.values.machine_load import HostLoad
 
 if TYPE_CHECKING:
     from steptime.measure.fold.run_records import RunRecords
@@ -83,7 +83,6 @@ def _load(host: HostLines, weighted: _Weighted) -> HostLoad | None:
         return None
     job = _mean(weighted, lambda sample: sample.job_cores)
     busy = _mean(weighted, lambda sample: sample.busy_cores)
-    swapping = [(w, sample) for w, sample in weighted if sample.swap_in_bytes is not None]
     available = [s.available_bytes for s in host.samples if s.available_bytes is not None]
     kills = [sample.oom_kills for sample in host.samples if sample.oom_kills is not None]
     return HostLoad(
@@ -92,17 +91,20 @@ def _load(host: HostLines, weighted: _Weighted) -> HostLoad | None:
         # The two come from different counters, so the difference may fall below zero.
         others_cores=max(0.0, busy - job),
         num_samples=len(weighted),
-        swap_in_bytes_per_s=_mean(swapping, _swap_in_bytes_per_s) if swapping else None,
+        swap_in_bytes_per_s=_mean_of(weighted, _swap_in_bytes_per_s),
         min_available_bytes=min(available, default=None),
         num_oom_kills=max(kills, default=None),
         quota_cores=host.quota_cores,
-        delayed_fraction=_delayed(weighted),
+        delayed_fraction=_mean_of(weighted, lambda sample: sample.delayed_fraction),
+        stopped_fraction=_mean_of(weighted, lambda sample: sample.stopped_fraction),
+        throttled_fraction=host.throttled_fraction,
     )
 
 
-def _delayed(weighted: _Weighted) -> float | None:
-    known = [(w, sample) for w, sample in weighted if sample.delayed_fraction is not None]
-    return _mean(known, lambda sample: sample.delayed_fraction or 0.0) if known else None
+def _mean_of(weighted: _Weighted, value: Callable[[HostSample], float | None]) -> float | None:
+    """Return the mean over the samples that have the value."""
+    known = [(w, sample) for w, sample in weighted if value(sample) is not None]
+    return _mean(known, lambda sample: value(sample) or 0.0) if known else None
 
 
 def _mean(weighted: _Weighted, value: Callable[[HostSample], float]) -> float:
@@ -110,5 +112,5 @@ def _mean(weighted: _Weighted, value: Callable[[HostSample], float]) -> float:
     return math.fsum(weight_s * value(sample) for weight_s, sample in weighted) / total_s
 
 
-def _swap_in_bytes_per_s(sample: HostSample) -> float:
-    return (sample.swap_in_bytes or 0) / sample.dt_s
+def _swap_in_bytes_per_s(sample: HostSample) -> float | None:
+    return None if sample.swap_in_bytes is None else sample.swap_in_bytes / sample.dt_s

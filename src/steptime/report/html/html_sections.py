@@ -39,10 +39,11 @@ from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.finding_trials import trial_of
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, unwrapped_page
-from steptime.report.text.run_text import outliving_lines, recipe_lines, worker_lines
+from steptime.report.text.run_text import outliving_lines, recipe_lines
 from steptime.report.text.tables import unseen_phases
+from steptime.report.text.wall_lines import worker_lines
 from steptime.report.words import run_words, step_words
-from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.advice import next_act, opening_findings
 from steptime.report.words.edit_words import describe_edit
 from steptime.report.words.gain_words import describe_gain, describe_trial
 
@@ -84,19 +85,19 @@ def _end(m: Measurement) -> str:
 
 def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = None) -> Html:
     """Say what holds the run back, and what to do next."""
-    finding = None if diagnosis is None else choose_headline(diagnosis)
+    opening = opening_findings(diagnosis)
     act = next_act(m, diagnosis, store=store)
     parts: list[Html | None] = []
     if m.errors and m.end.state is not RunState.FINISHED:
         is_own = run_words.is_interrupt(m.errors[0])  # no failure, whoever pressed Ctrl-C
         text = run_words.describe_error(m.errors[0])
         parts.append(tag("p", text, class_=None if is_own else "bad"))
-    if finding is not None:
+    for finding in opening:
         parts += [_finding(m, finding), _evidence(finding)]
-    elif diagnosis is not None:
+    if not opening and diagnosis is not None:
         parts.append(tag("h2", run_words.describe_title(diagnosis.kind)))
     parts += [tag("p", act.sentence), tag("pre", act.command)]
-    severity = "info" if finding is None else finding.severity.value
+    severity = opening[0].severity.value if opening else "info"
     return tag("div", *parts, class_=f"card {severity}")
 
 
@@ -239,10 +240,10 @@ def _rank_cells(rank: RankSummary, longest_s: float) -> list[Html | str]:
 
 
 def findings_part(run: RunDocument) -> Html | None:
-    """Return all findings except the one that the page opens with."""
+    """Return all findings except those that the page opens with."""
     if run.diagnosis is None:
         return None
-    first = choose_headline(run.diagnosis)
+    opening = opening_findings(run.diagnosis)
     parts = [
         tag(
             "div",
@@ -252,7 +253,7 @@ def findings_part(run: RunDocument) -> Html | None:
             class_=f"card {finding.severity.value}",
         )
         for finding in run.diagnosis.findings
-        if finding is not first
+        if not any(finding is one for one in opening)
     ]
     return joined_html(parts) if parts else None
 

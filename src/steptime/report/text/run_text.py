@@ -17,8 +17,9 @@ from rich.text import Text
 from steptime.core.interval import Interval
 from steptime.core.printable import printable
 from steptime.core.process_end import RunState
-from steptime.core.units import format_count, format_percent, format_seconds
-from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.core.units import format_percent, format_seconds
+from steptime.diagnose.ailments.contention import is_of_machine
+from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
@@ -32,11 +33,11 @@ from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
 from steptime.report.text.tables import phase_lines, rank_lines, unseen_phases
 from steptime.report.text.training_lines import training_lines
-from steptime.report.text.wall_lines import wall_lines
+from steptime.report.text.wall_lines import COLORS, machine_lines, wall_lines, worker_lines
 from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words import run_words, step_words
-from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.advice import choose_headline, next_act, opening_findings
 from steptime.report.words.answer_words import describe_asked
 from steptime.report.words.outliving_words import describe_outliving
 from steptime.report.words.recipe_words import describe_proof
@@ -70,7 +71,7 @@ class _Detail:
 
 # Sections that explain nothing that a finding says, the least useful first.
 _NICETIES = (
-    *("counts", "overhead", "not seen", "padding", "roofs", "work", "machine"),
+    *("counts", "overhead", "not seen", "padding", "roofs", "work"),
     *("beside", "memory"),
 )
 _SOME, _EVERY = frozenset(_NICETIES[:5]), frozenset(_NICETIES)
@@ -95,8 +96,6 @@ _DETAILS = (
     replace(_BARE, num_ranks=4),
     *(replace(_BARE, num_findings=n, num_ranks=min(4, n)) for n in range(8, 0, -1)),
 )
-
-_COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
 def render(document: RunDocument, *, console: Console, store: str | None = None) -> None:
@@ -143,7 +142,6 @@ def _report(
             document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
         ),
         "memory": memory_lines(document, page, is_brief=detail.is_brief),
-        "machine": _machine(m, diagnosis, primary, page),
         "overhead": _overhead(m, page),
         "counts": _counts(m, page),
     }
@@ -157,12 +155,11 @@ def _report(
         *outliving_lines(m, page),
         *_error(m, page),
         *gap,
+        *_opening(m, diagnosis, primary, page),
+        *_stalls(m, page),
         *_steps(m, page, num_loops=detail.num_loops),
         *_step_time(m, page),
-        *_diagnosis(m, diagnosis, primary, page),
-        *edit_lines(primary, page),
         *health_lines(m, page),
-        *_stalls(m, page),
         *(gap if all_phases else []),
         *table,
         *nice["small phases"],
@@ -171,13 +168,13 @@ def _report(
         *nice["beside"],
         *_asked(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
-        *gap,
+        *([] if "lines" in detail.without else gap),
         *_others(document, others, page, limit=detail.num_findings),
         *nice["workers"],
         *(line for name in ("work", "padding", "roofs", "memory") for line in nice[name]),
         *fit_lines(document, page),
         *nice["counts"],
-        *nice["machine"],
+        *([] if _is_disturbed(diagnosis) else machine_lines(m, diagnosis, page)),
         *nice["overhead"],
         *_notes(m, page, limit=detail.num_notes),
         *_sections_left_out(left_out, m.run_id, page, store),
@@ -185,6 +182,22 @@ def _report(
         *gap,
         *_next(m, diagnosis, page, store),
     ]
+
+
+def _opening(
+    m: Measurement, diagnosis: Diagnosis | None, primary: Finding | None, page: Page
+) -> list[Text]:
+    """Say what holds the run back, and by what of the machine it lost time."""
+    told = [*_diagnosis(m, diagnosis, primary, page), *edit_lines(primary, page)]
+    if not _is_disturbed(diagnosis):
+        return told
+    machine = machine_lines(m, diagnosis, page)
+    is_last = opening_findings(diagnosis)[0] is primary  # a failure or a hang comes first
+    return [*told, *machine] if is_last else [*machine, *told]
+
+
+def _is_disturbed(diagnosis: Diagnosis | None) -> bool:
+    return any(map(is_of_machine, opening_findings(diagnosis)))
 
 
 def _sections_left_out(names: list[str], run_id: str, page: Page, store: str | None) -> list[Text]:
@@ -201,7 +214,7 @@ def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[F
         return None, []
     first = choose_headline(diagnosis)
     # The line of the machine says what others took.
-    others = (f for f in diagnosis.findings if f.kind is not BottleneckKind.CONTENDED)
+    others = (f for f in diagnosis.findings if not is_of_machine(f))
     return first, [finding for finding in others if finding is not first]
 
 
@@ -312,7 +325,7 @@ def _diagnosis(
         return []
     if finding is None:
         return page.block("diagnosis", Text(run_words.describe_title(diagnosis.kind), style="bold"))
-    title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
+    title = (run_words.describe_heading(finding), f"bold {COLORS[finding.severity]}")
     text = _finding_text(finding, m)
     return page.block("diagnosis", Text.assemble(title, f": {text}"))
 
@@ -376,7 +389,7 @@ def _others(
 ) -> list[Text]:
     m, lines = document.measurement, list[Text]()
     for finding in findings[:limit]:
-        title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
+        title = (run_words.describe_heading(finding), f"bold {COLORS[finding.severity]}")
         text = _finding_text(finding, m)
         lines += page.block("also", Text.assemble(title, f": {text}"))
         lines += [*edit_lines(finding, page), *trial_lines(finding, document, page)]
@@ -389,38 +402,6 @@ def _left_out(what: str, count: int, page: Page) -> list[Text]:
         if count > 0
         else []
     )
-
-
-def worker_lines(m: Measurement, page: Page) -> list[Text]:
-    """Say what the DataLoader's workers do for a batch; return no lines if there are no workers."""
-    workers = m.workers
-    if workers is None:
-        return []
-    fetch = format_seconds(workers.fetch_s_per_batch)
-    collate = format_seconds(workers.collate_s_per_batch)
-    text = f"{workers.num_workers}; a batch takes one of them {fetch} to fetch"
-    return page.block("workers", f"{text}, {collate} to collate")
-
-
-def _machine(
-    m: Measurement, diagnosis: Diagnosis | None, first: Finding | None, page: Page
-) -> list[Text]:
-    """Say who kept the cores busy, and what that did, unless the report opens with it."""
-    host = m.host
-    if host is None:
-        return []
-    serious = (
-        [f for f in diagnosis.findings if f.severity is not Severity.INFO] if diagnosis else []
-    )
-    taken = [f for f in serious if f.kind is BottleneckKind.CONTENDED and f is not first]
-    end = ", so steps take longer" if taken else ""
-    ours, others = format_count(host.job_cores), format_count(host.others_cores)
-    cores = format_count(host.num_cores)
-    text = f"{cores} cores: this run kept {ours} busy, others {others}{end}"
-    lost = [e.value for f in taken for e in f.evidence if e.name == "lost"]
-    if lost:
-        text += f": it waited for a core for {format_percent(lost[0])} of the time"
-    return page.block("machine", text)
 
 
 def _overhead(m: Measurement, page: Page) -> list[Text]:

@@ -18,6 +18,7 @@ from steptime.measure.values.measurement import INNER_PHASES, PHASES, Phase, Ran
 from steptime.measure.values.run_summary import RunSummary
 from steptime.report.text.page import Page, columns, joined, page_of, shortened
 from steptime.report.words import run_words
+from steptime.report.words.advice import describe_opening
 from steptime.report.words.show_words import show_command
 
 COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
@@ -166,7 +167,7 @@ def _run_cells(row: RunSummary) -> list[str]:
         run_words.describe_short_end(
             ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
         ),
-        run_words.describe_opening(row.kind, row.opens_with) or _ABSENT,
+        describe_opening(row.kind, row.opens_with) or _ABSENT,
         steps if is_alone else f"{steps} (1 of {row.num_trainings})",
         _seconds(row.step_time_s),
     ]

@@ -16,7 +16,7 @@ from steptime.core.units import format_count, format_seconds
 from steptime.report.document.run_document import RunDocument, TrainingDocument
 from steptime.report.text.page import LABEL_WIDTH, Page, columns, shortened
 from steptime.report.words import run_words
-from steptime.report.words.advice import choose_headline
+from steptime.report.words.advice import opening_findings
 from steptime.report.words.show_words import show_command
 
 _MAX_NAMED, _MAX_WORDS = 8, 50
@@ -80,11 +80,9 @@ def name_trainings(parts: Sequence[TrainingDocument]) -> str:
 
 
 def describe_outcome(part: TrainingDocument) -> str:
-    """Return the first finding about a training in a word or two, or its kind."""
-    finding = choose_headline(part.diagnosis)
-    if finding is None:
-        return run_words.describe_title(part.diagnosis.kind)
-    return run_words.describe_heading(finding)
+    """Return what the report of a training opens with in a few words, or its kind."""
+    opening = map(run_words.describe_heading, opening_findings(part.diagnosis))
+    return ", ".join(opening) or run_words.describe_title(part.diagnosis.kind)
 
 
 def _numbers(part: TrainingDocument) -> list[str]:

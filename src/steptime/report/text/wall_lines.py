@@ -1,7 +1,8 @@
-"""Writes the part of the terminal report on the whole time of a run.
+"""Writes the parts of the terminal report on what was beside the steps: time, machine, workers.
 
-In: a RunDocument. Out: two lines at most: which part of the time trained, and what took the rest.
-Where the whole time is not known, the spans beside the steps are named alone.
+In: a RunDocument. Out: which part of the time trained, and what took the rest, in two lines at
+most; who kept the cores busy; what the workers did. Where the whole time is not known, the spans
+beside the steps are named alone.
 """
 
 from __future__ import annotations
@@ -11,17 +12,63 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from steptime.core.printable import printable
-from steptime.core.units import format_energy, format_percent, format_seconds, format_speedup
+from steptime.core.units import (
+    format_count,
+    format_energy,
+    format_percent,
+    format_seconds,
+    format_speedup,
+)
+from steptime.diagnose.ailments.all_ailments import ailment_of
+from steptime.diagnose.ailments.contention import is_of_machine
+from steptime.diagnose.values.finding import Diagnosis, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL, Checkpoints, WallPart, WallTime
 from steptime.report.document.run_document import RunDocument, RunSums
 from steptime.report.text.page import Page, joined
 from steptime.report.words import run_words
+from steptime.report.words.advice import choose_headline, opening_findings
 
 _WORTH_NAMING = 0.01
 """A part below this share of the whole is not named: readers search for what is large."""
 
 _MOST_PARTS = 6
+
+COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+
+
+def machine_lines(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
+    """Say who kept the cores busy, and by what of the machine the run lost time."""
+    host = m.host
+    if host is None:
+        return page.block("machine", "its load was not sampled", style="dim")
+    cores, ours = format_count(host.num_cores), format_count(host.job_cores)
+    others = format_count(host.others_cores)
+    line = Text(f"this run kept {ours} of {cores} cores busy, others {others}")
+    head = None if diagnosis is None else choose_headline(diagnosis)
+    lost = [f for f in opening_findings(diagnosis) if is_of_machine(f) and f is not head]
+    if not lost:  # the one that the report opens with tells all
+        return page.block("machine", line)
+    for finding in lost:
+        row = ailment_of(finding)
+        told = None if row is None or row.kind else run_words.fill_in(row.sentence, finding)
+        line.append(", so steps take longer" if told is None else f"; {told[:-1]}")
+    waited = [e.value for f in lost for e in f.evidence if e.name == "lost"]
+    if waited:
+        line.append(f"; it waited for a core for {format_percent(max(waited))} of the time")
+    title, style = " and ".join(map(run_words.describe_heading, lost)), COLORS[lost[0].severity]
+    return page.block("machine", Text.assemble((title, f"bold {style}"), ": ", line))
+
+
+def worker_lines(m: Measurement, page: Page) -> list[Text]:
+    """Say what the DataLoader's workers do for a batch; return no lines if there are no workers."""
+    workers = m.workers
+    if workers is None:
+        return []
+    fetch = format_seconds(workers.fetch_s_per_batch)
+    collate = format_seconds(workers.collate_s_per_batch)
+    text = f"{workers.num_workers}; a batch takes one of them {fetch} to fetch"
+    return page.block("workers", f"{text}, {collate} to collate")
 
 
 def wall_lines(document: RunDocument, page: Page) -> list[Text]:

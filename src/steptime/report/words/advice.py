@@ -12,15 +12,17 @@ from dataclasses import dataclass
 
 from steptime.core.process_end import RunState
 from steptime.core.units import format_speedup
-from steptime.diagnose.ailments.all_ailments import ailment_of
+from steptime.diagnose.ailments import contention
+from steptime.diagnose.ailments.all_ailments import FAULTS, ailment_named, ailment_of
 from steptime.diagnose.ailments.compute.computing import LEVERS
+from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.ailments.memory.memory_limits import OUT_OF_MEMORY
 from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.report.known_facts import speaks_against
 from steptime.report.words.input_levers import fits_input, is_superseded
-from steptime.report.words.run_words import fill_in
+from steptime.report.words.run_words import describe_title, fill_in
 from steptime.report.words.show_words import is_cell, show_command, words_again
 
 MAX_COMMAND = 400
@@ -75,7 +77,9 @@ def next_act(
         sentence = f"{OUT_OF_MEMORY.remedy} Or let Steptime find what makes it fit, at the same "
         sentence += "global batch:"
         return Act(sentence=sentence, command=fit_command(measurement))
-    finding = None if diagnosis is None else choose_headline(diagnosis)
+    opening = opening_findings(diagnosis)
+    serious = (f for f in opening if not is_of_machine(f) and f.severity is not Severity.INFO)
+    finding = next(serious, None) or next(iter(opening), None)
     act = None if finding is None else _relieve(finding, measurement, show)
     return act or Act(sentence="This report again:", command=show)
 
@@ -271,16 +275,42 @@ def _number(measurement: Measurement) -> int | None:
 def choose_headline(diagnosis: Diagnosis) -> Finding | None:
     """Return the primary finding, or a more severe one that is not a bottleneck.
 
-    Other programs come last, however severe: the reader cannot mend them.
+    The machine comes last, however severe: the script cannot mend it. `opening_findings` has it.
     """
     heads = [f for f in diagnosis.findings if f.kind is None or f.kind is diagnosis.kind]
     own = (
         f
         for f in heads
-        if f.kind is not BottleneckKind.CONTENDED
-        and (f.kind is diagnosis.kind or f.severity is not Severity.INFO)
+        if not is_of_machine(f) and (f.kind is diagnosis.kind or f.severity is not Severity.INFO)
     )
     return next(own, None) or next(iter(heads), None)
+
+
+def opening_findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
+    """Return what a report opens with, in order.
+
+    An error or a hang is first; then the machine, where the run lost by it; then the bottleneck.
+    """
+    head = None if diagnosis is None else choose_headline(diagnosis)
+    if diagnosis is None or head is None:
+        return ()
+    lost = (f for f in diagnosis.findings if is_of_machine(f) and f.severity is not Severity.INFO)
+    machine = tuple(f for f in lost if f is not head)
+    return (head, *machine) if head.cause in FAULTS else (*machine, head)
+
+
+def describe_opening(kind: str | None, opens_with: str | None) -> str | None:
+    """Return the heading of a report that is known by machine words; None if nothing is known.
+
+    Beside the state of the machine, the kind is of interest, too.
+    """
+    bottleneck = None if kind is None else describe_title(kind)
+    kinds = (None, BottleneckKind.CONTENDED)
+    rows = (ailment_named(kind, opens_with) for kind in kinds if opens_with is not None)
+    row = next(filter(None, rows), None)
+    title = None if row is None else row.title or describe_title(BottleneckKind.CONTENDED)
+    is_beside = row in contention.AILMENTS and bottleneck not in (None, title)
+    return f"{title}, {bottleneck}" if is_beside else title or bottleneck
 
 
 def _died_of_memory(diagnosis: Diagnosis | None) -> bool:

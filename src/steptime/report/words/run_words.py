@@ -14,7 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
 from steptime.diagnose.ailments.ailment import Removal
-from steptime.diagnose.ailments.all_ailments import ailment_named, ailment_of
+from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.observations import ScriptError
 from steptime.report.words.algorithm_words import ALGORITHMS
@@ -268,14 +268,6 @@ def describe_heading(finding: Finding) -> str:
         return describe_title(finding.kind)
     row = ailment_of(finding)
     return (row.title if row else None) or finding.severity.value
-
-
-def describe_opening(kind: str | None, opens_with: str | None) -> str | None:
-    """Return the heading of a report that is known by machine words; None if nothing is known."""
-    row = ailment_named(None, opens_with) if opens_with is not None else None
-    if row is not None and row.title is not None:
-        return row.title
-    return None if kind is None else describe_title(kind)
 
 
 def describe_phase(name: str) -> str:

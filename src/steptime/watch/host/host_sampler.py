@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.devices.control_groups import read_cpu_quota
+from steptime.core.devices.control_groups import read_cpu_quota, read_quota_periods
 from steptime.core.schema import SCHEMA
 from steptime.record import kinds
 from steptime.watch.host.host_memory import HostMemory, memory_reader
@@ -73,6 +73,7 @@ class Readers:
         network: traffic of the machine.
         clock_hz: mean clock of some cores.
         quota_cores: cores that the control group allows; None without a limit.
+        quota_periods: periods of that limit, and those in which it stopped the group.
         delayed: part of the time for which a thread of these processes waited for a core; of the
             second ones, every thread counts.
     """
@@ -91,6 +92,7 @@ class Readers:
     network: Callable[[], NetworkBytes | None]
     clock_hz: Callable[[Iterable[int]], float | None]
     quota_cores: Callable[[], float | None] = read_cpu_quota
+    quota_periods: Callable[[], tuple[int, int] | None] = read_quota_periods
     delayed: Callable[[Collection[int], Collection[int], float], float | None] = _not_counted
 
 
@@ -102,6 +104,7 @@ class _Sample:
     disk: Mapping[int, DiskBytes]
     memory: HostMemory
     network: NetworkBytes | None
+    quota: tuple[int, int] | None
 
 
 class HostSampler:
@@ -159,6 +162,7 @@ class HostSampler:
             disk=disk,
             memory=readers.memory(),
             network=readers.network(),
+            quota=readers.quota_periods(),
         )
         self.job = frozenset(job)
         self._first = self._first or now.memory
@@ -204,6 +208,7 @@ class HostSampler:
             "busy_cores": round(max(0.0, now.cpu.busy_s - last.cpu.busy_s) / dt_s, 3),
             "job_cores": round(sum(u.own_s + u.waited_s for u in used.values()) / dt_s, 3),
             "io_wait_cores": _rate(last.cpu.io_wait_s, now.cpu.io_wait_s, dt_s),
+            "stopped_fraction": _stopped_fraction(last.quota, now.quota),
         }
         assert self._first is not None
         fields |= _memory_fields(self._first, last.memory, now.memory)
@@ -282,6 +287,13 @@ def _network_fields(last: NetworkBytes | None, now: NetworkBytes | None) -> dict
         "sent_bytes": _difference(now.sent, last.sent),
         "loopback_bytes": _difference(now.loopback, last.loopback),
     }
+
+
+def _stopped_fraction(last: tuple[int, int] | None, now: tuple[int, int] | None) -> float | None:
+    """Return the share of the quota's periods in between in which it stopped the group."""
+    if last is None or now is None or now[0] <= last[0]:
+        return None
+    return round(max(0.0, (now[1] - last[1]) / (now[0] - last[0])), 4)
 
 
 def _difference(now: int | None, then: int | None) -> int | None:
