@@ -62,7 +62,14 @@ def make_phases(medians_s: Mapping[str, float], **missing: str) -> tuple[Phase, 
     """Phases with these medians; fractions follow, the CPU time is the wall time."""
     total_s = sum(s for name, s in medians_s.items() if name not in INNER_PHASES)
     seen = [
-        Phase(name=name, median_s=s, fraction=round(s / total_s, 6), cpu_median_s=s)
+        Phase(
+            name=name,
+            median_s=s,
+            fraction=round(s / total_s, 6),
+            cpu_median_s=s,
+            mean_s=s,
+            cpu_mean_s=s,
+        )
         for name, s in medians_s.items()
     ]
     return (*seen, *(Phase(name=name, missing=word) for name, word in missing.items()))

@@ -60,6 +60,9 @@ def make_phases(
                 median_s=time_s,
                 fraction=time_s / total_s if total_s else 0.0,
                 cpu_median_s=time_s if cpu_s is None else cpu_s.get(name),
+                mean_s=time_s,
+                cpu_mean_s=time_s if cpu_s is None else cpu_s.get(name),
+                device_mean_s=device_s.get(name) if device_s else None,
                 device_median_s=device_s.get(name) if device_s else None,
             )
         )

@@ -114,7 +114,7 @@ def test_the_words_are_sentences(row: Ailment) -> None:
 def test_the_evidence_that_words_name_is_given_by_a_rule(row: Ailment) -> None:
     source = "".join(path.read_text("utf-8") for path in FOLDER.rglob("*.py"))
     known = {*PHASES, *INNER_PHASES, *SPANS, "cause", "excess", "phase_before", "phase_after"}
-    known |= {f"{phase}_median" for phase in PHASES}
+    known |= {f"{phase}_mean" for phase in PHASES}
     known |= {f"num_{span}s" for span in SPANS} | {f"{span}_total" for span in SPANS}
     known |= {f"{one}_{end}" for one in _changes() for end in ("before", "after")}
     for text in words_of(row):

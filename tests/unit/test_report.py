@@ -37,6 +37,7 @@ from steptime.measure.values.measurement import (
     SPANS,
     Measurement,
     Overhead,
+    Phase,
     Span,
 )
 from steptime.measure.values.model.anatomy import Anatomy
@@ -53,6 +54,7 @@ from steptime.measure.values.observations import (
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.wall_time import WallPart
+from steptime.report.html.html_sections import phases_part
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words
@@ -205,6 +207,20 @@ def test_parts_of_the_input_wait_are_indented_below_it() -> None:
     start = next(i for i, line in enumerate(lines) if line.startswith("input wait"))
     assert lines[start + 1].startswith("  fetch")
     assert lines[start + 2].startswith("  collate")
+
+
+def test_the_times_and_shares_of_a_row_are_of_one_statistic_in_terminal_and_page() -> None:
+    phases = (
+        Phase(name="forward", median_s=32.6e-6, mean_s=20e-6, fraction=0.2),
+        Phase(name="optimizer", median_s=31.9e-6, mean_s=80e-6, fraction=0.8),
+    )
+    run = replace(healthy(), phases=phases)
+    page = str(phases_part(run))
+    for text in (show(run), page):
+        assert "mean" in text
+        for figure in ("20.0 µs", "20.0 %", "80.0 µs", "80.0 %"):
+            assert figure in text
+        assert not re.search(r"3[12]\.\d µs", text)
 
 
 def test_device_times_have_a_column_of_their_own() -> None:

@@ -125,12 +125,12 @@ def test_the_share_of_cpu_time_stands_beside_the_share_of_wall_time() -> None:
 
     assert numbers(found) == {
         "input_wait": 0.5,
-        "input_wait_median": 0.5,
+        "input_wait_mean": 0.5,
         "input_wait_cpu": 0.1,
         "fetch": 0.0,
-        "fetch_median": 0.0,
+        "fetch_mean": 0.0,
         "collate": 0.0,
-        "collate_median": 0.0,
+        "collate_mean": 0.0,
     }
 
 
@@ -139,8 +139,8 @@ def test_without_cpu_time_there_is_no_share_of_it() -> None:
         steady=make_steady(make_quantity(1.0), step_cpu_s=make_quantity(0))
     )
 
-    assert [e.name for e in phase_evidence(measurement, "forward")] == ["forward", "forward_median"]
-    assert phase_evidence(make_measurement(steady=None), "forward")[-1].name == "forward_median"
+    assert [e.name for e in phase_evidence(measurement, "forward")] == ["forward", "forward_mean"]
+    assert phase_evidence(make_measurement(steady=None), "forward")[-1].name == "forward_mean"
     assert phase_evidence(make_measurement(missing={"forward": "inside"}), "forward") == ()
 
 

@@ -307,6 +307,23 @@ def test_input_wait_holds_fetch_and_collate() -> None:
     assert phase(measurement, "collate").cpu_median_s == pytest.approx(0.002)
 
 
+def test_the_mean_of_each_phase_is_that_of_its_share_and_all_of_them_make_the_step() -> None:
+    """A phase in every fifth step has a median of 0, and a fifth of its time in the mean step."""
+    lines = [
+        make_update(n, {"forward": 8, "optimizer": 0 if n % 5 else 20, "fetch": 1})
+        for n in range(41)
+    ]
+    measurement = measure_lines(*lines)
+    seen = [p for p in measurement.phases if p.mean_s is not None]
+    of_step_s = [p.mean_s / p.fraction for p in seen if p.fraction and p.mean_s]
+
+    assert phase(measurement, "optimizer").median_s == 0
+    assert phase(measurement, "optimizer").mean_s == pytest.approx(0.004, rel=0.1)
+    assert of_step_s == pytest.approx([of_step_s[0]] * len(of_step_s))
+    outer = [p.mean_s or 0.0 for p in seen if p.name in PHASES]
+    assert sum(outer) == pytest.approx(of_step_s[0])
+
+
 def test_what_comes_after_the_last_update_is_a_span_of_no_step() -> None:
     tail = by_bucket({"evaluation": 700, "other": 5})
 

@@ -54,13 +54,13 @@ def cpu_fraction_of(measurement: Measurement, name: str) -> float | None:
 
 
 def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
-    """Return a phase's share, its median, and its share of CPU time, as far as observed."""
+    """Return a phase's share, its mean, and its share of CPU time, as far as observed."""
     phase = phase_of(measurement, name)
     if phase is None:
         return ()
     values = (
         (name, phase.fraction, "fraction"),
-        (f"{name}_median", phase.median_s, "s"),
+        (f"{name}_mean", phase.mean_s, "s"),
         (f"{name}_cpu", cpu_fraction_of(measurement, name), "fraction"),
     )
     return tuple(

@@ -98,6 +98,10 @@ class _Times:
         blocks = zip(self.weights, values[self.num_steps :], strict=False)
         return math.fsum(chain(values[: self.num_steps], (num * time_s for num, time_s in blocks)))
 
+    def mean_s(self, name: str) -> float | None:
+        """Return the mean over all steps behind the rows; None without rows."""
+        return self.total_s(name) / (self.num_steps + sum(self.weights)) if self else None
+
     def gather(self, missing: Iterable[str]) -> _Times:
         """Return the times with `input_wait` whole, and `other` with what was not observed."""
         columns = dict(self.columns)
@@ -200,10 +204,15 @@ def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) ->
 
 def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
     is_inner = name in INNER_PHASES
+    share = _inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s)
+    means_s = [table.wall.mean_s(one) or 0.0 for one in PHASES]
     return Phase(
         name=name,
         median_s=(table.inner if is_inner else table.wall).median_s(name),
-        fraction=_inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s),
+        fraction=share,
+        mean_s=None if share is None else share * math.fsum(means_s),
+        cpu_mean_s=table.cpu.mean_s(name),
+        device_mean_s=table.device.mean_s(name),
         cpu_median_s=table.cpu.median_s(name),
         device_median_s=table.device.median_s(name),
     )

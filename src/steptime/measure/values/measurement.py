@@ -120,6 +120,9 @@ class Phase:
         fraction: the phase's total over the total of the steady window.
         cpu_median_s: median process CPU time per step [s].
         device_median_s: median device time per step [s].
+        mean_s: mean wall time per step, of which `fraction` is the share [s].
+        cpu_mean_s: mean process CPU time per step [s].
+        device_mean_s: mean device time per step [s].
         missing: why it was not observed, as a machine word.
     """
 
@@ -128,6 +131,9 @@ class Phase:
     fraction: float | None = None
     cpu_median_s: float | None = None
     device_median_s: float | None = None
+    mean_s: float | None = None
+    cpu_mean_s: float | None = None
+    device_mean_s: float | None = None
     missing: str | None = None
 
 

@@ -149,8 +149,8 @@ def phases_part(m: Measurement) -> Html | None:
     seen = sorted((p for p in m.phases if p.median_s is not None), key=_place)
     if not seen:
         return None
-    has_device = any(p.device_median_s is not None for p in seen)
-    heading = ["phase", "", "share", "median", "CPU", "device"]
+    has_device = any(p.device_mean_s is not None for p in seen)
+    heading = ["phase", "", "share", "mean", "CPU", "device"]
     rows = [_phase_cells(phase, m) for phase in seen]
     if not has_device:
         heading, rows = heading[:-1], [row[:-1] for row in rows]
@@ -196,9 +196,9 @@ def _phase_cells(phase: Phase, m: Measurement) -> list[Html | str]:
         name if not places else joined_html([name, " ", where]),
         bar([(class_of(phase.name), fraction)]),
         _ABSENT if phase.fraction is None else format_percent(fraction),
-        _seconds(phase.median_s),
-        _seconds(phase.cpu_median_s),
-        _seconds(phase.device_median_s),
+        _seconds(phase.mean_s),
+        _seconds(phase.cpu_mean_s),
+        _seconds(phase.device_mean_s),
     ]
 
 

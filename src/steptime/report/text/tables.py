@@ -43,7 +43,7 @@ def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -
     small = [p for p in seen if p not in large and p.name not in INNER_PHASES and p.fraction]
     lines = _with_bars(large, page) if large else []
     if small:
-        parts = [f"{run_words.describe_phase(p.name)} {_seconds(p.median_s)}" for p in small]
+        parts = [f"{run_words.describe_phase(p.name)} {_seconds(p.mean_s)}" for p in small]
         lines += page.block("the rest", joined(parts))
     return lines
 
@@ -53,8 +53,8 @@ def _place(phase: Phase) -> int:
 
 
 def _with_bars(phases: Sequence[Phase], page: Page) -> list[Text]:
-    has_device = any(p.device_median_s is not None for p in phases)
-    heading = ["a step's time", "median", "share", "CPU", "device"]
+    has_device = any(p.device_mean_s is not None for p in phases)
+    heading = ["a step's time", "mean", "share", "CPU", "device"]
     rows = [heading, *(_phase_cells(p) for p in phases)]
     lines = columns([row if has_device else row[:-1] for row in rows])
     width = max(_MIN_BAR, page.width - lines[0].cell_len - 2)
@@ -68,10 +68,10 @@ def _phase_cells(phase: Phase) -> list[str]:
     indent = "  " if phase.name in INNER_PHASES else ""
     return [
         indent + run_words.describe_phase(phase.name),
-        _seconds(phase.median_s),
+        _seconds(phase.mean_s),
         _ABSENT if phase.fraction is None else format_percent(phase.fraction),
-        _seconds(phase.cpu_median_s),
-        _seconds(phase.device_median_s),
+        _seconds(phase.cpu_mean_s),
+        _seconds(phase.device_mean_s),
     ]
 
 
