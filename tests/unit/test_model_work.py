@@ -13,7 +13,7 @@ from steptime.diagnose.utilization import model_utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Anatomy, MemoryPart
 from steptime.measure.values.model.work import Completeness, Count, WorkBasis
-from steptime.measure.work.tokens import tokens_per_step
+from steptime.measure.work.tokens import size_per_step, tokens_per_step
 from steptime.plan.model_work import relate_work
 from steptime.plan.values import ModelWork
 from steptime.record.buckets import SIZES
@@ -149,6 +149,7 @@ def test_tokens_are_the_mean_of_the_window_s_steps_and_blocks() -> None:
 
     assert tokens_per_step(steps, make_window(1, 2)) == 25
     assert tokens_per_step(steps, make_window(0)) == 10  # two micro-batches
+    assert size_per_step(steps, make_window(0), "input_rows") is None  # of none was any seen
     sums = tuple(90 if name == "input_elements" else 0 for name in SIZES)
     block = SimpleNamespace(sizes=sums, num_steps=3)
     assert tokens_per_step(steps, make_window(2, blocks=(block,))) == (30 + 90) / 4

@@ -24,7 +24,9 @@ from report_cases import (
 )
 from steptime.app.run.describe_run import describe_run
 from steptime.app.stored.run_listing import opening_of
+from steptime.core.codec import encode
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
@@ -47,6 +49,7 @@ from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
 from steptime.measure.values.observations import (
     Compilation,
     LeverUse,
+    LoaderUse,
     RecipeUse,
     ScriptError,
     Site,
@@ -54,7 +57,7 @@ from steptime.measure.values.observations import (
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.wall_time import WallPart
-from steptime.report.html.html_sections import phases_part
+from steptime.report.html.html_sections import phases_part, tiles
 from steptime.report.text.run_text import MAX_LINES, render
 from steptime.report.text.tables import runs_table
 from steptime.report.words import run_words
@@ -884,6 +887,58 @@ def test_a_long_command_is_whole_in_a_pipe_and_cut_on_a_terminal() -> None:
 
 def test_a_store_without_runs_says_how_to_make_one() -> None:
     assert show_runs().splitlines()[-1].strip() == "steptime run -- python train.py"
+
+
+IMAGES = {"rows_per_step": 64.0, "input_shapes": ("64x3x32x32 float32",)}
+SAMPLES = {"rows_per_step": 62.0, "loaders": (LoaderUse(dataset="Table", batch_size=64),)}
+THROUGHPUT: dict[str, tuple[dict[str, Any], str | None]] = {
+    "images by their shape": (IMAGES, "640 images/s"),
+    "samples by the loader": (SAMPLES, "620 samples/s"),
+    "tokens": ({"tokens_per_step": 8192.0, **SAMPLES}, "81,900 tokens/s"),
+    "accumulated": (SAMPLES | {"rows_per_step": 256.0, "num_backwards": 2000}, "2,560 samples/s"),
+    "two views of each sample": (SAMPLES | {"rows_per_step": 128.0}, None),
+    "two shapes": (IMAGES | {"input_shapes": ("64x100x1x1 float32", "64x3x32x32 float32")}, None),
+    "features as wide as images": (IMAGES | {"input_shapes": ("64x16x32x32 float32",)}, None),
+    "ids of four dimensions": (IMAGES | {"input_shapes": ("64x3x32x32 int64",)}, None),
+    "time before batch": (SAMPLES | {"rows_per_step": 35.0, "num_backwards": 1000}, None),
+    "two loaders": (SAMPLES | {"loaders": SAMPLES["loaders"] * 2}, None),
+    "networks in turns": (IMAGES | {"num_optimizer_updates": 1000}, None),
+    "nothing known": ({}, None),
+}
+
+
+@pytest.mark.parametrize("name", THROUGHPUT)
+def test_a_throughput_is_told_in_the_word_that_is_true_or_not_at_all(name: str) -> None:
+    fields, words = THROUGHPUT[name]
+    run = healthy()
+    assert run.steady is not None
+    steady = replace(
+        run.steady, mean_s=0.1, step_time_s=Interval(estimate=0.08, low=0.064, high=0.1, n=470)
+    )
+    run = replace(run, steady=steady, ranks=(replace(run.ranks[0], **fields),))
+    document = describe_run(run, None)
+    page = str(tiles(document))
+    if words is None:
+        assert document.throughput is None
+        assert "throughput" not in show(run) + page
+        return
+    assert document.throughput is not None
+    rate = document.throughput.rate
+    assert (rate.low, rate.high) == pytest.approx((0.8 * rate.estimate, 1.25 * rate.estimate))
+    assert re.search(
+        rf"^step time .*\n(?: +.*\n)?throughput {words}  at a mean step of 100 ms, ",
+        show(run),
+        re.MULTILINE,
+    )
+    assert words in page
+    assert encode(document).count(f'"unit": "{document.throughput.unit}"') == 1
+
+    apart = replace(run, ranks=(run.ranks[0], replace(run.ranks[0], rank=1)), num_ranks=2)
+    both = describe_run(apart, None).throughput
+    assert both is not None
+    assert both.rate.estimate == pytest.approx(2 * rate.estimate)
+    one_unknown = (run.ranks[0], *healthy().ranks)
+    assert describe_run(replace(apart, ranks=one_unknown), None).throughput is None
 
 
 def test_an_interval_is_shown_with_its_n() -> None:

@@ -6,12 +6,15 @@ from them; the rules behind those figures are in `diagnose` and `plan`.
 
 from __future__ import annotations
 
+import re
+
 from steptime.app.stored.lever_trials import find_trials
+from steptime.core.interval import Interval
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
 from steptime.diagnose.values.utilization_values import Utilization
-from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.measurement import Measurement, RankSummary
 from steptime.measure.values.wall_time import USEFUL, WallTime
 from steptime.plan.memory_fit import fit_memory
 from steptime.plan.model_work import relate_work
@@ -19,9 +22,16 @@ from steptime.report.document.run_document import (
     RecipeGain,
     RunDocument,
     RunSums,
+    Throughput,
     TrainingDocument,
     WorkSums,
 )
+
+_IMAGES = re.compile(r"(\d+)x[13]x\d+x\d+ b?float\d+")
+"""The shape of a batch of images, as `64x3x224x224 float32`."""
+
+_LEAST_PART, _MOST_PART = 0.5, 1.01
+"""What the mean batch may be of a full one: the last one of an epoch is smaller."""
 
 
 def describe_run(
@@ -56,6 +66,7 @@ def describe_run(
         trainings=trainings,
         trials=find_trials(m, diagnosis),
         recipe_gain=recipe_gain,
+        throughput=find_throughput(m),
     )
 
 
@@ -71,7 +82,8 @@ def sum_work(m: Measurement, mfu: Utilization) -> WorkSums | None:
         return None
     useful = None if padding is None else padding.useful_fraction
     work = None if padding is None else padding.useful_work
-    tokens_per_s = _tokens_per_s(m)
+    found = find_throughput(m)
+    tokens_per_s = found.rate.estimate if found is not None and found.unit == "tokens/s" else None
     return WorkSums(
         total=None if count is None else count.total,
         model_flops=None if count is None else count.model_flops,
@@ -86,14 +98,40 @@ def sum_work(m: Measurement, mfu: Utilization) -> WorkSums | None:
     )
 
 
-def _tokens_per_s(m: Measurement) -> float | None:
-    """Return the tokens of all ranks in a second of steps; None where one rank has none."""
-    tokens = [rank.tokens_per_step for rank in m.ranks]
-    known = [one for one in tokens if one is not None]
-    mean_s = None if m.steady is None else m.steady.mean_s
-    if not known or len(known) < len(tokens) or not mean_s:
+def find_throughput(m: Measurement) -> Throughput | None:
+    """Return what all ranks train on in a second; None unless each rank is known to train on it."""
+    counted = [_counted(rank) for rank in m.ranks]
+    known = [one for one in counted if one is not None]
+    time, mean_s = (None, None) if m.steady is None else (m.steady.step_time_s, m.steady.mean_s)
+    if time is None or not mean_s or time.low <= 0 or len(known) < len(counted):
         return None
-    return sum(known) / mean_s
+    if len(units := {unit for unit, _ in known}) != 1:
+        return None
+    rate = sum(number for _, number in known) / mean_s
+    low, high = (rate * time.estimate / end for end in (time.high, time.low))
+    interval = Interval(estimate=rate, low=low, high=high, n=time.n)
+    return Throughput(unit=units.pop(), rate=interval, mean_step_s=mean_s)
+
+
+def _counted(rank: RankSummary) -> tuple[str, float] | None:
+    """Return what a rank trains on in a mean step, and its unit; None where rows may be other.
+
+    Rows are images by their shape, and samples by the batch size of the one loader. They count
+    where a backward pass has one batch: two views of a sample, or two networks, have more.
+    """
+    if rank.tokens_per_step is not None:
+        return "tokens/s", rank.tokens_per_step
+    if not rank.rows_per_step or not rank.num_backwards or not rank.num_steps:
+        return None
+    if rank.num_optimizer_updates != rank.num_steps:
+        return None  # several networks in turns
+    per_backward = rank.rows_per_step * rank.num_steps / rank.num_backwards
+    image = _IMAGES.fullmatch(rank.input_shapes[0]) if len(rank.input_shapes) == 1 else None
+    sizes = [int(image[1])] if image else [one.batch_size for one in rank.loaders]
+    if len(sizes) != 1 or not sizes[0]:
+        return None
+    is_one = _LEAST_PART < per_backward / sizes[0] <= _MOST_PART
+    return ("images/s" if image else "samples/s", rank.rows_per_step) if is_one else None
 
 
 def _sum_up(wall: WallTime, price_per_h: float | None) -> RunSums:

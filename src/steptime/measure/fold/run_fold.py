@@ -55,7 +55,7 @@ from steptime.measure.work.length_work import LengthWork, find_length_work
 from steptime.measure.work.operator_share import within_phases
 from steptime.measure.work.padding import find_padding, useful_fraction
 from steptime.measure.work.step_work import find_count
-from steptime.measure.work.tokens import tokens_per_step
+from steptime.measure.work.tokens import size_per_step, tokens_per_step
 from steptime.record.places import NS
 
 
@@ -185,6 +185,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device_memory=device_memory(rank, placed),
         gc=gc_pauses(rank, window),
         tokens_per_step=tokens_per_step(rank, window),
+        rows_per_step=size_per_step(rank, window, "input_rows"),
         useful_fraction=useful_fraction(rank.signals.batches),
         device_name=rank.head.device_name,
         device_bytes=rank.head.device_bytes,

@@ -219,6 +219,8 @@ class RankSummary:
             none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
+        rows_per_step: leading sizes of the models' inputs in a mean step, summed over the calls
+            with gradients; null where no input was seen.
         useful_fraction: share of the positions of its batches that are no padding; null if untold.
         where: the line that steps its first optimizer, as `train.py:31`; null if not known.
         capabilities: what its processor can do in 16 bits, as `amx_bf16`; null on a device.
@@ -249,6 +251,7 @@ class RankSummary:
     loaders: tuple[LoaderUse, ...] = ()
     awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
+    rows_per_step: float | None = None
     useful_fraction: float | None = None
     where: str | None = None
     capabilities: tuple[str, ...] | None = None

@@ -49,6 +49,21 @@ class WorkSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """What the steps train on in a second, over all ranks, without what lies between steps.
+
+    Attributes:
+        unit: `tokens/s` (with padding), `images/s` or `samples/s`.
+        rate: over the mean step [1/s]; its interval is as wide as that of the step time.
+        mean_step_s: the mean step, without its outermost hundredths [s].
+    """
+
+    unit: str
+    rate: Interval
+    mean_step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSums:
     """Sums over the whole time of a run; `measurement.wall_time` has its parts.
 
@@ -177,6 +192,7 @@ class RunDocument:
             where the command has one training, which the other keys describe.
         trials: what `steptime tune` can try for each finding of `diagnosis`, in their order.
         recipe_gain: what the recipe gave; null without one, or without a step time.
+        throughput: tokens, images or samples a second; null where none of them is known.
     """
 
     measurement: Measurement
@@ -192,6 +208,7 @@ class RunDocument:
     trainings: tuple[TrainingDocument, ...] = ()
     trials: tuple[LeverTrial, ...] = ()
     recipe_gain: RecipeGain | None = None
+    throughput: Throughput | None = None
 
 
 def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Envelope[RunDocument]:

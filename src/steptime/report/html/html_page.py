@@ -94,7 +94,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
     return [
         sections.header(run),
         sections.verdict(m, run.diagnosis, store=facts.store),
-        sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
+        sections.tiles(run, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
     ]
 

@@ -110,12 +110,14 @@ def _finding(m: Measurement, finding: Finding) -> Html:
     return joined_html(parts)
 
 
-def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
+def tiles(run: RunDocument, *, energy_j: float | None = None) -> Html:
     """Return the few numbers that people look for first; `energy_j` is the energy of a step."""
-    found: list[Html] = []
+    m, found = run.measurement, list[Html]()
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
         found.append(tile("step time", format_seconds(time.estimate), _interval(time)))
+    if run.throughput is not None:
+        found.append(tile("throughput", *step_words.describe_throughput(run.throughput)))
     found.append(tile("steps", format_count(m.num_steps), _counted(m)))
     if m.num_ranks > 1:
         found.append(tile("ranks", format_count(m.num_ranks), "processes that step"))

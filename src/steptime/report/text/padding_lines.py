@@ -14,6 +14,7 @@ from steptime.core.units import format_count, format_percent
 from steptime.measure.values.model.useful_work import Padding, RankBalance
 from steptime.report.document.run_document import RunDocument, WorkSums
 from steptime.report.text.page import Page, joined
+from steptime.report.words.step_words import rounded
 
 SEEN_BY: Mapping[str, str] = {
     "sequence_bounds": "by the bounds of packed sequences",
@@ -78,15 +79,11 @@ def _rates(work: WorkSums | None) -> list[str]:
         return []
     parts = []
     if work.tokens_per_s is not None and work.useful_tokens_per_s is not None:
-        useful = _rounded(work.useful_tokens_per_s)
-        parts.append(f"{useful} useful of {_rounded(work.tokens_per_s)} tokens a second")
+        useful = rounded(work.useful_tokens_per_s)
+        parts.append(f"{useful} useful of {rounded(work.tokens_per_s)} tokens a second")
     if work.useful_mfu is not None:
         parts.append(f"MFU {format_percent(work.useful_mfu)} without the work on padding")
     return parts
-
-
-def _rounded(rate: float) -> str:
-    return format_count(float(f"{rate:.3g}"))
 
 
 def _describe_balance(balance: RankBalance) -> str:

@@ -22,7 +22,7 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
-from steptime.report.document.run_document import RunDocument
+from steptime.report.document.run_document import RunDocument, Throughput
 from steptime.report.text.edit_lines import edit_lines
 from steptime.report.text.finding_trials import gain_lines, trial_lines
 from steptime.report.text.health_lines import health_lines
@@ -159,6 +159,7 @@ def _report(
         *_stalls(m, page),
         *_steps(m, page, num_loops=detail.num_loops),
         *_step_time(m, page),
+        *throughput_lines(document.throughput, page),
         *health_lines(m, page),
         *(gap if all_phases else []),
         *table,
@@ -312,6 +313,14 @@ def _step_time(m: Measurement, page: Page) -> list[Text]:
         "" if cpu is None else f" · CPU {format_seconds(cpu.estimate)}",
     )
     return page.block("step time", line)
+
+
+def throughput_lines(found: Throughput | None, page: Page) -> list[Text]:
+    """Say how many tokens, images or samples a second the steps train on, where it is known."""
+    if found is None:
+        return []
+    rate, interval = step_words.describe_throughput(found)
+    return page.block("throughput", Text.assemble((rate, "bold"), f"  {interval}"))
 
 
 def _interval(interval: Interval) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement, SteadyWindow
 from steptime.measure.values.training_loop import TrainingLoop
+from steptime.report.document.run_document import Throughput
 from steptime.report.words.run_words import describe_phase, joined
 
 _MAX_PHASES = 3
@@ -60,6 +61,18 @@ def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
     if num_steps > told:
         left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
     return f"{steady.num_steps:,} counted, {joined(left_out)} left out"
+
+
+def describe_throughput(found: Throughput) -> tuple[str, str]:
+    """Return the rate with its unit, such as `542 images/s`, and its interval."""
+    rate, low, high = map(rounded, (found.rate.estimate, found.rate.low, found.rate.high))
+    mean = format_seconds(found.mean_step_s)
+    return f"{rate} {found.unit}", f"at a mean step of {mean}, 95 % interval {low} to {high}"
+
+
+def rounded(rate: float) -> str:
+    """Return a rate with three digits."""
+    return format_count(float(f"{rate:.3g}"))
 
 
 def describe_loop(loop: TrainingLoop) -> str:
