@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from rich.text import Text
 
-from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
 from steptime.core.units import (
     format_bytes,
@@ -26,7 +25,6 @@ from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import (
     INNER_PHASES,
-    PHASES,
     Measurement,
     Phase,
     RankSummary,
@@ -40,8 +38,8 @@ from steptime.report.text.finding_trials import trial_of
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, unwrapped_page
 from steptime.report.text.run_text import outliving_lines, recipe_lines
-from steptime.report.text.tables import unseen_phases
-from steptime.report.text.wall_lines import worker_lines
+from steptime.report.text.tables import phase_place, unseen_lines
+from steptime.report.text.wall_lines import span_lines, worker_lines
 from steptime.report.words import run_words, step_words
 from steptime.report.words.advice import next_act, opening_findings
 from steptime.report.words.edit_words import describe_edit
@@ -58,7 +56,7 @@ def header(run: RunDocument) -> Html:
     """Show the command, and how the run went, in one line."""
     m, gain = run.measurement, run.recipe_gain
     started = datetime.fromtimestamp(m.started_unix_s, tz=timezone.utc)
-    facts = [m.run_id, f"started {started:%Y-%m-%d %H:%M} UTC", _end(m)]
+    facts = [m.run_id, f"started {started:%Y-%m-%d %H:%M} UTC", step_words.describe_run_end(m)]
     is_good = m.end.state in (RunState.FINISHED, RunState.RUNNING, RunState.STILL_TRAINING)
     return tag(
         "header",
@@ -73,14 +71,6 @@ def header(run: RunDocument) -> Html:
 def _words(command: Sequence[str]) -> list[Html]:
     """Let lines break between words, not at each dash."""
     return [tag("span", shlex.quote(word), class_="word") for word in command]
-
-
-def _end(m: Measurement) -> str:
-    end = run_words.describe_end(m.end)
-    if m.duration_s is None:
-        return end
-    link = "in" if m.end.state is RunState.FINISHED else "after"
-    return f"{end} {link} {format_seconds(m.duration_s)}"
 
 
 def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = None) -> Html:
@@ -115,7 +105,9 @@ def tiles(run: RunDocument, *, energy_j: float | None = None) -> Html:
     m, found = run.measurement, list[Html]()
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
-        found.append(tile("step time", format_seconds(time.estimate), _interval(time)))
+        found.append(
+            tile("step time", format_seconds(time.estimate), step_words.describe_median(time))
+        )
     if run.throughput is not None:
         found.append(tile("throughput", *step_words.describe_throughput(run.throughput)))
     found.append(tile("steps", format_count(m.num_steps), _counted(m)))
@@ -135,11 +127,6 @@ def tiles(run: RunDocument, *, energy_j: float | None = None) -> Html:
     return tag("div", *found, class_="tiles")
 
 
-def _interval(interval: Interval) -> str:
-    low, high = format_seconds(interval.low), format_seconds(interval.high)
-    return f"median of {interval.n:,}; 95 % interval {low} to {high}"
-
-
 def _counted(m: Measurement) -> str:
     if m.steady is None:
         return "on each rank" if m.num_ranks > 1 else ""
@@ -148,7 +135,7 @@ def _counted(m: Measurement) -> str:
 
 def phases_part(m: Measurement) -> Html | None:
     """Show where a step's time goes: one bar, and one row for each phase."""
-    seen = sorted((p for p in m.phases if p.median_s is not None), key=_place)
+    seen = sorted((p for p in m.phases if p.median_s is not None), key=phase_place)
     if not seen:
         return None
     has_device = any(p.device_mean_s is not None for p in seen)
@@ -161,27 +148,9 @@ def phases_part(m: Measurement) -> Html | None:
         tag("div", bar((class_of(p.name), p.fraction or 0.0) for p in outer), class_="whole"),
         tag("div", table(heading, rows, left=2, name="Phases of a step"), class_="phases"),
     ]
-    parts.append(told_part(m, (worker_lines,)))
-    unseen = unseen_phases(m.phases)
-    if unseen:
-        groups = [
-            ", ".join(map(run_words.describe_phase, names)) + (f" ({reason})" if reason else "")
-            for reason, names in unseen.items()
-        ]
-        parts.append(tag("p", f"Not seen: {'; '.join(groups)}.", class_="dim"))
-    spans = [
-        f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
-        for s in m.spans
-        if s.total_s and m.wall_time is None  # else a section of its own has them
-    ]
-    if spans:
-        parts.append(tag("p", f"Kept apart from the steps: {', '.join(spans)}.", class_="dim"))
+    spans = (span_lines,) if m.wall_time is None else ()  # else a section of its own has them
+    parts.append(told_part(m, (worker_lines, unseen_lines, *spans)))
     return joined_html(parts)
-
-
-def _place(phase: Phase) -> int:
-    order = ("input_wait", *INNER_PHASES, *PHASES[1:])
-    return order.index(phase.name) if phase.name in order else len(order)
 
 
 def _phase_cells(phase: Phase, m: Measurement) -> list[Html | str]:
@@ -223,7 +192,7 @@ def ranks_part(m: Measurement) -> Html | None:
 
 
 def _outer_medians(rank: RankSummary) -> dict[str, float]:
-    phases = sorted(rank.phases, key=_place)
+    phases = sorted(rank.phases, key=phase_place)
     return {p.name: p.median_s for p in phases if p.median_s and p.name not in INNER_PHASES}
 
 

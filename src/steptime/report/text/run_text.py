@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.text import Text
 
-from steptime.core.interval import Interval
 from steptime.core.printable import printable
 from steptime.core.process_end import RunState
 from steptime.core.units import format_percent, format_seconds
@@ -31,7 +30,7 @@ from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
-from steptime.report.text.tables import phase_lines, rank_lines, unseen_phases
+from steptime.report.text.tables import phase_lines, rank_lines, unseen_lines
 from steptime.report.text.training_lines import training_lines
 from steptime.report.text.wall_lines import COLORS, machine_lines, wall_lines, worker_lines
 from steptime.report.text.waterfall_text import picture_lines, roof_lines
@@ -133,7 +132,7 @@ def _report(
     nice = {
         "small phases": all_phases[len(table) :],
         "lines": _lines_of_code(m, page, small_fraction=detail.small_fraction),
-        "not seen": _unseen(m, page),
+        "not seen": unseen_lines(m, page),
         "beside": wall_lines(document, page),
         "workers": worker_lines(m, page),
         "work": work_lines(document, page),
@@ -221,10 +220,7 @@ def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[F
 
 def _header(m: Measurement, page: Page) -> list[Text]:
     command = shortened(shlex.join(m.command), page.width - LABEL_WIDTH)
-    end = run_words.describe_end(m.end)
-    if m.duration_s is not None:
-        link = "in" if m.end.state is RunState.FINISHED else "after"
-        end = f"{end} {link} {format_seconds(m.duration_s)}"
+    end = step_words.describe_run_end(m)
     facts = Text(joined([m.run_id, end, *([_device(m)] if m.ranks else [])]))
     if m.end.state is not RunState.FINISHED:
         start = facts.plain.index(" · ") + len(" · ")
@@ -309,7 +305,7 @@ def _step_time(m: Measurement, page: Page) -> list[Text]:
     time, cpu = m.steady.step_time_s, m.steady.step_cpu_s
     line = Text.assemble(
         (format_seconds(time.estimate), "bold"),
-        f"  median of {time.n:,}, 95 % interval {_interval(time)}",
+        f"  {step_words.describe_median(time)}",
         "" if cpu is None else f" · CPU {format_seconds(cpu.estimate)}",
     )
     return page.block("step time", line)
@@ -321,10 +317,6 @@ def throughput_lines(found: Throughput | None, page: Page) -> list[Text]:
         return []
     rate, interval = step_words.describe_throughput(found)
     return page.block("throughput", Text.assemble((rate, "bold"), f"  {interval}"))
-
-
-def _interval(interval: Interval) -> str:
-    return f"{format_seconds(interval.low)} to {format_seconds(interval.high)}"
 
 
 def _diagnosis(
@@ -367,18 +359,6 @@ def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list
         f"{run_words.describe_phase(name)} {printable(place)}" for name, place in places.items()
     ]
     return page.block("lines", joined(parts)) if parts else []
-
-
-def _unseen(m: Measurement, page: Page) -> list[Text]:
-    """Say what was not observed, grouped by reason in one paragraph."""
-    groups = unseen_phases(m.phases)
-    if not groups:
-        return []
-    parts = [
-        ", ".join(map(run_words.describe_phase, names)) + (f" ({reason})" if reason else "")
-        for reason, names in groups.items()
-    ]
-    return page.block("not seen", "; ".join(parts), style="dim")
 
 
 def _asked(m: Measurement, page: Page) -> list[Text]:

@@ -14,7 +14,13 @@ from rich.text import Text
 from steptime.core.printable import printable
 from steptime.core.process_end import ProcessEnd
 from steptime.core.units import format_count, format_percent, format_seconds
-from steptime.measure.values.measurement import INNER_PHASES, PHASES, Phase, RankSummary
+from steptime.measure.values.measurement import (
+    INNER_PHASES,
+    PHASES,
+    Measurement,
+    Phase,
+    RankSummary,
+)
 from steptime.measure.values.run_summary import RunSummary
 from steptime.report.text.page import Page, columns, joined, page_of, shortened
 from steptime.report.words import run_words
@@ -38,7 +44,7 @@ def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -
 
     Parts of `input_wait` have no line where they are small.
     """
-    seen = sorted((p for p in phases if p.median_s is not None), key=_place)
+    seen = sorted((p for p in phases if p.median_s is not None), key=phase_place)
     large = [p for p in seen if (p.fraction or 0.0) >= small_fraction]
     small = [p for p in seen if p not in large and p.name not in INNER_PHASES and p.fraction]
     lines = _with_bars(large, page) if large else []
@@ -48,7 +54,8 @@ def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -
     return lines
 
 
-def _place(phase: Phase) -> int:
+def phase_place(phase: Phase) -> int:
+    """Return where a phase stands in the order of a step."""
     return _ORDER.index(phase.name) if phase.name in _ORDER else len(_ORDER)
 
 
@@ -123,14 +130,15 @@ def _sum_of(rank: RankSummary, names: Sequence[str]) -> float | None:
     return sum(medians) if medians else None
 
 
-def unseen_phases(phases: Sequence[Phase]) -> dict[str, list[str]]:
-    """Return the names of the phases that were not observed, by the reason in words."""
+def unseen_lines(m: Measurement, page: Page) -> list[Text]:
+    """Say what was not observed, grouped by reason in one paragraph."""
     groups: dict[str, list[str]] = {}
-    for phase in sorted(phases, key=_place):
+    for phase in sorted(m.phases, key=phase_place):
         if phase.median_s is None and phase.missing not in run_words.OBVIOUS:
             reason = "" if phase.missing is None else run_words.describe_missing(phase.missing)
-            groups.setdefault(reason, []).append(phase.name)
-    return groups
+            groups.setdefault(reason, []).append(run_words.describe_phase(phase.name))
+    parts = [", ".join(names) + (f" ({why})" if why else "") for why, names in groups.items()]
+    return page.block("not seen", "; ".join(parts), style="dim") if parts else []
 
 
 def runs_table(rows: Sequence[RunSummary], *, console: Console, store: str | None = None) -> None:

@@ -75,7 +75,7 @@ def wall_lines(document: RunDocument, page: Page) -> list[Text]:
     """Say which part of the run's time trained, and what took the rest, the largest first."""
     wall = document.measurement.wall_time
     if wall is None:
-        return _span_lines(document.measurement, page)
+        return span_lines(document.measurement, page)
     beside = [part for part in wall.parts if part.name != USEFUL]
     told = [*_goodput(document.run, wall), *_named(beside, wall)]
     lines = page.block("beside", joined(map(printable, told))) if told else []
@@ -156,7 +156,7 @@ def _shares(found: Checkpoints) -> list[str]:
     ]
 
 
-def _span_lines(m: Measurement, page: Page) -> list[Text]:
+def span_lines(m: Measurement, page: Page) -> list[Text]:
     parts = [
         f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
         + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")

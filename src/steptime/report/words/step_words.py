@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from steptime.core.interval import Interval
+from steptime.core.process_end import RunState
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement, SteadyWindow
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.report.document.run_document import Throughput
-from steptime.report.words.run_words import describe_phase, joined
+from steptime.report.words.run_words import describe_end, describe_phase, joined
 
 _MAX_PHASES = 3
 _COUNTS = {
@@ -61,6 +63,19 @@ def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
     if num_steps > told:
         left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
     return f"{steady.num_steps:,} counted, {joined(left_out)} left out"
+
+
+def describe_run_end(m: Measurement) -> str:
+    """Say how the run ended, and after which time."""
+    link = "in" if m.end.state is RunState.FINISHED else "after"
+    lasted = "" if m.duration_s is None else f" {link} {format_seconds(m.duration_s)}"
+    return f"{describe_end(m.end)}{lasted}"
+
+
+def describe_median(time: Interval) -> str:
+    """Return `median of 470, 95 % interval 117 ms to 119 ms`, of times in seconds."""
+    low, high = format_seconds(time.low), format_seconds(time.high)
+    return f"median of {time.n:,}, 95 % interval {low} to {high}"
 
 
 def describe_throughput(found: Throughput) -> tuple[str, str]:
