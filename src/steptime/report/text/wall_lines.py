@@ -157,6 +157,7 @@ def _shares(found: Checkpoints) -> list[str]:
 
 
 def span_lines(m: Measurement, page: Page) -> list[Text]:
+    """Name the times that are kept apart from the steps, where the whole time is not known."""
     parts = [
         f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
         + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
