@@ -19,10 +19,12 @@ MOST_PLACES = 1000
 _places: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
 _dynamo: list[Callable[[], Any]] = []
 """What tells whether dynamo looks at the frames that run: it would compile one that stands in."""
+_fail: list[Callable[[str], None]] = []
 
 
-def mind_dynamo(torch: Any) -> None:
-    """Stand in for nobody while dynamo looks at the frames of this thread."""
+def stand_in(torch: Any, fail: Callable[[str], None]) -> None:
+    """Tell of failures, and stand in for nobody while dynamo looks at the frames of a thread."""
+    _fail[:] = [fail]
     pass_as_torchs(torch, from_callers_place)
     callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
     _dynamo[:] = [] if callback is None else [callback]
@@ -41,7 +43,8 @@ def from_callers_place(frame: FrameType, function: Any, /, *args: Any, **kwargs:
         if not _dynamo or _dynamo[0]() is None:
             standing_in = _stand_in(frame)
     except BaseException:
-        standing_in = None
+        for fail in _fail:
+            fail("places")
     if standing_in is None:
         return function(*args, **kwargs)
     try:

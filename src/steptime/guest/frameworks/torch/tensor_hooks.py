@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ....record.buckets import H2D, OPTIMIZER, SYNC
-from ...hooks.callers_place import from_callers_place, mind_dynamo
+from ...hooks.callers_place import from_callers_place, stand_in
 from ...hooks.patching import drop_frame, pass_as_torchs, replace
 from ...timeline.acts import LEAVE, LEAVE_UNMOVED
 from ...timeline.journal import Journal
@@ -32,7 +32,7 @@ def hook_tensors(context: TorchContext) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
     pass_as_torchs(context.torch, see_number)
-    mind_dynamo(context.torch)
+    stand_in(context.torch, context.recorder.fail)
     for name in READS:
         hook_method(context, tensor_class, name, SYNC)
     for name in COPYING:
