@@ -100,9 +100,9 @@ def test_help_fits_two_screens_of_a_terminal(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["bogus"], "invalid choice: 'bogus'"),
-        (["run", "--repot", "--", "true"], "unrecognized arguments: --repot."),
-        (["run", "--rep", "--", "true"], "unrecognized arguments: --rep."),
+        (["bogus"], "there is no command `steptime bogus`"),
+        (["run", "--repot", "--", "true"], "Did you mean `--report`?"),
+        (["run", "--rep", "--", "true"], "there is no option `--rep`"),
         (["run"], "no command was given"),
         (["run", "--"], "usage: steptime run [options] -- COMMAND"),
         (["run", "--json"], "expected one argument"),
@@ -117,10 +117,44 @@ def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Cap
     check_failure(capsys, *words, code=2, says=says)
 
 
-def test_a_command_without_the_dashes_is_shown_as_it_should_be(capsys: Capture) -> None:
-    words = ["run", "--report", "my report", "python", "train.py", "--lr", "3", "--", "x"]
-    right = "steptime run --report 'my report' -- python train.py --lr 3 -- x"
-    check_failure(capsys, *words, code=2, says=f"Write: {right}")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["rnu", "--", "true"], "Did you mean `steptime run`? See `steptime --help`."),
+        (["bench"], "Did you mean `steptime data bench`?"),
+        (["data", "chek"], "Did you mean `steptime data check`? See `steptime data --help`."),
+        (["runs", "--jsn"], "Did you mean `--json`? See `steptime runs --help`."),
+        (["data", "check", "--batchs=3"], "Did you mean `--batches`?"),
+        (["runs", "last"], "`last` is one word too many"),
+        (["data", "check", "--batches", "-3", "x"], "--batches must be 2 or more, got -3"),
+        (["data", "bench", "--window", "-3s", "x"], "--window must not be negative, got `-3s`"),
+        (["fit", "--limit", "-8GiB", "true"], "--limit must not be negative, got `-8GiB`"),
+        (["run", "--profile", "40", "true"], "If it belongs to --profile, write --profile=40"),
+        (["fit", "--json", "f", "--batch", "python"], "`python` names no size"),
+        (["data", "bench", "x", "--lr", "3"], "If it is the command's own: that comes after `--`"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_get_the_nearest_right_ones(
+    words: list[str], says: str, capsys: Capture
+) -> None:
+    assert main.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert "argument" not in err
+
+
+@pytest.mark.parametrize("verb", ["data", "verify"])
+def test_a_group_without_a_word_prints_its_help(verb: str, capsys: Capture) -> None:
+    check_failure(capsys, verb, code=2, says=f"usage: steptime {verb} COMMAND --help")
+
+
+def test_a_verb_with_words_of_its_own_asks_for_the_dashes(capsys: Capture) -> None:
+    ours = ["search", "--metric", "m", "--target", "-1e-3", "--budget", "5m"]
+    words = [*ours, "python", "my train.py", "--", "x"]
+    right = f"Write: steptime {' '.join(ours)} -- python 'my train.py' -- x"
+    check_failure(capsys, *words, code=2, says=right)
 
 
 def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +165,29 @@ def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.Mon
         raise UsageError("seen.")
 
     monkeypatch.setattr(prepare, "prepare", stop)
-    words = ["run", "--store", "s", "--", "x", "--json", "a", "--", "--help"]
-    assert main.main(words) == 2
     command = ("x", "--json", "a", "--", "--help")
-    assert seen == [RunOptions(command=command, store=Path("s"))]
+    for between in (["--"], []):
+        assert main.main(["run", "--store", "s", *between, *command]) == 2
+    assert seen == [RunOptions(command=command, store=Path("s"))] * 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "between", "command"),
+    [
+        (["--json", "f"], ["--"], ["python"]),
+        (["--json"], [], ["python", "x", "--json"]),
+        (["--json=f", "--budget", "-5m"], [], ["python", "x"]),
+        (["--json"], [], ["python", "x", "--", "y"]),
+        ([], [], ["python", "--budget", "1"]),
+    ],
+)
+def test_a_command_begins_at_the_dashes_or_at_the_first_word_that_is_no_value(
+    ours: list[str], between: list[str], command: list[str]
+) -> None:
+    for verb in ("tune", "fit"):
+        parser = main.build_parser(verb)
+        words = [verb, *ours, *between, *command]
+        assert main._split(words, parser) == ([verb, *ours], command)
 
 
 def test_windows_is_refused_in_one_sentence(

@@ -200,7 +200,7 @@ def test_options_may_stand_on_either_side(capsys: Capture) -> None:
         (["last", "--"], "no run of B was named"),
         (["last", "--", "last", "--fail-if-slower", "0.05"], "must be a percentage, got `0.05`"),
         (["last", "--", "last", "--fail-if-slower", "nan%"], "must be a percentage"),
-        (["last", "--", "last", "--fail-if-slower", "-3%"], "expected one argument"),
+        (["last", "--", "last", "--fail-if-slower", "-3%"], "must not be negative, got `-3%`"),
         (["last", "--", "last", "--price", "cheap"], "--price must be the price of an hour"),
         (["last", "--", "last", "--unknown"], "--unknown"),
         (["last~9", "--", "last"], "there is no run `last~9`"),

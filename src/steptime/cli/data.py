@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-
+from steptime.cli.options import Parser
 from steptime.cli.parts import add_parts, execute_part
 
 PARTS: tuple[str, ...] = ("bench", "check", "convert")
@@ -23,7 +22,7 @@ examples:
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add the commands of `data`."""
     add_parts(parser, "data", PARTS)
 

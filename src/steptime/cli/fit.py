@@ -73,7 +73,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_store(output)
     fit_shapes.add_options(parser)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def _add_limit(limit: argparse._ArgumentGroup) -> None:

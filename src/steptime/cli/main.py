@@ -40,6 +40,8 @@ COMMANDS = (
 )
 _WITH_COMMAND = ("run", "tune", "fit", "data", "search")
 """The user's command follows their first `--`."""
+_WITH_COMMAND_ALONE = ("run", "tune", "fit")
+"""They take no other words, so the command is known without a `--`, too."""
 _WITHOUT_PROC = ("run", "patch", "levers", "schema")
 """They need no /proc; a `run` without it runs the command unobserved."""
 _WITH_SIDES = ("compare",)
@@ -77,30 +79,34 @@ def entry() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    ours = words
     try:
-        return _run_command(words)
+        parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
+        given, command = _split(words, parser)
+        ours = words if words[:1] and words[0] in _WITH_SIDES else given
+        return _run_command(parser, given, command)
     except SteptimeError as error:
-        return _fail(error, words)
+        return _fail(error, ours)
     except KeyboardInterrupt:
-        write_failure(InterruptedByUserError("interrupted"), _own(words))
+        write_failure(InterruptedByUserError("interrupted"), ours)
         return InterruptedByUserError.exit_code
     except BrokenPipeError:
         # The reader of our stdout has left; this keeps Python from complaining when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
-    except SystemExit as end:  # argparse, after --help and --version
+    except SystemExit as end:  # argparse, after a help or --version
         return int(end.code or 0)
     except OSError as error:
-        return _fail(StoreError(f"this failed: {error}"), words)
+        return _fail(StoreError(f"this failed: {error}"), ours)
     except Exception as error:
         from steptime.app.run.attempt import describe_failure
 
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
-            return _fail(SteptimeError(str(error)), words)
-        return _fail(SteptimeError(describe_failure(error)), words)
+            return _fail(SteptimeError(str(error)), ours)
+        return _fail(SteptimeError(describe_failure(error)), ours)
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+def build_parser(only: str | None = None) -> Parser:
     """Build the parser of all commands, or of one command alone: the others cost 15 ms."""
     parser = Parser(
         prog="steptime",
@@ -122,15 +128,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         module = import_module(f"steptime.cli.{name}")
         command = add_command(commands, name, module)
         command.set_defaults(execute=module.execute)
+    parser.commands = commands.choices
     return parser
 
 
-def _run_command(words: list[str]) -> int:
-    ours, command = _split(words)
-    parser = build_parser(ours[0] if ours and ours[0] in COMMANDS else None)
-    if not ours:
-        parser.print_help(sys.stderr)
-        return UsageError.exit_code
+def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> int:
     options = parser.parse_args(ours)
     options.command = command
     options.given = ours
@@ -142,23 +144,48 @@ def _run_command(words: list[str]) -> int:
     return code
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return the words before the first `--`, and those behind it: a command or a second side."""
-    if not words or words[0] not in (*_WITH_COMMAND, *_WITH_SIDES) or "--" not in words:
+def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | None]:
+    """Return our words, and those of the command or of the second side; None where there are none.
+
+    They are parted by the first `--`. Where `run`, `tune` and `fit` have another word before it,
+    or there is none, the command begins at the first word that is neither an option nor its value.
+    """
+    verb = words[0] if words else ""
+    if verb not in (*_WITH_COMMAND, *_WITH_SIDES):
         return words, None
-    place = words.index("--")
-    return words[:place], words[place + 1 :]
+    dashes = words.index("--") if "--" in words else None
+    before = words[1:dashes]
+    if verb in _WITH_COMMAND_ALONE:
+        reader = parser.commands[verb]
+        place = reader.command_at(before, takes_optional=True)
+        takes_none = any(word.partition("=")[0] == "--batch" for word in before[:place])
+        is_marked = dashes is not None and place is None
+        place = None if takes_none or is_marked else reader.command_at(before)
+        if place is not None:
+            _refuse_value_apart(reader, before, place)
+            return words[: place + 1], words[place + 1 :]
+    if dashes is None:
+        return words, None
+    return words[:dashes], words[dashes + 1 :]
 
 
-def _own(words: list[str]) -> list[str]:
-    """Return our words: those of a user's command are left out."""
-    return words if words[:1] and words[0] in _WITH_SIDES else _split(words)[0]
+def _refuse_value_apart(reader: Parser, before: list[str], place: int) -> None:
+    """Refuse `--json FILE python train.py`: without a `--`, the file would be the command."""
+    from shutil import which
+
+    option, word = before[place - 1 : place], before[place]
+    if option and reader.takes_optional(option[0]) and which(word) is None:
+        raise UsageError(
+            f"`{word}` is no command.",
+            hint=f"If it belongs to {option[0]}, write {option[0]}={word}, or `--` before the "
+            "command.",
+        )
 
 
-def _fail(error: SteptimeError, words: list[str]) -> int:
+def _fail(error: SteptimeError, ours: list[str]) -> int:
     from steptime.core.printable import plain_numbers
 
     error.args = (plain_numbers(str(error)),)
     say(error_text(error))
-    write_failure(error, _own(words))
+    write_failure(error, ours)
     return error.exit_code

@@ -6,14 +6,15 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-from steptime.cli.options import add_command
+from steptime.cli.options import Parser, add_command
 
 
-def add_parts(parser: argparse.ArgumentParser, verb: str, names: Sequence[str]) -> None:
+def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
     """Add the commands of a verb: `NAME` is `cli/VERB_NAME.py`, with what a command has."""
     parts = parser.add_subparsers(
-        title="commands", metavar="COMMAND --help", required=True, prog=f"steptime {verb}"
+        title="commands", metavar="COMMAND --help", prog=f"steptime {verb}"
     )
+    parser.commands = parts.choices
     for name in names:
         module = import_module(f"steptime.cli.{verb}_{name}")
         part = add_command(parts, name, module)

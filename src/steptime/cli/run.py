@@ -89,7 +89,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "once of a NaN loss or a hang",
     )
     add_store(output)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -82,7 +82,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="exit with code 5 unless proven to be X times as fast",
     )
     add_store(output)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def _add_search(search: argparse._ArgumentGroup) -> None:
