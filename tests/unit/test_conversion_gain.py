@@ -69,8 +69,23 @@ def test_a_size_is_one_side_or_two():
     assert parse_resize("256") == Treatment(shorter_side=256)
     assert parse_resize("256x192") == Treatment(size=(256, 192))
     for wrong in ("", "x", "0", "-3", "2x3x4", "²", "99999", "9" * 5000):
-        with pytest.raises(DataError, match="like 256"):
+        with pytest.raises(UsageError, match="like 256"):
             parse_resize(wrong)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("a", "the source itself"), ("a/new", "in its source"), ("b/../a", "the source itself")],
+)
+def test_a_source_is_never_its_own_target(target, says, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "x.csv").write_text("a,b\n1,2\n")
+    request = ConversionRequest(source=str(tmp_path / "a"), target=str(tmp_path / target))
+    with pytest.raises(UsageError, match=says) as error:
+        convert_data(request)
+    assert "remove" not in error.value.hint
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.csv"]
 
 
 def test_pixels_are_those_of_pillow():
@@ -256,5 +271,5 @@ def test_the_command_refuses_with_5_unless_anyway(tmp_path, monkeypatch, capsys)
     assert (document["status"], document["errors"][0]["code"]) == ("partial", "no_gain")
     assert main([*words, "--anyway"]) == 0
     assert "Wrote 40 samples" in capsys.readouterr().out
-    assert main([*words, "--anyway"]) == 1
+    assert main([*words, "--anyway"]) == 2
     assert "there already" in capsys.readouterr().err

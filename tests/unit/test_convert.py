@@ -25,7 +25,7 @@ from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.source import Column
 from steptime.data.sources.opening import open_source
-from steptime.errors import DataError, InterruptedByUserError
+from steptime.errors import DataError, InterruptedByUserError, UsageError
 from unit.data_lists import ListSource, make_mixed
 
 KEPT = Treatment()
@@ -127,7 +127,7 @@ def test_two_at_once_are_refused(tmp_path):
 def test_nothing_is_written_over(tmp_path):
     source = make_mixed(5)
     (tmp_path / "out").mkdir()
-    with pytest.raises(DataError, match="there already"):
+    with pytest.raises(UsageError, match="there already"):
         convert(source, tmp_path / "out", make(source), KEPT)
 
     (tmp_path / "other.partial").mkdir()

@@ -69,7 +69,7 @@ def convert_data(
         show: is told how far the conversion is.
 
     Raises:
-        UsageError: options contradict each other.
+        UsageError: options contradict each other, the target is there, or it is in the source.
         DataError: the source cannot be read, the target cannot be made, or the disk is too small.
         MissingExtraError: a package is not installed.
     """
@@ -83,7 +83,7 @@ def convert_data(
         ) from error
     treatment = _treatment(request)
     target = Path(request.target)
-    conversion.refuse_existing(target)
+    conversion.refuse_target(target, request.source)
     with closing(open_source(request.source, format=request.source_format)) as source:
         if not treatment.keeps_bytes and all(c.kind != "image" for c in source.columns):
             raise UsageError("the data holds no pictures to decode, resize or encode again.")

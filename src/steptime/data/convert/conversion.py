@@ -37,7 +37,7 @@ from steptime.data.prepared.layout import PreparedIndex
 from steptime.data.prepared.sample_checksums import VaryingShapeError
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Conversion, ConversionProgress
-from steptime.errors import DataError, InterruptedByUserError, SteptimeError
+from steptime.errors import DataError, InterruptedByUserError, SteptimeError, UsageError
 
 MAX_BATCH_ROWS = 512
 MAX_UNSETTLED = 1
@@ -51,16 +51,22 @@ def partial_of(target: Path) -> Path:
     return target.with_name(target.name + ".partial")
 
 
-def refuse_existing(target: Path) -> None:
-    """Refuse a target that is there: nothing is ever written over.
+def refuse_target(target: Path, source: str | None = None) -> None:
+    """Refuse a target that is there, as nothing is ever written over, or that is in its source.
 
     Raises:
-        DataError: it is there, or its folder is not.
+        UsageError: it is there, it is the source or in it, or its folder is not there.
     """
+    hint = "Name a new folder outside of the source."
+    if source is not None and os.path.exists(source):
+        inner, outer = os.path.realpath(target), os.path.realpath(source)
+        if os.path.commonpath((inner, outer)) == outer:
+            where = "the source itself" if inner == outer else f"in its source {source}"
+            raise UsageError(f"{target} is {where}: what is read must stay as it is.", hint=hint)
     if os.path.lexists(target):
-        raise DataError(f"{target} is there already.", hint="Name another target, or remove it.")
+        raise UsageError(f"{target} is there already, and stays as it is.", hint=hint)
     if not target.parent.is_dir():
-        raise DataError(
+        raise UsageError(
             f"there is no folder `{target.parent}`.", hint=f"Make it: mkdir -p {target.parent}"
         )
 
@@ -88,7 +94,7 @@ def convert(
         DataError: a sample cannot be read, the disk is full or fails, what was read back is not
             what was written, the target is there, or another process makes it.
     """
-    refuse_existing(target)
+    refuse_target(target)
     partial = partial_of(target)
     started, cpu = time.monotonic(), time.process_time()
     try:
@@ -260,7 +266,7 @@ def _finish(source: SampleSource, partial: Path, target: Path, journal: Conversi
     )
     name, text = index_file(plan, index)
     write_durably(partial / name, text.encode("ascii"))
-    refuse_existing(target)  # somebody may have made it meanwhile
+    refuse_target(target)  # somebody may have made it meanwhile
     os.rename(partial, target)
     sync_folder(target.parent)
     # Last, so that a kill before leaves a conversion that can go on, and one after leaves two

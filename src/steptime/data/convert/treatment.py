@@ -15,7 +15,7 @@ import numpy as np
 import simplejpeg
 
 from steptime.data.pictures import JPEG_START, decode_by_pillow, decode_picture, has_pillow, pillow
-from steptime.errors import DataError
+from steptime.errors import UsageError
 
 DEFAULT_QUALITY = 90
 """Of pictures that are resized and stay JPEG; FFCV's tables use the same."""
@@ -115,7 +115,7 @@ def parse_resize(text: str) -> Treatment:
     """Return the treatment that `256` (the shorter side) or `256x192` (width, height) names.
 
     Raises:
-        DataError: it is neither.
+        UsageError: it is neither.
     """
     numbers = text.lower().split("x")
     if len(numbers) <= 2 and all(
@@ -125,4 +125,4 @@ def parse_resize(text: str) -> Treatment:
         if len(sides) == 1:
             return Treatment(shorter_side=sides[0])
         return Treatment(size=(sides[0], sides[1]))
-    raise DataError(f"a size must be like 256 or 256x192, got `{text}`")
+    raise UsageError(f"a size must be like 256 or 256x192, got `{text}`")
