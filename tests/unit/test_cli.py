@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -28,6 +29,7 @@ from steptime.errors import SteptimeError, StoreError, UsageError
 from steptime.launch.values import CommandRecord
 from unit.builders import make_end, make_head, make_row
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 NOON = 1_790_000_000.0
 Capture = pytest.CaptureFixture[str]
 
@@ -342,6 +344,56 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(
     os.dup2(stdout, 1)
     os.close(stdout)
     assert capfd.readouterr().err == ""
+
+
+def test_a_reader_that_leaves_a_report_early_is_told_by_the_same_code(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    for words in (["show", "last"], ["runs"], ["levers", "--json"], ["levers"]):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "steptime", *words]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=BUFFERED)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["runs"], ["levers", "--json"]])
+def test_a_full_stdout_is_a_failure_in_one_line(words: list[str], tmp_path: Path) -> None:
+    make_run(tmp_path)
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "steptime", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=BUFFERED, text=True)
+    assert done.stderr == "error: this failed: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_a_report_that_nobody_reads_raises_and_ends_no_process() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", buffering=1) as unread:
+        console = output.console_for(unread)
+        with pytest.raises(BrokenPipeError):  # rich alone would exit with 1, in a `run`, too
+            console.print("a report")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write)
+
+
+def test_a_trace_without_a_step_could_not_be_told(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path)
+    head = {"k": "head", "schema": 1, "num_cores": 2}
+    load = {"k": "h", "t_unix_s": NOON + 1, "dt_s": 1.0, "busy_cores": 2.0, "job_cores": 0.0}
+    lines = "".join(json.dumps(line) + "\n" for line in (head, load))
+    (run.folder / "host.jsonl").write_text(lines)
+    assert main.main(["export", "--chrome", "last", "-o", "t.json", "--json"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert (document["exit_code"], document["errors"][0]["code"]) == (4, "no_steps")
+
+
+def test_the_table_of_exit_codes_has_the_code_of_every_error() -> None:
+    told = set(re.findall(r"^  (\d+)  ", main._EXAMPLES, re.MULTILINE))
+    kinds = [SteptimeError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert {str(kind.exit_code) for kind in kinds} <= told
 
 
 # -- documents of failures

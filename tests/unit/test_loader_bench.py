@@ -1,10 +1,13 @@
 """What the passes over a loader say together: bottleneck, bound, workers, and the words for it."""
 
 import io
+import json
+from argparse import Namespace
 
 import pytest
 from rich.console import Console
 
+from steptime.cli import data_bench
 from steptime.core.codec import from_json, to_json
 from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
 from steptime.measure.tried.bench_steps import mean_interval
@@ -156,6 +159,16 @@ def test_a_command_without_a_loader_is_told_what_was_seen(word, detail, told):
     assert told in describe_bottleneck(bench)
     envelope = loader_envelope(LoaderDocument(bench=bench), exit_code=4)
     assert (envelope.status.value, envelope.errors[0].code) == ("partial", word)
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("no_loader", 4), ("no_steps", 4), ("command_failed", 3), ("own_failure", 1)]
+)
+def test_what_could_not_be_measured_ends_alike(word, code, capsys):
+    bench = LoaderBench(command=("x",), loader=None, num_cores=4, missing={"loader": word})
+
+    assert data_bench._report(Namespace(json="-"), bench, page=None) == code
+    assert json.loads(capsys.readouterr().out)["exit_code"] == code
 
 
 def test_a_bench_survives_its_document():

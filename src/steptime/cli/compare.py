@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
     BESIDE,
-    Parser,
     add_json,
     add_store,
     add_training,
@@ -142,9 +141,7 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
             "`--` must stand between the runs of A and the runs of B.",
             hint=f"usage: {USAGE}",
         )
-    parser = Parser(prog="steptime compare", usage=USAGE, allow_abbrev=False)
-    add_options(parser)
-    behind = parser.parse_args(options.command)
+    behind = options.parser.parse_args(options.command)
     for name, value in vars(behind).items():
         if name != "runs" and value is not None:
             setattr(options, name, value)

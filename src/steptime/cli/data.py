@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from steptime.cli.options import Parser
-from steptime.cli.parts import add_parts, execute_part
+from steptime.cli.parser import Parser, add_parts
 
 PARTS: tuple[str, ...] = ("bench", "check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
@@ -25,6 +24,3 @@ examples:
 def add_options(parser: Parser) -> None:
     """Add the commands of `data`."""
     add_parts(parser, "data", PARTS)
-
-
-execute = execute_part

@@ -44,7 +44,7 @@ examples:
   steptime data bench --json bench.json -- python train.py
 """
 
-_EXIT_CODES = {"command_failed": 3, "own_failure": 1, "no_loader": 0, "tf_data": 0}
+_EXIT_CODES = {"command_failed": 3, "own_failure": 1, "tf_data": 0}
 _INCONCLUSIVE = 4
 _WINDOW = "3s"
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from steptime.cli.options import Parser, add_command
 from steptime.cli.output import error_text, say, write_failure
+from steptime.cli.parser import Parser, add_command
 from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
 COMMANDS = (
@@ -53,6 +53,19 @@ examples:
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
   steptime fit --limit 8GiB -- python train.py make it fit into memory
   steptime show last                           print the newest report again
+
+exit codes:
+  0    done; "nothing helps" and "it does not fit" are answers, too
+  1    a failure of Steptime, of the disk, or of data that are damaged
+  2    wrong usage, or what was named is not there or cannot be used
+  3    the training command failed
+  4    it could not be told: too few runs, too much noise, no loader, no step
+  5    a gate was not met: a FAIL, --require-speedup, --fail-if-slower, ...
+  124  the time was up before there was an answer
+  130  interrupted; what was found is kept
+  141  the reader of the output has left
+  `steptime run` ends as its command ended, and with 126 or 127 where that
+  cannot be run or was not found.
 """
 
 
@@ -84,20 +97,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
         given, command = _split(words, parser)
         ours = words if words[:1] and words[0] in _WITH_SIDES else given
-        return _run_command(parser, given, command)
+        if words[len(given) : len(given) + 1] != ["--"]:
+            _refuse_value_apart(parser, given, command)
+        code = _run_command(parser, given, command)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except SteptimeError as error:
         return _fail(error, ours)
     except KeyboardInterrupt:
         write_failure(InterruptedByUserError("interrupted"), ours)
         return InterruptedByUserError.exit_code
     except BrokenPipeError:
-        # The reader of our stdout has left; this keeps Python from complaining when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_unwritten()
         return 141
-    except SystemExit as end:  # argparse, after a help or --version
-        return int(end.code or 0)
     except OSError as error:
-        return _fail(StoreError(f"this failed: {error}"), ours)
+        code = _fail(StoreError(f"this failed: {error}"), ours)
+        _drop_unwritten()
+        return code
     except Exception as error:
         from steptime.app.run.attempt import describe_failure
 
@@ -125,15 +142,16 @@ def build_parser(only: str | None = None) -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="VERB --help", prog="steptime")
     for name in COMMANDS if only is None else (only,):
-        module = import_module(f"steptime.cli.{name}")
-        command = add_command(commands, name, module)
-        command.set_defaults(execute=module.execute)
+        add_command(commands, name, import_module(f"steptime.cli.{name}"))
     parser.commands = commands.choices
     return parser
 
 
 def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> int:
-    options = parser.parse_args(ours)
+    try:
+        options = parser.parse_args(ours)
+    except SystemExit as end:  # after a help or --version
+        return int(end.code or 0)
     options.command = command
     options.given = ours
     if ours[0] not in _WITHOUT_PROC:
@@ -162,24 +180,29 @@ def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | Non
         is_marked = dashes is not None and place is None
         place = None if takes_none or is_marked else reader.command_at(before)
         if place is not None:
-            _refuse_value_apart(reader, before, place)
             return words[: place + 1], words[place + 1 :]
     if dashes is None:
         return words, None
     return words[:dashes], words[dashes + 1 :]
 
 
-def _refuse_value_apart(reader: Parser, before: list[str], place: int) -> None:
+def _refuse_value_apart(parser: Parser, ours: list[str], command: list[str] | None) -> None:
     """Refuse `--json FILE python train.py`: without a `--`, the file would be the command."""
     from shutil import which
 
-    option, word = before[place - 1 : place], before[place]
-    if option and reader.takes_optional(option[0]) and which(word) is None:
+    if command and parser.commands[ours[0]].takes_optional(ours[-1]) and not which(command[0]):
+        meant = f"If it belongs to {ours[-1]}, write {ours[-1]}={command[0]}"
         raise UsageError(
-            f"`{word}` is no command.",
-            hint=f"If it belongs to {option[0]}, write {option[0]}={word}, or `--` before the "
-            "command.",
+            f"`{command[0]}` is no command.", hint=f"{meant}, or `--` before the command."
         )
+
+
+def _drop_unwritten() -> None:
+    """Keep Python from complaining, when it exits, of what a stdout did not take."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _fail(error: SteptimeError, ours: list[str]) -> int:

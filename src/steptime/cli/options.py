@@ -1,20 +1,17 @@
-"""What all command lines share: the parser, common options, and their values."""
+"""What all command lines share: common options, and their values."""
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from steptime.cli.output import STDOUT, check_target
+from steptime.cli.parser import NEGATIVE
 from steptime.errors import UsageError
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
@@ -24,120 +21,7 @@ _SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1
     f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)
 }
 _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
-_NEGATIVE = re.compile(r"-\.?\d")
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises instead of exiting: argparse has no other way to do that before Python 3.14.
-
-    Attributes:
-        commands: the parsers of its commands by name, where it consists of commands.
-    """
-
-    commands: Mapping[str, Parser] = MappingProxyType({})
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where the help is."""
-        self.refuse(f"{message.removeprefix('argument ')}.")
-
-    def refuse(self, message: str, *, nearest: Sequence[str] = ()) -> NoReturn:
-        """Say what is wrong, what was meant by it, and where the help is."""
-        meant = f"Did you mean `{nearest[0]}`? " if nearest else ""
-        raise UsageError(message, hint=f"{meant}See `{self.prog} --help`.")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse words; what is not known is refused here, where the nearest is known."""
-        words = self._joined(list(sys.argv[1:] if args is None else args))
-        if self.commands and not words:
-            self.print_help(sys.stderr)
-            self.exit(UsageError.exit_code)
-        command = next((word for word in words if not word.startswith("-")), None)
-        if self.commands and command is not None and command not in self.commands:
-            known = {name: f"{self.prog} {name}" for name in self.commands}
-            for name, group in self.commands.items():
-                known |= {part: f"{self.prog} {name} {part}" for part in group.commands}
-            near = [known[name] for name in get_close_matches(command, known, n=1)]
-            self.refuse(f"there is no command `{self.prog} {command}`.", nearest=near)
-        found, unknown = super().parse_known_args(words, namespace)
-        option = next((word for word in unknown if word.startswith("-")), None)
-        if option is not None:
-            self._refuse_option(option.partition("=")[0], words)
-        if unknown:
-            self.refuse(f"`{unknown[0]}` is one word too many.")
-        return found, []
-
-    def _refuse_option(self, name: str, words: Sequence[str]) -> NoReturn:
-        known = {given.strip("-"): given for given in self._option_string_actions}
-        near = [known[one] for one in get_close_matches(name.strip("-"), known, n=1)]
-        message = f"there is no option `{name}`."
-        place = self.command_at(words, takes_optional=True)
-        if place is not None and "-- COMMAND" in (self.usage or "") and name in words[place:]:
-            message += " If it is the command's own: that comes after `--`."
-        self.refuse(message, nearest=near)
-
-    def command_at(self, words: Sequence[str], *, takes_optional: bool = False) -> int | None:
-        """Return where a command begins: the first word that is neither an option nor its value.
-
-        Args:
-            words: what follows the verb; no `--` is among them.
-            takes_optional: whether an option whose value may be left out takes the next word.
-
-        Returns:
-            The place of the word; None where there is none. All that follows an unknown option is
-            the command's: the option is refused all the same.
-        """
-        place = 0
-        while place < len(words) and words[place].startswith("-"):
-            name, _, value = words[place].partition("=")
-            option = self._option_string_actions.get(name)
-            place += 1
-            if option is None:
-                break
-            following = itertools.takewhile(lambda word: not word.startswith("-"), words[place:])
-            if option.nargs == "+":
-                place += len(list(following))
-            elif not value and (option.nargs is None or (option.nargs == "?" and takes_optional)):
-                place += option.nargs is None or next(following, None) is not None
-        return place if place < len(words) else None
-
-    def takes_optional(self, word: str) -> bool:
-        """Tell whether a word is an option whose value may be left out."""
-        option = self._option_string_actions.get(word)
-        return option is not None and option.nargs == "?"
-
-    def _joined(self, words: list[str]) -> list[str]:
-        """Return the words, each negative value with its option: argparse would see two options."""
-        joined: list[str] = []
-        for word in words:
-            option = self._option_string_actions.get(joined[-1]) if joined else None
-            if option is not None and option.nargs is None and _NEGATIVE.match(word):
-                joined[-1] += f"={word}"
-            else:
-                joined.append(word)
-        return joined
-
-
-def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
-    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, EXAMPLES, `add_options`.
-
-    Args:
-        commands: what `add_subparsers` returned.
-        name: as it is typed.
-        module: one of `steptime.cli`.
-    """
-    command: Parser = commands.add_parser(
-        name,
-        help=module.SUMMARY,
-        description=module.DESCRIPTION,
-        usage=module.USAGE,
-        epilog=module.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_options(command)
-    command.set_defaults(parser=command)
-    return command
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
@@ -263,7 +147,7 @@ def store_to_write(options: argparse.Namespace) -> Path:
 
 
 def _refuse_negative(text: str, flag: str) -> None:
-    if _NEGATIVE.match(text.strip()):
+    if NEGATIVE.match(text.strip()):
         raise UsageError(f"{flag} must not be negative, got `{text}`.")
 
 

@@ -81,14 +81,18 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
 
     from steptime.record.numbers_told import whole_number_in
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # noqa: PLE0704 (rich would end the process with 1, whatever the command's code)
+
     # Rich makes a number of `²`, for `isdigit` is true of it.
     sizes = ("COLUMNS", "LINES")
     told = {k: v for k, v in os.environ.items() if k not in sizes or whole_number_in(v)}
     if is_plain:
-        return Console(
+        return Piped(
             file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None, _environ=told
         )
-    return Console(file=file, _environ=told)
+    return Piped(file=file, _environ=told)
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:
@@ -132,7 +136,7 @@ def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
             following = words[index + 1] if index + 1 < len(words) else STDOUT
             target = STDOUT if following.startswith("-") else following
     if target and not (target == STDOUT and words[0] == "run"):
-        with suppress(SteptimeError):
+        with suppress(SteptimeError, OSError):  # a full disk may be why it failed
             check_target("--json", None if target == STDOUT else target)
             write_json(target, error_envelope(words[0], error))
 

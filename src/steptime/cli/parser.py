@@ -1,12 +1,129 @@
-"""Commands that consist of commands, such as `steptime data bench`."""
+"""The parser of our own words: of a command, and of one that consists of commands."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import itertools
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType, ModuleType
+from typing import Any, NoReturn
 
-from steptime.cli.options import Parser, add_command
+from steptime.errors import UsageError
+
+NEGATIVE = re.compile(r"-\.?\d")
+"""How a value begins that is below zero."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises instead of exiting; `commands` are the parsers by name of what it consists of."""
+
+    commands: Mapping[str, Parser] = MappingProxyType({})
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where the help is."""
+        message = f"{message.removeprefix('argument ')}."
+        raise UsageError(message, hint=f"See `{self.prog} --help`.")
+
+    def _refuse_unknown(self, word: str, message: str, known: Mapping[str, str]) -> NoReturn:
+        from difflib import get_close_matches
+
+        near = get_close_matches(word, known, n=1)
+        meant = f"Did you mean `{known[near[0]]}`? " if near else ""
+        raise UsageError(message, hint=f"{meant}See `{self.prog} --help`.")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words; what is not known is refused here, where the nearest is known."""
+        words = self._joined(list(sys.argv[1:] if args is None else args))
+        if self.commands and not words:
+            self.print_help(sys.stderr)
+            self.exit(UsageError.exit_code)
+        command = next((word for word in words if not word.startswith("-")), None)
+        if self.commands and command is not None and command not in self.commands:
+            known = {name: f"{self.prog} {name}" for name in self.commands}
+            for name, group in self.commands.items():
+                known |= {part: f"{self.prog} {name} {part}" for part in group.commands}
+            self._refuse_unknown(command, f"there is no command `{self.prog} {command}`.", known)
+        found, unknown = super().parse_known_args(words, namespace)
+        option = next((word for word in unknown if word.startswith("-")), None)
+        if option is not None:
+            self._refuse_option(option.partition("=")[0], words)
+        if unknown:
+            self.error(f"`{unknown[0]}` is one word too many")
+        return found, []
+
+    def _refuse_option(self, name: str, words: Sequence[str]) -> NoReturn:
+        known = {given.strip("-"): given for given in self._option_string_actions}
+        message = f"there is no option `{name}`."
+        place = self.command_at(words, takes_optional=True)
+        if place is not None and "-- COMMAND" in (self.usage or "") and name in words[place:]:
+            message += " If it is the command's own: that comes after `--`."
+        self._refuse_unknown(name.strip("-"), message, known)
+
+    def command_at(self, words: Sequence[str], *, takes_optional: bool = False) -> int | None:
+        """Return where a command begins: the first word that is neither an option nor its value.
+
+        Args:
+            words: what follows the verb; no `--` is among them.
+            takes_optional: whether an option whose value may be left out takes the next word.
+
+        Returns:
+            The place of the word; None where there is none. All that follows an unknown option is
+            the command's: the option is refused all the same.
+        """
+        place = 0
+        while place < len(words) and words[place].startswith("-"):
+            name, _, value = words[place].partition("=")
+            option = self._option_string_actions.get(name)
+            place += 1
+            if option is None:
+                break
+            following = itertools.takewhile(lambda word: not word.startswith("-"), words[place:])
+            if option.nargs == "+":
+                place += len(list(following))
+            elif not value and (option.nargs is None or (option.nargs == "?" and takes_optional)):
+                place += option.nargs is None or next(following, None) is not None
+        return place if place < len(words) else None
+
+    def takes_optional(self, word: str) -> bool:
+        """Tell whether a word is an option whose value may be left out."""
+        option = self._option_string_actions.get(word)
+        return option is not None and option.nargs == "?"
+
+    def _joined(self, words: list[str]) -> list[str]:
+        """Return the words, each negative value with its option: argparse would see two options."""
+        joined: list[str] = []
+        for word in words:
+            option = self._option_string_actions.get(joined[-1]) if joined else None
+            if option is not None and option.nargs is None and NEGATIVE.match(word):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
+
+
+def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
+    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, EXAMPLES, its functions.
+
+    Args:
+        commands: what `add_subparsers` returned.
+        name: as it is typed.
+        module: one of `steptime.cli`.
+    """
+    command: Parser = commands.add_parser(
+        name,
+        help=module.SUMMARY,
+        description=module.DESCRIPTION,
+        usage=module.USAGE,
+        epilog=module.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_options(command)
+    command.set_defaults(parser=command, execute=getattr(module, "execute", None))
+    return command
 
 
 def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
@@ -16,12 +133,4 @@ def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
     )
     parser.commands = parts.choices
     for name in names:
-        module = import_module(f"steptime.cli.{verb}_{name}")
-        part = add_command(parts, name, module)
-        part.set_defaults(execute_part=module.execute)
-
-
-def execute_part(options: argparse.Namespace) -> int:
-    """Run the command that was named."""
-    code: int = options.execute_part(options)
-    return code
+        add_command(parts, name, import_module(f"steptime.cli.{verb}_{name}"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from steptime.cli.options import Parser
-from steptime.cli.parts import add_parts, execute_part
+from steptime.cli.parser import Parser, add_parts
 
 PARTS: tuple[str, ...] = ("training", "power")
 """The commands of `steptime verify`."""
@@ -28,6 +27,3 @@ examples:
 def add_options(parser: Parser) -> None:
     """Add the commands of `verify`."""
     add_parts(parser, "verify", PARTS)
-
-
-execute = execute_part

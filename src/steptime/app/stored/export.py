@@ -19,10 +19,11 @@ _MAX_STEPS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """A trace that was written."""
+    """A trace that was written; without a step, it holds the load of the machine alone."""
 
     size_bytes: int
     num_events: int
+    num_steps: int
 
 
 def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFile:
@@ -53,4 +54,5 @@ def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFi
         size = path.stat().st_size
     except OSError as error:
         raise StoreError(f"--output: {error}") from error
-    return TraceFile(size_bytes=size, num_events=len(document["traceEvents"]))
+    num_events, num_steps = len(document["traceEvents"]), len(series.steps)
+    return TraceFile(size_bytes=size, num_events=num_events, num_steps=num_steps)

@@ -333,7 +333,7 @@ def choose_levers(
             names; without one, the lever is there only if it is named.
 
     Raises:
-        UsageError: one of the names is not a lever.
+        UsageError: one of the names is not a lever, or none is left.
     """
     levers = load_all(tell)
     known = [lever.name for lever in levers]
@@ -345,6 +345,11 @@ def choose_levers(
                 raise UsageError(f"{flag}: there is no lever `{name}`.", hint=hint)
     wanted = {name for name in known if name != INTERPRETER} if only is None else set(only)
     wanted |= {INTERPRETER} if with_interpreter else set()
+    if only is not None and wanted.issubset(exclude):
+        raise UsageError(
+            f"no lever is left to try: {names[0]} without {names[1]} names none.",
+            hint="`steptime levers` lists them.",
+        )
     return tuple(lever for lever in levers if lever.name in wanted)
 
 
