@@ -396,6 +396,20 @@ def test_the_table_of_exit_codes_has_the_code_of_every_error() -> None:
     assert {str(kind.exit_code) for kind in kinds} <= told
 
 
+@pytest.mark.parametrize("verb", ["run", "tune", "fit", "data bench"])
+def test_a_command_that_is_not_there_ends_alike(verb: str, capsys: Capture) -> None:
+    for name, code in (("no-such-command", 127), (os.getcwd(), 126)):
+        check_failure(capsys, *verb.split(), "--", name, code=code, says=f"the command `{name}`")
+
+
+def test_no_color_is_printed_where_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert output.console_for(sys.stdout).color_system is not None
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.console_for(sys.stdout).no_color
+
+
 # -- documents of failures
 
 

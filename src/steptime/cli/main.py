@@ -62,10 +62,12 @@ exit codes:
   4    it could not be told: too few runs, too much noise, no loader, no step
   5    a gate was not met: a FAIL, --require-speedup, --fail-if-slower, ...
   124  the time was up before there was an answer
+  126  the command cannot be run; 127: it was not found
   130  interrupted; what was found is kept
   141  the reader of the output has left
-  `steptime run` ends as its command ended, and with 126 or 127 where that
-  cannot be run or was not found.
+  `steptime run` ends as its command ended.
+
+colors: none where NO_COLOR is set, or what is printed goes to a file
 """
 
 

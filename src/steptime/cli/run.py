@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from steptime.cli.options import add_store, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
 from steptime.cli.profilers import add_profile_options, profile_wish, write_counters
-from steptime.errors import NotStartedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,11 +102,6 @@ def execute(options: argparse.Namespace) -> int:
         ended = _run(asked, is_live=options.live, on_end=ends.append)
         with attempt(say):
             _conclude(options, ended, shell_exit_code(ended.end))
-    except NotStartedError as error:
-        if asked.command[0].endswith(".py"):
-            words = shlex.join(["python", *asked.command])
-            error.hint = f"Name its interpreter: steptime run -- {words}"
-        raise
     except KeyboardInterrupt:
         if not ends:
             raise

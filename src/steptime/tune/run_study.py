@@ -13,8 +13,7 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
-from steptime.core.executable import NotStarted, find_executable
-from steptime.errors import NotFoundError
+from steptime.core.executable import NotStarted, need_executable
 from steptime.isolate.child import start_contained
 from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.left.writes import tried_connections
@@ -58,16 +57,12 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
     the command fails as written, the Study has no outcome, and its first trial says how.
 
     Raises:
-        NotFoundError: there is no such command.
+        NotStartedError: there is no such command.
         ContainmentError: nothing here keeps a trial from doing harm.
         StoreError: no folder can be made, or another study runs in this store.
     """
     environment = user_environment()
-    path = find_executable(options.command[0], environment)
-    if isinstance(path, NotStarted):
-        raise NotFoundError(
-            f"the command `{options.command[0]}` {path.reason}.", hint="Check the name, and PATH."
-        )
+    need_executable(options.command, environment)
     cwd, stdin = Path.cwd(), read_input() if options.reads_input else None
     key = make_key(options, environment, cwd=cwd, stdin=stdin)
     folder = open_study(

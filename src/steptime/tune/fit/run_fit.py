@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from steptime.core.codec import to_json
-from steptime.core.executable import NotStarted, find_executable
+from steptime.core.executable import need_executable
 from steptime.core.store import create_run, write_text
-from steptime.errors import NotFoundError, StoreError
+from steptime.errors import StoreError
 from steptime.isolate.left.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
@@ -83,15 +83,11 @@ def run_fit(options: FitOptions, *, tell: Tell) -> FitStudy:
             what is left of the budget [s].
 
     Raises:
-        NotFoundError: there is no such command.
+        NotStartedError: there is no such command.
         ContainmentError: nothing here keeps a trial from doing harm.
         StoreError: no folder can be made.
     """
-    path = find_executable(options.command[0], user_environment())
-    if isinstance(path, NotStarted):
-        raise NotFoundError(
-            f"the command `{options.command[0]}` {path.reason}.", hint="Check the name, and PATH."
-        )
+    need_executable(options.command, user_environment())
     folder = _make_folder(options)
     with hold_lock(folder):
         remove_left((*temporary_folders(), *left_shadows(folder.folder.parent)))
