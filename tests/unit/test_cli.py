@@ -127,6 +127,8 @@ def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Cap
         (["data", "chek"], "Did you mean `steptime data check`? See `steptime data --help`."),
         (["runs", "--jsn"], "Did you mean `--json`? See `steptime runs --help`."),
         (["data", "check", "--batchs=3"], "Did you mean `--batches`?"),
+        (["verify", "training", "--margn", "1%"], "Did you mean `--margin`?"),
+        (["--bogus", "runs"], "there is no option `--bogus`.\n       See `steptime --help`."),
         (["runs", "last"], "`last` is one word too many"),
         (["data", "check", "--batches", "-3", "x"], "--batches must be 2 or more, got -3"),
         (["data", "bench", "--window", "-3s", "x"], "--window must not be negative, got `-3s`"),
@@ -180,7 +182,7 @@ def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.Mon
         (["--json"], [], ["python", "x", "--json"]),
         (["--json=f", "--budget", "-5m"], [], ["python", "x"]),
         (["--json"], [], ["python", "x", "--", "y"]),
-        ([], [], ["python", "--budget", "1"]),
+        (["--budget=", "--json="], [], ["python", "--budget", "1"]),
     ],
 )
 def test_a_command_begins_at_the_dashes_or_at_the_first_word_that_is_no_value(

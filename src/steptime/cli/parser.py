@@ -40,25 +40,30 @@ class Parser(argparse.ArgumentParser):
         if self.commands and not words:
             self.print_help(sys.stderr)
             self.exit(UsageError.exit_code)
-        command = next((word for word in words if not word.startswith("-")), None)
-        if self.commands and command is not None and command not in self.commands:
+        names = [word for word in words if self.commands and not word.startswith("-")]
+        command = names[0] if names else None
+        if command is not None and command not in self.commands:
             known = {name: f"{self.prog} {name}" for name in self.commands}
             for name, group in self.commands.items():
                 known |= {part: f"{self.prog} {name} {part}" for part in group.commands}
             self._refuse_unknown(command, f"there is no command `{self.prog} {command}`.", known)
+        for word in itertools.takewhile(lambda one: one not in (command, "--"), words):
+            self._check_option(word, words)
         found, unknown = super().parse_known_args(words, namespace)
-        option = next((word for word in unknown if word.startswith("-")), None)
-        if option is not None:
-            self._refuse_option(option.partition("=")[0], words)
         if unknown:
             self.error(f"`{unknown[0]}` is one word too many")
         return found, []
 
-    def _refuse_option(self, name: str, words: Sequence[str]) -> NoReturn:
+    def _check_option(self, word: str, words: Sequence[str]) -> None:
+        """Refuse an option that is not known; argparse would miss what is required before."""
+        name = word.partition("=")[0]
+        is_value = word[:1] != "-" or word == "-" or " " in word or NEGATIVE.match(word)
+        if is_value or {name, word[:2]} & self._option_string_actions.keys():
+            return
         known = {given.strip("-"): given for given in self._option_string_actions}
         message = f"there is no option `{name}`."
         place = self.command_at(words, takes_optional=True)
-        if place is not None and "-- COMMAND" in (self.usage or "") and name in words[place:]:
+        if place is not None and "-- COMMAND" in (self.usage or "") and word in words[place:]:
             message += " If it is the command's own: that comes after `--`."
         self._refuse_unknown(name.strip("-"), message, known)
 
@@ -75,15 +80,17 @@ class Parser(argparse.ArgumentParser):
         """
         place = 0
         while place < len(words) and words[place].startswith("-"):
-            name, _, value = words[place].partition("=")
+            name, has_value, _ = words[place].partition("=")
             option = self._option_string_actions.get(name)
             place += 1
             if option is None:
                 break
+            if has_value:
+                continue
             following = itertools.takewhile(lambda word: not word.startswith("-"), words[place:])
             if option.nargs == "+":
                 place += len(list(following))
-            elif not value and (option.nargs is None or (option.nargs == "?" and takes_optional)):
+            elif option.nargs is None or (option.nargs == "?" and takes_optional):
                 place += option.nargs is None or next(following, None) is not None
         return place if place < len(words) else None
 
