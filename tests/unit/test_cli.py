@@ -159,6 +159,9 @@ def test_a_verb_with_words_of_its_own_asks_for_the_dashes(capsys: Capture) -> No
     words = [*ours, "python", "my train.py", "--", "x"]
     right = f"Write: steptime {' '.join(ours)} -- python 'my train.py' -- x"
     check_failure(capsys, *words, code=2, says=right)
+    right = "Write: steptime data check --epochs 3 -- python train.py"
+    words = ["data", "check", "--epochs", "3", "python", "train.py"]
+    check_failure(capsys, *words, code=2, says=right)
 
 
 def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from steptime.cli.options import (
     add_json,
     add_store,
+    ask_for_dashes,
     check_json,
     parse_names,
     parse_time,
@@ -167,6 +170,9 @@ def _check_command(
 def _check_sources(
     options: argparse.Namespace, *, budget_s: float, only: tuple[str, ...] | None
 ) -> DataCheckReport:
+    named = next(iter(options.sources), "")
+    if not os.path.exists(named) and which(named):
+        ask_for_dashes(options)
     if not 1 <= len(options.sources) <= 2:
         raise UsageError(
             f"one or two sources are checked, or a command; got {len(options.sources)} sources.",

@@ -32,13 +32,13 @@ def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple
     """
     refuse_windows(verb)
     if getattr(options, "words", None):
-        _ask_for_dashes(options)
+        ask_for_dashes(options)
     if not options.command:
         raise UsageError("no command was given.", hint=f"usage: {usage}")
     return tuple(options.command)
 
 
-def _ask_for_dashes(options: argparse.Namespace) -> NoReturn:
+def ask_for_dashes(options: argparse.Namespace) -> NoReturn:
     """Show the command line with a `--` where it belongs; a later one is the command's own."""
     verbs = len(options.parser.prog.split()) - 1
     place = verbs + (options.parser.command_at(options.given[verbs:], takes_optional=True) or 0)
