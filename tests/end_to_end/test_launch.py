@@ -134,7 +134,7 @@ def test_a_script_named_as_a_command_is_told_its_interpreter(tmp_path: Path) -> 
     (tmp_path / "train.py").touch()
     done = run(tmp_path, "train.py", "--lr", "3")
     assert done.returncode == 127
-    assert b"steptime run -- python train.py --lr 3" in done.stderr
+    assert b"Name its interpreter: python train.py --lr 3" in done.stderr
 
 
 def test_a_file_that_is_not_executable_ends_with_126(tmp_path: Path) -> None:
