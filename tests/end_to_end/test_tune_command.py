@@ -73,7 +73,7 @@ def test_a_training_that_outlives_its_command_is_refused(tmp_path: Path) -> None
 def test_a_command_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
     command = [*STEPTIME, "tune", "--", "no-such-command"]
     done = Job(tmp_path, command, environment(tmp_path)).finish()
-    assert (done.exit_code, done.stdout) == (2, b"")
+    assert (done.exit_code, done.stdout) == (127, b"")
     assert b"`no-such-command` was not found" in done.stderr
     assert not (tmp_path / ".steptime").exists()
 
