@@ -759,6 +759,7 @@ def test_a_file_of_lines_has_one_reader():
 OPENS_ITSELF = {
     "record/regular_file.py": "it is the door",
     "app/run/run_end.py": "a file of the kernel",
+    "errors.py": "what the maker of this Python's environment wrote",
     "core/devices/control_groups.py": "files of the kernel and the system",
     "core/fallback_store.py": "a folder, to check whose it is",
     "core/store.py": "what it has just written, to force it to the disk",

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import steptime
-from steptime.errors import MissingExtraError
+from steptime.errors import MissingExtraError, install_command
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -134,3 +135,43 @@ def test_the_wheel_holds_every_file_of_the_package_and_builds_without_git(tmp_pa
     files = (path for path in (tree / "src").rglob("*") if path.is_file())
     assert packed == {path.relative_to(tree / "src").as_posix() for path in files}
     assert "steptime/py.typed" in packed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tool"),
+    [
+        ("pyvenv.cfg", "home = /usr/bin\nversion = 3.11.7\n", "pip install"),
+        ("pyvenv.cfg", "home = /usr/bin\nuv = 0.13.9\n", "uv pip install --python {python}"),
+        ("pipx_metadata.json", "{}", "pipx runpip steptime install"),
+        ("bin", "", "pip install"),
+    ],
+)
+def test_a_package_is_installed_with_the_tool_that_made_the_environment(
+    name, text, tool, tmp_path, monkeypatch
+):
+    home = tmp_path / "steptime"
+    home.mkdir()
+    (home / name).write_text(text)
+    monkeypatch.setattr(sys, "prefix", str(home))
+    command = f"{tool.format(python=sys.executable)} 'steptime[data]'"
+
+    assert install_command("steptime[data]") == command
+    error = MissingExtraError("no numpy", needs="steptime[data]", hint=", or take another")
+    assert error.hint == f"Install it: {command}, or take another"
+
+
+def test_each_extra_that_is_named_is_one_and_all_brings_the_others():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = dict(re.findall(r"^(\w+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL))
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    named = {
+        extra
+        for page in pages
+        for found in re.findall(r"steptime\[(\w[\w,]*)\]", page.read_text(encoding="utf-8"))
+        for extra in found.split(",")
+    }
+
+    assert {"data", "report", "search"} <= named <= set(extras)
+    (brought,) = re.findall(r"steptime\[([\w,]+)\]", extras["all"])
+    assert set(brought.split(",")) == set(extras) - {"all", "dev", "ray", "test"}

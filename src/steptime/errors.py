@@ -21,6 +21,10 @@ SteptimeError              exit code 1
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
 
+import shlex
+import sys
+from pathlib import Path
+
 
 class SteptimeError(Exception):
     """Root of all errors raised on purpose; `hint` says what to do next."""
@@ -104,10 +108,15 @@ class DamagedRunError(SteptimeError):
 
 
 class MissingExtraError(SteptimeError):
-    """An extra of Steptime is not installed; the hint says how to get it."""
+    """An extra of Steptime, or a package that it `needs`, is not installed; the hint says how."""
 
     exit_code = 2
     code = "missing_extra"
+
+    def __init__(self, message: str, *, hint: str | None = None, needs: str | None = None) -> None:
+        if needs is not None:
+            hint = f"Install it: {install_command(needs)}{hint or ''}"
+        super().__init__(message, hint=hint)
 
 
 class ContainmentError(SteptimeError):
@@ -165,3 +174,21 @@ class InterruptedByUserError(SteptimeError):
 
     exit_code = 130
     code = "interrupted"
+
+
+def install_command(*words: str) -> str:
+    """Return the shell command that installs into this Python with the tool that made it.
+
+    An extra needs no release, because each of these tools sees that Steptime is there already.
+
+    Args:
+        words: packages, such as `steptime[report]`, and options of pip.
+    """
+    home, tool = Path(sys.prefix), "pip install"
+    made_by = home / "pyvenv.cfg"
+    if (home / "pipx_metadata.json").is_file():
+        # `pipx inject` of version 1.7 adds no extra to a package that is there.
+        tool = f"pipx runpip {shlex.quote(home.name)} install"
+    elif made_by.is_file() and "\nuv = " in made_by.read_text("utf-8", "replace"):
+        tool = f"uv pip install --python {shlex.quote(sys.executable)}"
+    return f"{tool} {shlex.join(words)}"

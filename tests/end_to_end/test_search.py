@@ -167,7 +167,12 @@ def test_what_is_wrong_is_said_before_anything_runs(words, said, capfd):
 
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
-    [("optuna", (), "steptime[search]"), ("ray", ("--ray", "local"), "steptime[ray]")],
+    [
+        ("optuna", (), "steptime[search]"),
+        ("scipy", (), "steptime[search]"),
+        ("ray", ("--ray", "local"), "steptime[ray]"),
+        ("scipy", ("--ray", "local"), "steptime[ray]"),
+    ],
 )
 def test_what_is_not_installed_is_named_with_its_extra(package, words, extra, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

@@ -186,7 +186,7 @@ def test_without_torch_an_iterable_dataset_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError) as raised:
         _ = data.IterDataset
-    assert raised.value.hint == "pip install torch"
+    assert raised.value.hint == "Install it: pip install torch"
 
 
 # --- pictures -------------------------------------------------------------------------

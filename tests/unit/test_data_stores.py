@@ -229,7 +229,7 @@ def test_secrets_of_the_environment_are_hidden(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [("gs://b/x", "pip install gcsfs"), ("nosuch://b", None)]
+    ("where", "said"), [("gs://b/x", "Install it: pip install gcsfs"), ("nosuch://b", None)]
 )
 def test_a_store_without_its_package_says_which_one(where, said):
     if said and "gcsfs" in fsspec.registry:

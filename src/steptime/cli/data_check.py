@@ -204,7 +204,7 @@ def _load(name: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(
             f"`steptime data check` needs a package that cannot be imported: {error}.",
-            hint="Install it: pip install 'steptime[data]'",
+            needs="steptime[data]",
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from steptime.cli.options import add_store, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
 from steptime.cli.profilers import add_profile_options, profile_wish, write_counters
+from steptime.errors import install_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -216,10 +217,8 @@ def _write_document(
 
 def _offer_page(observed: ObservedRun) -> None:
     """Say how the page of the run is drawn: it takes longer than some runs."""
-    from steptime.app.stored.page_file import INSTALL
-
     again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:
-        tell(f"to get the page of this run: {INSTALL}, then: {again}")
+        tell(f"to get the page of this run: {install_command('steptime[report]')}, then: {again}")
     else:
         tell(f"the page of this run: {again}")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from steptime.core.ranges import OutOfRangeError, check_numbers
 from steptime.core.schema import SCHEMA
-from steptime.errors import DamagedRunError
+from steptime.errors import DamagedRunError, install_command
 
 # The functions that read import msgspec: a command that starts a script only writes, and the
 # script should not wait 12 ms for the import.
@@ -199,7 +199,8 @@ def check_schema(data: Mapping[str, Any], *, where: str) -> None:
         raise DamagedRunError(
             f"{where}: schema {found!r:.40} is newer than this Steptime, "
             f"which reads schema {SCHEMA}",
-            hint="show it with the Steptime that wrote it, or upgrade: pip install -U steptime",
+            hint="show it with the Steptime that wrote it, or upgrade: "
+            + install_command("-U", "steptime"),
         )
     raise DamagedRunError(
         f"{where}: not written by Steptime: `schema` must be {SCHEMA}, got {found!r:.40}",

@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(
             f"steptime.data.{name} needs a package that cannot be imported: {error}",
-            hint="pip install torch" if error.name == "torch" else "pip install 'steptime[data]'",
+            needs="torch" if error.name == "torch" else "steptime[data]",
         ) from error
     return getattr(module, name)
 

@@ -78,7 +78,7 @@ def pillow() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             f"pictures other than plain JPEG, and other sizes, need Pillow: {error}",
-            hint="Install it: pip install pillow",
+            needs="pillow",
         ) from error
     return Image
 

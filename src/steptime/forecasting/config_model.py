@@ -32,7 +32,7 @@ def model_of_config(torch: Any, path: Path) -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             f"a model from {path.name} needs transformers, which cannot be imported: {error}",
-            hint="pip install transformers",
+            needs="transformers",
         ) from error
     except (ValueError, OSError, KeyError) as error:
         raise UsageError(

@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(
             f"steptime.graph.{name} needs a package that cannot be imported: {error}",
-            hint="pip install torch" if error.name == "torch" else "pip install 'steptime[graph]'",
+            needs="torch" if error.name == "torch" else "steptime[graph]",
         ) from error
     return getattr(module, name)
 

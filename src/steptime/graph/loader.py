@@ -32,7 +32,7 @@ try:
 except (ImportError, RuntimeError) as error:
     raise MissingExtraError(
         f"The loaders give batches of PyG, which cannot be imported: {error}",
-        hint="pip install torch_geometric",
+        needs="torch_geometric",
     ) from error
 
 Tensor = Any
@@ -275,7 +275,7 @@ def dgl_blocks(blocks: Sequence[SampledBlock]) -> list[Any]:
         import dgl
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
-            f"Blocks of DGL need DGL, which cannot be imported: {error}", hint="pip install dgl"
+            f"Blocks of DGL need DGL, which cannot be imported: {error}", needs="dgl"
         ) from error
     made = []
     for block in blocks:

@@ -183,7 +183,7 @@ class NumbaKernels:
         except (ImportError, RuntimeError) as error:
             raise MissingExtraError(
                 "MaxK needs a C++ compiler or numba, and found neither",
-                hint="pip install 'steptime[graph]'",
+                needs="steptime[graph]",
             ) from error
         self._loops = maxk_numba
 

@@ -33,7 +33,7 @@ try:
 except (ImportError, RuntimeError) as error:
     raise MissingExtraError(
         f"Batches of PyG need PyG, which cannot be imported: {error}",
-        hint="pip install torch_geometric",
+        needs="torch_geometric",
     ) from error
 
 Tensor = Any

@@ -35,7 +35,7 @@ try:
 except (ImportError, RuntimeError) as error:
     raise MissingExtraError(
         f"Sampling needs numba, which cannot be imported: {error}",
-        hint="pip install 'steptime[graph]'",
+        needs="steptime[graph]",
     ) from error
 
 Array = Any

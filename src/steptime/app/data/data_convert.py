@@ -79,7 +79,7 @@ def convert_data(
     except ImportError as error:
         raise MissingExtraError(
             f"converting data needs packages that cannot be imported: {error}",
-            hint="Install them: pip install 'steptime[data]'",
+            needs="steptime[data]",
         ) from error
     treatment = _treatment(request)
     target = Path(request.target)

@@ -228,7 +228,7 @@ def _accumulator() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             "--metric tb: needs TensorBoard's reader, which is not installed.",
-            hint="Install it: pip install 'steptime[tensorboard]'",
+            needs="steptime[tensorboard]",
         ) from error
     return EventAccumulator
 

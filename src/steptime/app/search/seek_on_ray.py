@@ -34,7 +34,7 @@ def load_ray() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             "--ray needs Ray, which is not installed.",
-            hint="Install it: pip install 'steptime[ray]'",
+            needs="steptime[ray]",
         ) from error
     return ray
 

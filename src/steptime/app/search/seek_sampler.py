@@ -35,7 +35,7 @@ def load_optuna() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             "The search needs Optuna, which is not installed.",
-            hint="Install it: pip install 'steptime[search]'",
+            needs="steptime[search]",
         ) from error
     return optuna
 

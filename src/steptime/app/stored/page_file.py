@@ -7,8 +7,6 @@ from pathlib import Path
 from steptime.core.store import write_text
 from steptime.errors import StoreError
 
-INSTALL = "pip install 'steptime[report]'"
-
 
 def write_page_file(page: str, own: Path, target: Path | None) -> Path:
     """Write a page to `target`, or without one to its own place; return its path.

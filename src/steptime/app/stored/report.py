@@ -10,7 +10,7 @@ from types import ModuleType
 
 from steptime.app.run.observed_run import ObservedRun, numbered_name
 from steptime.app.stored.kept_ceilings import record_of
-from steptime.app.stored.page_file import INSTALL, write_page_file
+from steptime.app.stored.page_file import write_page_file
 from steptime.core.store import store_to_name
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.ranks.stalled import relevant_stalls
@@ -50,7 +50,7 @@ def _plotting() -> ModuleType:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             f"the page is drawn with Bokeh, which cannot be used here: {error}.",
-            hint=f"Install it beside Steptime: {INSTALL}",
+            needs="steptime[report]",
         ) from error
     return html_plots
 

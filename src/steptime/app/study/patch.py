@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from steptime.patch.values import Handover, PatchCheck
     from steptime.tune.values.recipe_values import Recipe
 
-INSTALL = "pip install 'steptime[patch]'"
-
 
 def patch(path: Path, *, folder: Path) -> Handover:
     """Return the recipe in a file as an edit of the files in a folder; nothing is written.
@@ -40,7 +38,7 @@ def patch(path: Path, *, folder: Path) -> Handover:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             f"the edit of a source file needs LibCST, which cannot be imported: {error}.",
-            hint=f"Install it: {INSTALL}",
+            needs="steptime[patch]",
         ) from error
     libraries = find_libraries(recipe.script.command, user_environment())
     return make_patch(recipe, levers=levers, folder=folder.absolute(), libraries=libraries)

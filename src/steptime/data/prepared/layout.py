@@ -14,7 +14,7 @@ from pathlib import Path
 
 from steptime.core.codec import decode
 from steptime.data.source import Column
-from steptime.errors import DamagedRunError, DataError
+from steptime.errors import DamagedRunError, DataError, install_command
 from steptime.record.regular_file import read_regular
 
 INDEX = "index.json"
@@ -152,7 +152,7 @@ def read_index(folder: Path) -> PreparedIndex:
     if index.version > VERSION:
         raise DataError(
             f"{path} has version {index.version}, and this Steptime reads up to {VERSION}.",
-            hint="Upgrade it: pip install -U steptime",
+            hint=f"Upgrade it: {install_command('-U', 'steptime')}",
         )
     _check(index, path)
     return index

@@ -117,7 +117,7 @@ class Opening:
         except ImportError as error:
             raise MissingExtraError(
                 f"the format {self.format} needs a package that is not here: {sentence(error)}",
-                hint=INSTALL.get(self.format, "pip install 'steptime[data]'"),
+                needs=PACKAGES.get(self.format, "steptime[data]"),
             ) from error
         except FAILURES as error:
             what = f"{self.place.where} cannot be opened as {self.format}"
@@ -134,4 +134,4 @@ class Opening:
                 raise UsageError(f"{what}, which has no option {option}: {have}")
 
 
-INSTALL = {"hdf5": "pip install h5py", "lmdb": "pip install lmdb"}
+PACKAGES = {"hdf5": "h5py", "lmdb": "lmdb"}

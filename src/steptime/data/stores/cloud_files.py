@@ -183,7 +183,7 @@ class CloudFiles:
         except ImportError as error:
             raise MissingExtraError(
                 f"object stores are read by fsspec, which cannot be imported: {error}",
-                hint="pip install 'steptime[cloud]'",
+                needs="steptime[cloud]",
             ) from error
         options = {**_OPTIONS.get(protocol, {}), **self.options}
         try:
@@ -193,7 +193,7 @@ class CloudFiles:
             package = _PACKAGES.get(protocol)
             raise MissingExtraError(
                 f"{protocol}:// needs a package that is not there: {error}",
-                hint=f"pip install {package}" if package else None,
+                needs=package,
             ) from error
         except ValueError as error:
             what = hide_secrets(str(error), self.options)

@@ -209,7 +209,8 @@ def _by_metis(indptr: Array, indices: Array, num_parts: int, seed: int) -> Array
     except ImportError as error:
         raise MissingExtraError(
             f"partitions by METIS need pymetis, which cannot be imported: {error}",
-            hint="pip install 'steptime[graph]', or take method='ldg'",
+            needs="steptime[graph]",
+            hint=", or take method='ldg'",
         ) from error
     starts, neighbors = _both_ways(indptr, indices)
     kind = pymetis.zero_copy_dtype()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steptime.errors import RecipeError
+from steptime.errors import RecipeError, install_command
 from steptime.levers import load_all
 from steptime.levers.base import Facts, Lever, Moment, Settings
 from steptime.levers.examples import WORLDS
@@ -101,7 +101,7 @@ def check_levers(recipe: Recipe, *, path: str) -> dict[str, Lever]:
             raise RecipeError(
                 f"{path} names the lever `{applied.name}`, which this Steptime does not have.",
                 hint=f"It has: {', '.join(known)}. Take the table out, or upgrade: "
-                "pip install -U steptime",
+                + install_command("-U", "steptime"),
             )
         found[applied.name] = known[applied.name]
         wrong = _unknown_setting(found[applied.name], applied)

@@ -21,8 +21,8 @@ MOST_RUNS = 10_000
 PERMUTATIONS = 20_000
 
 
-def load_scipy() -> None:
-    """Import scipy.
+def load_scipy(extra: str = "verify") -> None:
+    """Import scipy; `extra` is what the caller's command needs in all.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -32,7 +32,7 @@ def load_scipy() -> None:
     except ImportError as error:
         raise MissingExtraError(
             "Judging over seeds needs scipy, which is not installed.",
-            hint="Install it: pip install 'steptime[verify]'",
+            needs=f"steptime[{extra}]",
         ) from error
 
 

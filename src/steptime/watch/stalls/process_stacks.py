@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from steptime.errors import install_command
 from steptime.measure.values.stall import StackFrame, ThreadStack
 from steptime.record.live.process_identity import descendants
 
@@ -33,7 +34,7 @@ MAX_FRAMES = 60
 MAX_THREADS = 40
 """The threads of a pool are all alike, and the file stays small."""
 
-NOT_INSTALLED = "py-spy is not installed here (pip install py-spy)"
+NOT_INSTALLED = f"py-spy is not installed here ({install_command('py-spy')})"
 _TRACING_LIMITED = (
     "kernel.yama.ptrace_scope is {scope}: only an ancestor or root may read its memory"
 )
