@@ -6,7 +6,7 @@ may feed an evaluation. Schedules and the script's own rates stay: the factor is
 time of a step alone. SGD's rate grows with the batch, that of adaptive optimizers with its root.
 
 Source: Goyal et al., Accurate, Large Minibatch SGD (arXiv 1706.02677), the linear rule; Malladi et
-al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms (arXiv 2205.10343), the root.
+al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms (arXiv 2205.10287), the root.
 """
 
 from __future__ import annotations
