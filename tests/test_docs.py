@@ -1,5 +1,6 @@
 """What is written for people holds: links lead somewhere, generated pages are up to date."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -104,6 +105,62 @@ def test_commands_on_the_pages_are_understood(page):
 
     for words in commands_on(page):
         parser.parse_args(words)
+
+
+NEEDS = {
+    ("data", "check"): "data",
+    ("data", "convert"): "data",
+    ("patch",): "patch",
+    ("report",): "report",
+    ("search",): "search",
+    ("verify", "power"): "verify",
+    ("verify", "training"): "verify",
+}
+NEEDS_NONE = {"README.md", "cli.md", "look-at-a-study.md"}  # it links; it has all; no plots there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_names_the_extras_that_its_commands_need(page):
+    text, used = text_of(page), [tuple(words) for words in commands_on(page)]
+    needed = {
+        extra for words in used for verb, extra in NEEDS.items() if words[: len(verb)] == verb
+    }
+
+    assert [
+        extra
+        for extra in needed
+        if page.name not in NEEDS_NONE and f"steptime[{extra}]" not in text
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_page_installs_a_release_as_long_as_there_is_none(page):
+    if "There is no release yet" in text_of(ROOT / "README.md"):
+        assert re.findall(r"pipx? install (?:-U )?steptime\b", text_of(page)) == []
+
+
+def test_the_gains_on_the_pages_are_those_of_the_results():
+    results = json.loads(text_of(ROOT / "benchmarks" / "results" / "compare_arms.json"))
+    measured = [
+        {
+            "{median:.2f} [{low:.2f}, {high:.2f}]".format(**one["step_s"])
+            for one in script["ratios"].values()
+        }
+        for script in results.values()
+    ]
+    row = re.compile(r"^\| .+? \|((?: \d+\.\d\d \[.+?\] \|){2,3})$", re.MULTILINE)
+    for page in (ROOT / "README.md", ROOT / "docs" / "explanation" / "how-we-tune.md"):
+        rows = [set(cells.strip(" |").split(" | ")) for cells in row.findall(text_of(page))]
+
+        assert len(rows) == 16
+        assert [cells for cells in rows if not any(cells <= script for script in measured)] == []
+
+
+def test_the_page_on_python_names_each_function():
+    functions = {name for name in steptime.__all__ if name.islower() and name[0] != "_"}
+    page = text_of(ROOT / "docs" / "how-to" / "from-python.md")
+
+    assert functions == set(re.findall(r"^\| `steptime\.(\w+)\(", page, re.MULTILINE))
 
 
 def test_there_are_commands_on_the_pages():
