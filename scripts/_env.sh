@@ -65,7 +65,10 @@ make_environment() { # kind, pip's arguments
         say "environment: .venv-$kind is up to date"
         return
     fi
-    say "environment: making .venv-$kind with $("$python" --version) (some minutes, about 1 GB)"
+    # On the disk, with torch's build for CPUs.
+    local size=1.1
+    [[ $kind == demo ]] || size=2.5
+    say "environment: making .venv-$kind with $("$python" --version) (some minutes, $size GB or more)"
     rm -rf "$env"
     "$python" -m venv "$env"
     say "environment: installing torch"
