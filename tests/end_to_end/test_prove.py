@@ -119,3 +119,27 @@ def test_where_a_training_fails_under_the_proof_what_was_found_is_kept(tmp_path,
 def test_a_proof_says_what_it_lacks_before_the_study_begins(words, said, capsys):
     assert main(["tune", *words, "--", "python", "train.py"]) == 2
     assert said in capsys.readouterr().err
+
+
+ARMS = ("--reference", "true {seed}", "--candidate", "true {seed}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tune", "--prove", "--margin", "1", "--metric", "(.)", "--", sys.executable, "train.py"),
+        ("verify", "training", "--margin", "1", "--metric", "(.)", *ARMS),
+    ],
+    ids=["tune", "verify"],
+)
+def test_a_judge_that_is_not_installed_is_missed_before_anything_runs(
+    words, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    for place in ("study.tune.run_study", "verify.verify_training.make_run"):
+        monkeypatch.setattr(f"steptime.app.{place}", lambda *_, **__: pytest.fail("it runs"))
+
+    assert main(list(words)) == 2
+    assert "pip install 'steptime[verify]'" in capsys.readouterr().err

@@ -50,6 +50,7 @@ from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.facts.other_python import OtherPython, check_other_python
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
+from steptime.verify.convergence.statistics import load_scipy
 from steptime.verify.values import Outcome
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ def tune_command(
     Raises:
         SteptimeError: the study cannot be run.
     """
+    if proof is not None:
+        load_scipy()
     if asked.output is not None:
         check_output(asked.output)
     if asked.training is None:

@@ -27,7 +27,7 @@ from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
 from steptime.launch.user_command import seeded_environment, shell_exit_code, user_environment
 from steptime.record.regular_file import read_regular
-from steptime.verify.convergence.statistics import mean
+from steptime.verify.convergence.statistics import load_scipy, mean
 from steptime.verify.values.seed_runs import CANDIDATE, CUT, REFERENCE, TrainingRun
 
 FOLDER = "verifications"
@@ -146,8 +146,9 @@ def check_asked(asked: SeedRuns) -> None:
 
     Raises:
         UsageError: of either kind.
-        MissingExtraError: the metric needs a reader that is not installed.
+        MissingExtraError: the judge, or the metric's reader, is not installed.
     """
+    load_scipy()
     commands = {f"--{arm}": text for arm, text in asked.commands.items()}
     without = [flag for flag, text in commands.items() if SEED not in text]
     if asked.seed_flag is None and 0 < len(without) < len(commands):
