@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from weakref import WeakMethod
 
 from .patching import pass_as_torchs
 
@@ -19,12 +20,12 @@ MOST_PLACES = 1000
 _places: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
 _dynamo: list[Callable[[], Any]] = []
 """What tells whether dynamo looks at the frames that run: it would compile one that stands in."""
-_fail: list[Callable[[str], None]] = []
+_fail: list[WeakMethod[Callable[[str], None]]] = []
 
 
 def stand_in(torch: Any, fail: Callable[[str], None]) -> None:
     """Tell of failures, and stand in for nobody while dynamo looks at the frames of a thread."""
-    _fail[:] = [fail]
+    _fail[:] = [WeakMethod(fail)]
     pass_as_torchs(torch, from_callers_place)
     callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
     _dynamo[:] = [] if callback is None else [callback]
@@ -43,8 +44,9 @@ def from_callers_place(frame: FrameType, function: Any, /, *args: Any, **kwargs:
         if not _dynamo or _dynamo[0]() is None:
             standing_in = _stand_in(frame)
     except BaseException:
-        for fail in _fail:
-            fail("places")
+        for reference in _fail:
+            if (fail := reference()) is not None:
+                fail("places")
     if standing_in is None:
         return function(*args, **kwargs)
     try:
