@@ -656,3 +656,8 @@ def test_without_proc_a_run_has_no_folder_and_says_why(tmp_path: Path) -> None:
     assert plan.run is None
     assert "/proc is not mounted here" in plan.notes[0]
     assert not (tmp_path / ".steptime").exists()
+
+
+def test_the_help_of_a_second_side_ends_well(capsys: Capture) -> None:
+    assert main.main(["compare", "=", "--", "--help"]) == 0
+    assert "usage: steptime compare" in capsys.readouterr().out

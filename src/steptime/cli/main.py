@@ -152,16 +152,16 @@ def build_parser(only: str | None = None) -> Parser:
 def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> int:
     try:
         options = parser.parse_args(ours)
-    except SystemExit as end:  # after a help or --version
-        return int(end.code or 0)
-    options.command = command
-    options.given = ours
-    if ours[0] not in _WITHOUT_PROC:
-        from steptime.core.kernel_files import need_proc
+        options.command = command
+        options.given = ours
+        if ours[0] not in _WITHOUT_PROC:
+            from steptime.core.kernel_files import need_proc
 
-        need_proc()
-    code: int = options.execute(options)
-    return code
+            need_proc()
+        code: int = options.execute(options)
+        return code
+    except SystemExit as end:  # after a help, that of a second side, too, or --version
+        return int(end.code or 0)
 
 
 def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | None]:
