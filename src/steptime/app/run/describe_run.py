@@ -51,11 +51,11 @@ def describe_run(
         recipe_gain: what the recipe of the run gave, if it had one.
     """
     m = measurement
-    mfu = model_utilization(m)
+    mfu, throughput = model_utilization(m), find_throughput(m)
     return RunDocument(
         measurement=m,
         diagnosis=diagnosis,
-        work=sum_work(m, mfu),
+        work=_sum_work(m, mfu, throughput),
         mfu=mfu,
         hfu=hardware_utilization(m),
         model_work=relate_work(m, mfu),
@@ -66,23 +66,17 @@ def describe_run(
         trainings=trainings,
         trials=find_trials(m, diagnosis),
         recipe_gain=recipe_gain,
-        throughput=find_throughput(m),
+        throughput=throughput,
     )
 
 
-def sum_work(m: Measurement, mfu: Utilization) -> WorkSums | None:
-    """Return the work of a step and its useful part; None where neither is known.
-
-    Args:
-        m: the measurement.
-        mfu: the model FLOP utilization of the same run.
-    """
+def _sum_work(m: Measurement, mfu: Utilization, found: Throughput | None) -> WorkSums | None:
+    """Return the work of a step and its useful part; None where neither is known."""
     count, padding = m.count, m.padding
     if count is None and padding is None:
         return None
     useful = None if padding is None else padding.useful_fraction
     work = None if padding is None else padding.useful_work
-    found = find_throughput(m)
     tokens_per_s = found.rate.estimate if found is not None and found.unit == "tokens/s" else None
     return WorkSums(
         total=None if count is None else count.total,

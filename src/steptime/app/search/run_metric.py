@@ -30,8 +30,9 @@ _LIMIT_S = 10
 _MATCHER = r"""
 import json, re, sys
 text, group, found = sys.stdin.read(), int(sys.argv[2]), []
+exponent = re.compile(r"[eE][+-]?\d+")
 for match in re.finditer(sys.argv[1], text):
-    rest = re.compile(r"[eE][+-]?\d+").match(text, match.end(group))
+    rest = exponent.match(text, match.end(group))
     value = (match[group] or "") + (rest[0] if rest else "")
     found.append((match.groupdict().get("step"), value))
 json.dump(found, sys.stdout)

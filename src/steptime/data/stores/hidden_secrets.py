@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-HIDDEN = "***"
+from steptime.record.hidden_words import HIDDEN
+
 MIN_SECRET = 4
 """Characters; what is shorter stands in ordinary words."""
 

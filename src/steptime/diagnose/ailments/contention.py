@@ -13,9 +13,7 @@ from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, se
 from steptime.diagnose.ailments.signals import count, is_on_device, make_finding, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.machine_load import HostLoad
-from steptime.measure.values.measurement import (
-    Measurement,
-)
+from steptime.measure.values.measurement import Measurement
 
 MIN_IDLE_CORES = Threshold(
     name="MIN_IDLE_CORES",
