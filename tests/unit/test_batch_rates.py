@@ -17,7 +17,8 @@ from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts  # noqa: E40
 from steptime.levers.lengths.joined_batches import LEVER as JOINING  # noqa: E402
 from steptime.levers.lengths.joined_batches import join  # noqa: E402
 from steptime.levers.memory.repeated_rows import LEVER as REPEATING  # noqa: E402
-from steptime.report.html.html_fit import render_fit_page  # noqa: E402
+from steptime.report.blocks.fit.fit_report import fit_report  # noqa: E402
+from steptime.report.html.paint_html import paint_page  # noqa: E402
 from steptime.report.words.batch_words import describe_batches  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from steptime.tune.fit.batch_rates import (  # noqa: E402
@@ -233,7 +234,7 @@ def fitted(limit_bytes=40 * GIB, *, origin="given", loaders=None, **changes):
 def test_where_memory_is_free_the_rate_is_measured_under_the_limit_and_advice_given():
     bench, study = fitted(batch_ratio=math.log(1.4))
     told = " ".join(describe_batches(study))
-    page = render_fit_page(study)
+    page = paint_page(fit_report(study))
 
     assert bench.batch_limits == [40 * GIB]
     assert [one.factor for one in study.larger_batches] == [2, 4]

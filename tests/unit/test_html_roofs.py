@@ -11,7 +11,7 @@ from page_cases import gpt
 from steptime.diagnose.values.reach_values import Exceeded, Picture, Roofline, Waterfall
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.ceiling_state import judge
-from steptime.report.html.html_colors import PART_COLORS
+from steptime.report.blocks.colors import PART_COLORS
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
 from steptime.report.text.waterfall_text import PARTS

@@ -99,9 +99,10 @@ def _say_what_begins(what: str, state: State, left_s: float) -> None:
 def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) -> int:
     """Say what was found, where the options say; return the exit code."""
     from steptime.core.printable import printable
+    from steptime.report.blocks.fit.fit_report import fit_report
     from steptime.report.document.envelope import ErrorItem, enclose
     from steptime.report.document.fit_document import fit_errors
-    from steptime.report.text.fit_text import render_fit
+    from steptime.report.text.paint_text import print_report
 
     study, failure = fitted.study, fitted.failure
     errors = list(fit_errors(study))
@@ -113,7 +114,7 @@ def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) ->
         errors.append(ErrorItem(code="gate_not_met", message="it was not made to fit"))
         tell("it was not made to fit")
     if options.json != STDOUT:
-        render_fit(study, console=console_for(sys.stdout))
+        print_report(fit_report(study), console=console_for(sys.stdout))
     if study.page is not None:
         say(f"steptime: the page of this fit: {printable(study.page)}")
     if options.json is not None:

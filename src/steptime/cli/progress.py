@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from typing import TextIO
 
-from steptime.report.text.page import shortened
+from steptime.report.blocks.phrasing import shortened
 from steptime.report.text.progress_text import (
     describe_containment,
     describe_ended,

@@ -45,9 +45,11 @@ class FittedCommand:
 
     def text(self, *, width: int = WIDTH) -> str:
         """Return the report as plain text, folded to `width` columns."""
-        from steptime.report.text.fit_text import render_fit
+        from steptime.report.blocks.fit.fit_report import fit_report
+        from steptime.report.text.paint_text import print_report
 
-        return plain_text(lambda console: render_fit(self.study, console=console), width=width)
+        report = fit_report(self.study)
+        return plain_text(lambda console: print_report(report, console=console), width=width)
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")
@@ -83,10 +85,11 @@ def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
     """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
     pages: list[Path] = []
     with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
-        from steptime.report.html.html_fit import render_fit_page
+        from steptime.report.blocks.fit.fit_report import fit_report
+        from steptime.report.html.paint_html import paint_page
 
         folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id
-        text = render_fit_page(study, recipe=recipe, version=installed_version())
+        text = paint_page(fit_report(study, recipe=recipe), version=installed_version())
         pages.append(write_page_file(text, folder / PAGE, None))
     return replace(study, page=str(pages[0])) if pages else study
 

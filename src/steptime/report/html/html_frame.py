@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from steptime.report.html.html_colors import rules
+from steptime.report.blocks.colors import rules
 from steptime.report.html.html_tags import Html, tag
 
 

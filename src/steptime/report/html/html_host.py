@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from steptime.measure.values.over_time import DevicePoint, HostPoint
+from steptime.report.blocks.colors import LINES, OUTLIER, PHASE_COLORS, WARMUP
 from steptime.report.html.html_canvas import Canvas, Drawing, Line
-from steptime.report.html.html_colors import LINES, OUTLIER, PHASE_COLORS, WARMUP
 from steptime.report.html.html_points import grouped, mean_of, rate_of
 
 _JOB, _WORKER, _OTHERS = PHASE_COLORS["backward"], PHASE_COLORS["input_wait"], WARMUP

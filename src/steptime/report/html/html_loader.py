@@ -17,7 +17,7 @@ from steptime.measure.values.loader_bench import (
     LoaderBench,
     LoaderPart,
 )
-from steptime.report.html.html_colors import LOADER_COLORS, loader_class_of
+from steptime.report.blocks.colors import LOADER_COLORS, loader_class_of
 from steptime.report.html.html_frame import frame, section, tile
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.words.loader_words import (

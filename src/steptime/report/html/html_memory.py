@@ -5,7 +5,7 @@ In: an Anatomy. Out: markup; the drawing is plain SVG, which needs no script.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from steptime.core.units import format_bytes, format_percent
 from steptime.measure.values.model.anatomy import (
@@ -16,21 +16,9 @@ from steptime.measure.values.model.anatomy import (
     MemoryTimeline,
 )
 from steptime.plan.values import MemoryFit
+from steptime.report.blocks.colors import HOLDER_COLORS
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.memory_lines import MISSING, NAMES
-
-COLORS: Mapping[str, str] = {
-    "weights": "#2c7fb8",
-    "buffers": "#8fd0f5",
-    "gradients": "#7f7fd5",
-    "optimizer": "#009e73",
-    "activations": "#e69f00",
-    "logits": "#d55e00",
-    "inputs": "#f5d48c",
-    "others": "#c98a4b",
-    "temporaries": "#9aa0a6",
-}
-"""From the palette of `html_colors`; the parts that stay from step to step are at the bottom."""
 
 _WIDTH, _HEIGHT = 1000, 220
 _MAX_MODULES = 8
@@ -93,7 +81,9 @@ def _band(
         upper += [_point(left, high, top), _point(right, high, top)]
         lower += [_point(left, low, top), _point(right, low, top)]
     points = " ".join([*upper, *reversed(lower)])
-    return tag("polygon", tag("title", NAMES.get(name, name)), points=points, fill=COLORS.get(name))
+    return tag(
+        "polygon", tag("title", NAMES.get(name, name)), points=points, fill=HOLDER_COLORS.get(name)
+    )
 
 
 def _point(x: float, size: int, top: int) -> str:
@@ -104,7 +94,7 @@ def _legend(names: Sequence[str]) -> Html:
     items = [
         tag(
             "span",
-            tag("i", class_="dot", style=f"background:{COLORS.get(name, '#9aa0a6')}"),
+            tag("i", class_="dot", style=f"background:{HOLDER_COLORS.get(name, '#9aa0a6')}"),
             NAMES.get(name, name),
         )
         for name in names

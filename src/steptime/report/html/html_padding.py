@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steptime.core.units import format_count, format_percent
 from steptime.measure.values.model.useful_work import LengthBin, Padding
-from steptime.report.html.html_colors import class_of
+from steptime.report.blocks.colors import class_of
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 
 _PADDING_COLOR = "forward"

@@ -23,8 +23,7 @@ from steptime.diagnose.values.reach_values import Roofline
 from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.measure.values.over_time import Event, RunSeries, StepPoint
 from steptime.measure.values.stall import Stall
-from steptime.report.html.html_canvas import Canvas, Drawing, Line, packed
-from steptime.report.html.html_colors import (
+from steptime.report.blocks.colors import (
     DISTURBED,
     EVENT_COLORS,
     LINES,
@@ -33,6 +32,8 @@ from steptime.report.html.html_colors import (
     STEADY,
     WARMUP,
 )
+from steptime.report.blocks.phrasing import shortened
+from steptime.report.html.html_canvas import Canvas, Drawing, Line, packed
 from steptime.report.html.html_host import draw_devices, draw_host
 from steptime.report.html.html_points import (
     grouped,
@@ -45,7 +46,6 @@ from steptime.report.html.html_points import (
 )
 from steptime.report.html.html_roofline import draw_roofline
 from steptime.report.html.html_tags import Html
-from steptime.report.text.page import shortened
 from steptime.report.words.run_words import describe_phase, describe_span
 
 _KINDS = (

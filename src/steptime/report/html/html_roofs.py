@@ -13,7 +13,7 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.report.html.html_colors import PART_COLORS
+from steptime.report.blocks.colors import PART_COLORS
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.waterfall_text import (
     describe_arithmetic,

@@ -30,8 +30,8 @@ from steptime.measure.values.measurement import (
     RankSummary,
 )
 from steptime.measure.values.observations import MemoryUse
+from steptime.report.blocks.colors import class_of
 from steptime.report.document.run_document import LeverTrial, RunDocument
-from steptime.report.html.html_colors import class_of
 from steptime.report.html.html_frame import tile
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.finding_trials import trial_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.wall_time import WallPart, WallTime
+from steptime.report.blocks.colors import wall_class_of
 from steptime.report.document.run_document import RunDocument
-from steptime.report.html.html_colors import wall_class_of
 from steptime.report.html.html_sections import told_part
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.wall_lines import wall_lines

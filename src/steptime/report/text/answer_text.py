@@ -16,9 +16,10 @@ from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
 from steptime.measure.values.model.anatomy import Allocator
 from steptime.measure.values.model.layer_health import LayerHealth
+from steptime.report.blocks.phrasing import joined
 from steptime.report.document.listings import AskDocument
 from steptime.report.text.memory_lines import list_parts
-from steptime.report.text.page import Page, joined, page_of
+from steptime.report.text.page import Page, page_of
 from steptime.report.text.profile_text import REASONS as PROFILE_REASONS
 from steptime.report.text.profile_text import describe_trace, rank_profile_lines
 from steptime.report.text.stall_text import describe_ranks, format_ranks, stack_lines

@@ -14,8 +14,9 @@ from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, find_part
 from steptime.machine.values.inventory_values import Inventory
+from steptime.report.blocks.phrasing import shortened
 from steptime.report.text.machine_text import inventory_lines
-from steptime.report.text.page import Page, columns, shortened
+from steptime.report.text.page import Page, columns
 from steptime.report.words.machine_words import (
     AGAIN,
     describe_doubts,

@@ -25,7 +25,8 @@ from steptime.machine.values.check_values import (
     Runner,
     most_costly_first,
 )
-from steptime.report.text.page import Page, joined
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import Page
 from steptime.report.words.check_reasons import (
     CERTAINTY,
     COST_OF,

@@ -22,15 +22,9 @@ from steptime.compare.values import (
 )
 from steptime.core.printable import printable
 from steptime.core.units import format_percent, format_seconds
+from steptime.report.blocks.phrasing import joined, shortened
 from steptime.report.text.compare_next import describe_reach, next_step
-from steptime.report.text.page import (
-    LABEL_WIDTH,
-    Page,
-    columns,
-    joined,
-    page_of,
-    shortened,
-)
+from steptime.report.text.page import LABEL_WIDTH, Page, columns, page_of
 from steptime.report.words import compare_words as words
 from steptime.report.words.run_words import describe_phase, describe_span
 from steptime.report.words.show_words import SHOW

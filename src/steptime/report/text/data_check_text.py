@@ -12,7 +12,8 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.data.values.data_check_values import DataCheck, DataCheckReport
-from steptime.report.text.page import Page, joined
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import Page
 from steptime.verify.values import Outcome
 
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "yellow"}

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.diagnose.values.finding import Finding
-from steptime.report.text.page import LABEL_WIDTH, Page, shortened
+from steptime.report.blocks.phrasing import shortened
+from steptime.report.text.page import LABEL_WIDTH, Page
 from steptime.report.words.edit_words import changed_lines, describe_edit
 
 _MAX_LINES = 8

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from steptime.core.printable import printable
-from steptime.report.text.page import LABEL_WIDTH, columns, joined, page_of, shortened
+from steptime.report.blocks.phrasing import joined, shortened
+from steptime.report.text.page import LABEL_WIDTH, columns, page_of
 from steptime.report.words import run_words
 
 PRESERVES: Mapping[str, str] = {

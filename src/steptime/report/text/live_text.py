@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.units import format_count, format_seconds
-from steptime.report.text.page import shortened
+from steptime.report.blocks.phrasing import shortened
 
 _SILENT = 10
 """The line says that no update comes after this many times the usual time between updates."""

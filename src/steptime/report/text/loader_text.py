@@ -14,7 +14,8 @@ from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.data.values.tf_data_values import TfData
 from steptime.measure.values.loader_bench import IN_LOADER, TRANSFORM, LoaderBench, LoaderPart
-from steptime.report.text.page import Page, columns, joined, page_of
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import Page, columns, page_of
 from steptime.report.words.loader_words import (
     PARTS,
     describe_bottleneck,

@@ -13,7 +13,8 @@ from rich.text import Text
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.machine.values.inventory_values import Cache, Inventory, Link, Mount
-from steptime.report.text.page import Page, columns, joined
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import Page, columns
 from steptime.report.words.machine_words import PARTS, describe_reason
 
 _MAX_NAMED = 8

@@ -12,8 +12,9 @@ from rich.text import Text
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
 from steptime.measure.values.model.useful_work import Padding, RankBalance
+from steptime.report.blocks.phrasing import joined
 from steptime.report.document.run_document import RunDocument, WorkSums
-from steptime.report.text.page import Page, joined
+from steptime.report.text.page import Page
 from steptime.report.words.step_words import rounded
 
 SEEN_BY: Mapping[str, str] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from steptime.core.printable import printable
+from steptime.report.blocks.phrasing import GLUE, joined
 
 LABEL_WIDTH = 11
 """Columns of the labels at the left, including the gap."""
@@ -28,7 +28,6 @@ MIN_WIDTH = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"·": "-", "µ": "u", "×": "x", "ᵀ": "T", "³": "^3"})
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
-_GLUE = "\ue000"  # a private-use character: `printable` lets none through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +52,10 @@ class Page:
         """Wrap the content to the page, with its label at the left of the first line."""
         body = Text(content, style=style) if isinstance(content, str) else content.copy()
         # A number and its unit stay on one line.
-        body.plain = _NUMBER_GAP.sub(_GLUE, body.plain)
+        body.plain = _NUMBER_GAP.sub(GLUE, body.plain)
         lines: list[Text] = []
         for row in body.wrap(self.console, self.width - LABEL_WIDTH):
-            row.plain = row.plain.replace(_GLUE, " ")
+            row.plain = row.plain.replace(GLUE, " ")
             head = f"{'' if lines else label:<{LABEL_WIDTH}}"
             lines.append(Text.assemble((head, "dim"), row))
         return lines
@@ -85,20 +84,6 @@ def page_of(console: Console) -> Page:
 def unwrapped_page() -> Page:
     """Return a page on which each block is one line, for callers that show lines elsewhere."""
     return Page(console=Console(file=io.StringIO(), _environ={}), width=1_000_000, ascii_only=False)
-
-
-def joined(parts: Iterable[str]) -> str:
-    """Join the parts in one paragraph; lines break between the parts, not within them."""
-    return " · ".join(part.replace(" ", _GLUE) for part in parts)
-
-
-def shortened(text: str, width: int) -> str:
-    """Return the text on one line of at most `width` columns; `...` marks what is cut off."""
-    line = Text(printable(text))
-    if line.cell_len <= width:
-        return line.plain
-    line.truncate(width - 3)
-    return line.plain.rstrip() + "..."
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[Text]:

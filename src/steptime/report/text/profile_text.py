@@ -22,7 +22,8 @@ from steptime.measure.values.model.profiled import (
     Profile,
     RankProfile,
 )
-from steptime.report.text.page import Page, joined, shortened
+from steptime.report.blocks.phrasing import joined, shortened
+from steptime.report.text.page import Page
 from steptime.report.words.algorithm_words import ALGORITHMS
 
 # Why there is nothing to show of the window.

@@ -21,13 +21,14 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
+from steptime.report.blocks.phrasing import joined, shortened
 from steptime.report.document.run_document import RunDocument, Throughput
 from steptime.report.text.edit_lines import edit_lines
 from steptime.report.text.finding_trials import gain_lines, trial_lines
 from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.padding_lines import padding_lines
-from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
+from steptime.report.text.page import LABEL_WIDTH, Page, page_of
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
 from steptime.report.text.tables import phase_lines, rank_lines, unseen_lines

@@ -8,7 +8,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from steptime.plan.values.shape_values import ShapeAdvice
-from steptime.report.text.page import Page, columns, joined
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import Page, columns
 from steptime.report.words import shape_words as words
 
 _LABELS = {"gated": "mlp", "inner": "mlp", "vocabulary": "vocab"}

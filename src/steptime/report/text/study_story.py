@@ -14,7 +14,8 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_speedup
-from steptime.report.text.page import Page, columns, page_of, shortened
+from steptime.report.blocks.phrasing import shortened
+from steptime.report.text.page import Page, columns, page_of
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
 from steptime.report.words.fact_words import fill

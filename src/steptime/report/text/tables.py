@@ -22,7 +22,8 @@ from steptime.measure.values.measurement import (
     RankSummary,
 )
 from steptime.measure.values.run_summary import RunSummary
-from steptime.report.text.page import Page, columns, joined, page_of, shortened
+from steptime.report.blocks.phrasing import joined, shortened
+from steptime.report.text.page import Page, columns, page_of
 from steptime.report.words import run_words
 from steptime.report.words.advice import describe_opening
 from steptime.report.words.show_words import show_command

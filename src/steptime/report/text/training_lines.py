@@ -13,8 +13,9 @@ from pathlib import PurePath
 from rich.text import Text
 
 from steptime.core.units import format_count, format_seconds
+from steptime.report.blocks.phrasing import shortened
 from steptime.report.document.run_document import RunDocument, TrainingDocument
-from steptime.report.text.page import LABEL_WIDTH, Page, columns, shortened
+from steptime.report.text.page import LABEL_WIDTH, Page, columns
 from steptime.report.words import run_words
 from steptime.report.words.advice import opening_findings
 from steptime.report.words.show_words import show_command

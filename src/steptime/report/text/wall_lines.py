@@ -24,8 +24,9 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL, Checkpoints, WallPart, WallTime
+from steptime.report.blocks.phrasing import joined
 from steptime.report.document.run_document import RunDocument, RunSums
-from steptime.report.text.page import Page, joined
+from steptime.report.text.page import Page
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, opening_findings
 

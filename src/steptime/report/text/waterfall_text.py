@@ -28,7 +28,8 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined
+from steptime.report.blocks.phrasing import joined
+from steptime.report.text.page import LABEL_WIDTH, Page, columns
 from steptime.report.text.work_lines import REASONS
 from steptime.report.words.machine_words import AGAIN, describe_doubts
 from steptime.report.words.run_words import describe_phase

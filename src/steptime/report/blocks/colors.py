@@ -88,6 +88,22 @@ WALL_COLORS: Mapping[str, str] = {
     "exit": "#c4c9cf",
 }
 
+HOLDER_COLORS: Mapping[str, str] = {
+    "weights": "#2c7fb8",
+    "buffers": "#8fd0f5",
+    "gradients": "#7f7fd5",
+    "optimizer": "#009e73",
+    "activations": "#e69f00",
+    "logits": "#d55e00",
+    "inputs": "#f5d48c",
+    "others": "#c98a4b",
+    "temporaries": "#9aa0a6",
+    "process": "#56b4e9",
+    "fragmentation": "#cc79a7",
+    "context": "#56b4e9",
+}
+"""Who holds memory; the parts that stay from step to step come first."""
+
 CLASS_COLORS: Mapping[str, str] = {
     "matmul": "#2c7fb8",
     "convolution": "#009e73",

@@ -1,0 +1,1 @@
+"""What a report consists of: blocks made once, painted as text, HTML or Markdown."""

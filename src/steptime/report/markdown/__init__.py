@@ -1,0 +1,1 @@
+"""Paints blocks as Markdown, for a pull request or an agent."""
