@@ -22,7 +22,7 @@ from steptime.measure.values.measurement import INNER_PHASES, Measurement, RankS
 from steptime.measure.values.observations import MemoryUse, ScriptError, Site
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
-from steptime.report.html.html_page import PageFacts
+from steptime.report.blocks.run.run_report import PageFacts
 
 MIB = 1 << 20
 START = 1_795_169_700.0

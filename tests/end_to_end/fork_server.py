@@ -62,7 +62,7 @@ IMPORTED = (
     *(
         "steptime.app.run.describe_run",
         "steptime.app.stored.report",
-        "steptime.report.text.run_text",
+        "steptime.report.blocks.run.run_report",
     ),
     *("steptime.measure.fold.run_fold", "steptime.measure.series.run_series", "rich.console"),
 )

@@ -12,8 +12,8 @@ from steptime.guest.memory.device_state import largest_free_block, read_device
 from steptime.guest.memory.dissect import read_failure
 from steptime.measure.values.model.anatomy import Allocator, Death, Growth
 from steptime.plan.memory_fit import wanted_bytes
-from steptime.report.text.memory_lines import memory_lines
-from steptime.report.text.page import unwrapped_page
+from steptime.report.blocks.work.memory_blocks import memory_blocks
+from steptime.report.text.paint_text import told
 
 GIB = 1 << 30
 
@@ -102,8 +102,7 @@ def test_what_was_free_is_not_wanting() -> None:
 
 def growth_line(growth: Growth) -> str:
     grown = replace(dissected(), memory=make_anatomy(growth=growth))
-    lines = memory_lines(describe_run(grown, None), unwrapped_page())
-    return lines[-1].plain.strip()
+    return told(memory_blocks(describe_run(grown, None))).splitlines()[-1].strip()
 
 
 def test_who_grows_is_told_by_type_and_shape() -> None:

@@ -11,7 +11,8 @@ from steptime.core.codec import decode, encode
 from steptime.measure.health.layer_curves import MAX_POINTS
 from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.layer_health import Bracket, LayerHealth
-from steptime.report.html.html_layers import layers_part
+from steptime.report.blocks.work.layer_blocks import layer_table
+from steptime.report.html.paint_html import paint
 from steptime.report.words.health_words import (
     describe_bracket,
     describe_layers,
@@ -201,17 +202,17 @@ def test_the_report_says_how_far_layers_move_and_which_units_are_dead() -> None:
         "an update moves a layer by 1.0 % of its weights in the median, least <0.1 % (words), most "
         "1.0 % (body); units without any gradient: 3 of 5 in body"
     )
-    page = layers_part(replace(make_measurement(), health=Health(num_seen=1, layers=layers)))
-    assert page is not None
-    assert "60.0 % of 5" in page.text
+    made = layer_table(replace(make_measurement(), health=Health(num_seen=1, layers=layers)))
+    page = paint(made).text
+    assert "60.0 % of 5" in page
 
 
 def test_a_curve_is_drawn_with_gaps() -> None:
     lines = [norms_line(n, [1, "nan" if n == 3 else float(n), 4.0, 0.1, 0]) for n in range(1, 6)]
     layers = probed(LAYERS, *lines, losses=(1.0,))
-    page = layers_part(replace(make_measurement(), health=Health(num_seen=1, layers=layers)))
-    assert page is not None
-    assert page.text.count("<polyline") == 4  # the gradient in two pieces, weights, ratio
+    made = layer_table(replace(make_measurement(), health=Health(num_seen=1, layers=layers)))
+    page = paint(made).text
+    assert page.count("<polyline") == 4  # the gradient in two pieces, weights, ratio
 
 
 def test_the_report_says_what_the_probe_cost_and_did_not_read() -> None:

@@ -6,19 +6,17 @@ import re
 from dataclasses import replace
 
 from report_cases import dissected, make_anatomy, out_of_memory
+from steptime.app.run.describe_run import describe_run
 from steptime.measure.values.model.anatomy import Instant, MemoryTimeline
-from steptime.plan.memory_fit import fit_memory
-from steptime.report.html.html_memory import anatomy_part
+from steptime.report.blocks.work.memory_blocks import memory_tables
+from steptime.report.html.html_memory import draw_timeline
+from steptime.report.html.paint_html import paint
 
 
 def part_of(anatomy) -> str:
-    made = anatomy_part(anatomy, fit_memory(replace(dissected(), memory=anatomy)))
-    assert made is not None
-    return made.text
-
-
-def test_a_run_that_told_nothing_has_no_part() -> None:
-    assert anatomy_part(None, None) is None
+    document = describe_run(replace(dissected(), memory=anatomy), None)
+    drawn = [] if anatomy.timeline is None else [draw_timeline(anatomy.timeline)]
+    return paint([*drawn, *memory_tables(document)]).text
 
 
 def test_the_step_is_drawn_with_a_band_a_part_and_its_peak() -> None:

@@ -11,9 +11,10 @@ pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed
 from page_cases import EVENTS, PAGES, START, gpt, make_devices, make_host, make_steps, two_ranks
 from report_cases import CASES
 from steptime.measure.values.over_time import Event, HostPoint, RunSeries, StepPoint
+from steptime.report.blocks.run.run_report import PageFacts
 from steptime.report.html.html_canvas import Canvas, Line
-from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_plots import Plots, draw
+from steptime.report.html.run_page import render_page
 
 LIMIT_BYTES = 2_000_000
 

@@ -12,9 +12,10 @@ from steptime.diagnose.values.reach_values import Exceeded, Picture, Roofline, W
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.ceiling_state import judge
 from steptime.report.blocks.colors import PART_COLORS
-from steptime.report.html.html_page import PageFacts, render_page
-from steptime.report.html.html_roofs import roofline_part, waterfall_part
-from steptime.report.text.waterfall_text import PARTS
+from steptime.report.blocks.run.run_report import PageFacts
+from steptime.report.blocks.work.waterfall_blocks import PARTS, roofline_blocks, waterfall_blocks
+from steptime.report.html.paint_html import paint
+from steptime.report.html.run_page import render_page
 from unit.test_waterfall import elementwise, make_ceilings, make_count, make_group, make_run
 
 
@@ -29,21 +30,20 @@ def with_picture(facts: PageFacts, picture: Picture) -> PageFacts:
     return replace(facts, document=document)
 
 
-def text_of(picture: Picture | None) -> str:
-    found = waterfall_part(None if picture is None else picture.waterfall)
-    return "" if found is None else found.text
+def text_of(picture: Picture) -> str:
+    return paint(waterfall_blocks(picture.waterfall, picture.roofline.roofs)).text
 
 
 def test_each_bar_begins_where_the_one_before_ends_and_tells_its_arithmetic() -> None:
     text = text_of(make_page_picture())
-    bars = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", text)
+    bars = re.findall(r"left:([\d.]+)%;width:([\d.]+)%", text)
     ends = [float(left) + float(width) for left, width in bars]
 
-    assert len(bars) == text.count('class="fall"') == 9
-    # Nothing is unexplained; its bar is moved in from the edge so that it can be seen.
-    assert [float(left) for left, _ in bars[1:-1]] == pytest.approx(ends[:-2], abs=0.02)
-    assert ends[-2] == pytest.approx(100, abs=0.02)
-    assert 'title="work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS' in text
+    # Nothing is unexplained, so its row has no bar.
+    assert len(bars) == text.count('class="step-bar"') - 1 == 8
+    assert [float(left) for left, _ in bars[1:]] == pytest.approx(ends[:-1], abs=0.02)
+    assert ends[-1] == pytest.approx(100, abs=0.02)
+    assert "work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS" in text
 
 
 def test_every_part_has_a_colour() -> None:
@@ -52,11 +52,10 @@ def test_every_part_has_a_colour() -> None:
 
 def test_without_ceilings_the_page_says_how_to_get_them_and_without_a_count_nothing() -> None:
     empty = Picture(roofline=Roofline(), waterfall=Waterfall(missing="no_ceilings"))
-    assert "<code>steptime machine</code>" in text_of(empty)
+    assert "<pre>steptime machine</pre>" in text_of(empty)
     compiled = replace(empty, waterfall=Waterfall(missing="compiled"))
-    assert text_of(compiled) == text_of(None) == ""
-    assert roofline_part(empty.roofline) is None
-    assert roofline_part(None) is None
+    assert "not drawn: the script compiles" in text_of(compiled)
+    assert "steptime machine" not in text_of(compiled)
 
 
 def test_what_speaks_against_the_picture_stands_below_it() -> None:
@@ -86,11 +85,10 @@ def provisional() -> Picture:
 def test_provisional_roofs_are_said_and_drawn_dashed() -> None:
     picture = provisional()
     text = text_of(picture)
-    assert "Provisional: memory." in text
-    assert "Inconclusive: the roofs behind it are provisional" in text
-    roofline = roofline_part(picture.roofline)
-    assert roofline is not None
-    assert "provisional: memory (measured while other programs ran)" in roofline.text
+    assert "provisional: memory (measured while other programs ran)" in text
+    assert "INCONCLUSIVE: the roofs behind it are provisional" in text
+    roofline = paint(roofline_blocks(picture.roofline)).text
+    assert "provisional: memory (measured while other programs ran)" in roofline
 
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
     from steptime.report.html.html_roofline import draw_roofline
@@ -115,7 +113,7 @@ def test_the_page_has_both_sections() -> None:
     page = render_page(with_picture(gpt(), make_page_picture()), Plots())
     assert "<h2>Where did my MFU go</h2>" in page
     assert "<h2>Operators under the roofs</h2>" in page
-    assert "Roofs: bf16 200 GFLOPS" in page or "fp32 100 GFLOPS" in page
+    assert "bf16 200 GFLOPS" in page or "fp32 100 GFLOPS" in page
 
 
 def test_the_plot_has_a_circle_for_each_class_with_arithmetic_and_a_line_for_each_roof() -> None:

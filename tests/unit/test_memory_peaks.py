@@ -26,8 +26,8 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Allocator, Anatomy, Death, LastStep, RunPeak
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch, PeakForecast
 from steptime.measure.values.observations import LoaderUse, MemoryUse
-from steptime.report.text.memory_lines import memory_lines
-from steptime.report.text.page import unwrapped_page
+from steptime.report.blocks.work.memory_blocks import memory_blocks
+from steptime.report.text.paint_text import told
 from steptime.report.words.advice import next_act, size_word
 from unit.builders import make_measurement, make_rank
 
@@ -191,8 +191,7 @@ def test_what_lies_in_one_piece_is_none(allocator: Allocator | None) -> None:
 
 
 def text_of(run: Measurement) -> str:
-    lines = memory_lines(describe_run(run, None), unwrapped_page())
-    return " ".join(line.plain.strip() for line in lines)
+    return " ".join(told(memory_blocks(describe_run(run, None))).split())
 
 
 def died(**facts: Any) -> Measurement:

@@ -26,7 +26,7 @@ from steptime.measure.values.observations import (
     SourceEdit,
 )
 from steptime.measure.wall.timed_loops import find_python_loops
-from steptime.report.text.run_text import render
+from steptime.report.text.print_run import render
 from steptime.report.words.advice import next_act, trial_levers
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement

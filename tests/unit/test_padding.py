@@ -24,9 +24,8 @@ from steptime.measure.work.length_work import LengthWork, find_length_work
 from steptime.measure.work.padding import find_padding, useful_fraction
 from steptime.record.batch_rows import SEEN_BY, BatchRow, batches
 from steptime.record.rows import MisshapenError
-from steptime.report.html.html_padding import lengths_part
-from steptime.report.text.padding_lines import padding_lines
-from steptime.report.text.page import unwrapped_page
+from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
+from steptime.report.text.paint_text import told
 from steptime.report.words.run_words import describe_finding
 
 BOUNDS, MASK, PIXELS, LABELS, RUNS = range(len(SEEN_BY))
@@ -265,22 +264,21 @@ def test_rates_are_given_with_and_without_padding() -> None:
     assert document.work.useful_fraction == 0.125
     assert document.work.tokens_per_s == pytest.approx(8000)
     assert document.work.useful_tokens_per_s == pytest.approx(1000)
-    (line,) = padding_lines(document, unwrapped_page())
-    assert "1,000 useful of 8,000 tokens a second" in line.plain
-    assert "16 batches" in line.plain
+    line = told(padding_blocks(document))
+    assert "1,000 useful of 8,000 tokens per second" in line
+    assert "16 batches" in line
 
 
 def test_rows_of_one_length_need_no_line() -> None:
     m = make_measurement(GPT_PHASES, padding=padded((100, 100)))
-    assert padding_lines(describe_run(m, None), unwrapped_page()) == []
-    assert lengths_part(m.padding) is None
+    assert padding_blocks(describe_run(m, None)) == []
+    assert length_table(m.padding) == []
 
 
 def test_the_page_has_a_bar_for_each_range_of_lengths() -> None:
-    part = lengths_part(padded((5, 20)))
-    assert part is not None
-    assert part.text.count('class="bar"') == 2
-    assert lengths_part(None) is None
+    table, _ = length_table(padded((5, 20)))
+    assert len(table.rows) == 2
+    assert length_table(None) == []
 
 
 # -- the source

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from report_cases import healthy, make_operator, profiled
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import Profile, ProfileWish, RankProfile
-from steptime.report.html.html_profile import profile_part
-from steptime.report.text.page import page_of
-from steptime.report.text.profile_text import REASONS, profile_lines
+from steptime.report.blocks.work.profile_blocks import REASONS, profile_blocks, profile_tables
+from steptime.report.html.paint_html import paint
+from steptime.report.text.paint_text import told
 
 
 def text_of(m: Measurement) -> str:
-    page = page_of(Console(file=io.StringIO(), width=100))
-    return "\n".join(line.plain for line in profile_lines(m, page))
+    return told(profile_blocks(m))
 
 
 def missing(word: str, *, tool: str = "torch") -> Measurement:
@@ -36,7 +33,7 @@ def with_rank(**changes: object) -> Measurement:
 
 def test_nothing_is_said_where_nobody_asked() -> None:
     assert text_of(healthy()) == ""
-    assert profile_part(healthy()) is None
+    assert profile_tables(healthy()) == []
 
 
 @pytest.mark.parametrize("word", REASONS)
@@ -45,9 +42,6 @@ def test_each_reason_has_a_sentence(word: str) -> None:
 
     assert text.startswith("profile    not measured: ")
     assert "{" not in text
-    page = profile_part(missing(word))
-    assert page is not None
-    assert "Not measured" in page.text
 
 
 def test_a_script_that_was_too_short_says_how_short() -> None:
@@ -68,7 +62,7 @@ def test_without_a_device_the_host_is_all_there_is() -> None:
     text = text_of(with_rank(devices=()))
 
     assert "device 0" not in text
-    assert "aten::mm 1.03 ms a step in 72 calls (matmul) [4096, 384], [384, 1536]" in text
+    assert "aten::mm 1.03 ms per step in 72 calls (matmul) [4096, 384], [384, 1536]" in text
 
 
 def test_a_function_of_the_script_is_worth_more_than_shapes() -> None:
@@ -79,7 +73,7 @@ def test_a_function_of_the_script_is_worth_more_than_shapes() -> None:
     one = make_operator("aten::mm", "matmul", 0.003, 3, shapes="[1]", where="train.py(3): loss_of")
     text = text_of(with_rank(devices=(), host=replace(host, operators=(one,))))
 
-    assert "aten::mm 1.00 ms a step in 1 call (matmul) from train.py(3): loss_of" in text
+    assert "aten::mm 1.00 ms per step in 1 call (matmul) from train.py(3): loss_of" in text
 
 
 def test_nsight_systems_has_a_file_of_its_own() -> None:
@@ -96,9 +90,8 @@ def test_nsight_systems_has_a_file_of_its_own() -> None:
 
 
 def test_the_page_has_tables_of_devices_operators_gaps_and_ranks() -> None:
-    page = profile_part(profiled())
+    page = told([*profile_tables(profiled()), *profile_blocks(profiled())])
 
-    assert page is not None
     for text in (
         "idle: host wait",
         "communication, exposed",
@@ -107,7 +100,7 @@ def test_the_page_has_tables_of_devices_operators_gaps_and_ranks() -> None:
         "own_profiler",
         "profile/rank-0.pt.trace.json.gz",
     ):
-        assert text in page.text
+        assert text in page
 
 
 def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
@@ -119,10 +112,10 @@ def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
     m = with_rank(devices=(), host=replace(host, operators=(hostile,)))
 
     assert "\x1b" not in text_of(m)
-    page = profile_part(m)
-    assert page is not None
-    assert "<script>" not in page.text
-    assert "\x1b" not in page.text
+    page = paint([*profile_tables(m), *profile_blocks(m)]).text
+    assert "alert(1)" in page
+    assert "<script>" not in page
+    assert "\x1b" not in page
 
 
 def test_a_convolution_says_by_which_algorithm() -> None:
@@ -135,5 +128,5 @@ def test_a_convolution_says_by_which_algorithm() -> None:
     device = replace(m.profile.ranks[0].devices[0], kernels=kernels)
     text = text_of(with_rank(devices=(device,)))
 
-    assert "cudnn_winograd 3.33 ms a step in 1 call (convolution by Winograd)" in text
-    assert "conv 3.33 ms a step in 1 call (convolution)" in text
+    assert "cudnn_winograd 3.33 ms per step in 1 call (convolution by Winograd)" in text
+    assert "conv 3.33 ms per step in 1 call (convolution)" in text

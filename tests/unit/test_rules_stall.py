@@ -16,7 +16,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Severity
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
-from steptime.report.text.stall_text import (
+from steptime.report.blocks.run.stall_blocks import (
     describe_ranks,
     describe_stall,
     format_ranks,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from steptime.app.run.describe_run import describe_run
 from steptime.measure.fold.run_fold import measure
@@ -14,8 +13,8 @@ from steptime.measure.memory.run_peak import Peaks, count_rises, fit_largest
 from steptime.measure.values.model.anatomy import Anatomy, HighWater, RunPeak
 from steptime.measure.work.work_fit import Update
 from steptime.record.buckets import SIZES
-from steptime.report.text.memory_lines import memory_lines
-from steptime.report.text.page import page_of
+from steptime.report.blocks.work.memory_blocks import memory_blocks
+from steptime.report.text.paint_text import told
 from unit.builders import (
     COUNTS,
     by_count,
@@ -155,9 +154,8 @@ def text_of(found: Anatomy) -> str:
         device_peak=found.device_peak,
         resident_peak=found.resident_peak,
     )
-    page = page_of(Console(width=300, force_terminal=False))
     document = describe_run(make_measurement((), memory=anatomy), None)
-    return " ".join(line.plain.strip() for line in memory_lines(document, page))
+    return " ".join(told(memory_blocks(document)).split())
 
 
 def test_where_all_steps_are_alike_the_followed_one_is_the_peak() -> None:

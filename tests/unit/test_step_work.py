@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from steptime.app.run.count_apart import wants_count
 from steptime.app.run.describe_run import describe_run
@@ -18,8 +17,8 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.work import WorkBasis
 from steptime.measure.work.size_groups import MAX_GROUPS, group_sizes
 from steptime.record.buckets import SIZES
-from steptime.report.text.page import page_of
-from steptime.report.text.work_lines import REASONS, work_lines
+from steptime.report.blocks.work.work_blocks import REASONS, work_blocks
+from steptime.report.text.paint_text import told
 from unit.builders import (
     BUCKETS,
     COUNTS,
@@ -81,8 +80,7 @@ def window_of(m: Measurement) -> range:
 
 
 def text_of(m: Measurement) -> str:
-    page = page_of(Console(width=300, force_terminal=False))
-    return " ".join(line.plain.strip() for line in work_lines(describe_run(m, None), page))
+    return " ".join(told(work_blocks(describe_run(m, None))).split())
 
 
 def test_one_counted_update_stands_for_those_that_look_like_it() -> None:

@@ -32,11 +32,12 @@ from steptime.measure.wall.group_kin import Kin, group_kin
 from steptime.measure.wall.stall_file import StallFile, read_stalls
 from steptime.record.lines import Torn
 from steptime.record.live.begun import Begun, number_alike
+from steptime.report.blocks.run.stall_blocks import describe_ranks
+from steptime.report.blocks.run.training_blocks import training_blocks
 from steptime.report.document.run_document import run_envelope
-from steptime.report.html.html_trainings import trainings_part
+from steptime.report.html.paint_html import paint
 from steptime.report.text.live_text import Pace, live_line
-from steptime.report.text.run_text import MAX_LINES, render
-from steptime.report.text.stall_text import describe_ranks
+from steptime.report.text.print_run import MOST_LINES, render
 from steptime.tune.recipe.recipe_file import parse_recipe, render_recipe
 from steptime.tune.trials.observe_baseline import SeveralTrainingsError, find_scope
 from steptime.tune.trials.process_pairs import number_of
@@ -330,18 +331,22 @@ def text_of(
     observed: ObservedRun, width: int = 100, *, is_terminal: bool | None = None
 ) -> list[str]:
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
+    size = {"width": width, "height": 60}
+    console = Console(file=out, **size, force_terminal=is_terminal, color_system=None)
     render(observed.document, console=console)
     return out.getvalue().splitlines()
 
 
-def test_the_report_begins_with_one_line_a_training(tmp_path: Path) -> None:
+def test_the_report_has_one_line_a_training(tmp_path: Path) -> None:
     lines = text_of(observed_two(tmp_path))
-    assert " ".join(lines[2].split()).startswith("trainings 1 a.py --lr 1 30 steps 10.0 ms each")
-    assert lines[3].split()[:4] == ["2", "b.py", "40", "steps"]
-    assert lines[4] == "shown      training 2, which lasted longest. Another:"
-    assert lines[5].strip() == "steptime show 20260101-000000-abcd --training 1"
-    assert text_of(observed_two(tmp_path).trainings[0])[4].startswith("shown      training 1. ")
+    first = next(i for i, line in enumerate(lines) if line.startswith("trainings"))
+    told = [line.split() for line in lines[first : first + 3]]
+    assert told[0] == ["trainings", "training", "diagnosis", "steps", "step", "time"]
+    assert (told[1][:4], told[1][-3:]) == (["1", "a.py", "--lr", "1"], ["30", "10.0", "ms"])
+    assert (told[2][:2], told[2][-3:]) == (["2", "b.py"], ["40", "10.0", "ms"])
+    assert lines[first + 3] == "shown      training 2, which lasted longest. Another:"
+    assert lines[first + 4].strip() == "steptime show 20260101-000000-abcd --training 1"
+    assert "shown      training 1. " in "\n".join(text_of(observed_two(tmp_path).trainings[0]))
 
 
 def test_many_trainings_fit_a_screen_with_the_one_that_is_shown(tmp_path: Path) -> None:
@@ -351,17 +356,18 @@ def test_many_trainings_fit_a_screen_with_the_one_that_is_shown(tmp_path: Path) 
     observed = fold(run_at(write_run(tmp_path / "run", files)), FINISHED)
     assert sum(".py" in line for line in text_of(observed)) > 40
     lines = text_of(observed, is_terminal=True)
-    assert len(lines) <= MAX_LINES
+    assert len(lines) <= MOST_LINES
     assert any("train_49.py" in line for line in lines)
     assert any("more trainings in the document of --json: 3" in line for line in lines)
 
 
 def test_the_list_of_runs_counts_them(tmp_path: Path) -> None:
-    from steptime.report.text.tables import runs_table
+    from steptime.report.blocks.run.run_list import run_list
+    from steptime.report.text.paint_text import print_blocks
 
     run = observed_two(tmp_path).run
     out = io.StringIO()
-    runs_table([summarize(run)], console=Console(file=out, width=120))
+    print_blocks(run_list([summarize(run)]), console=Console(file=out, width=120))
     assert "40 (1 of 2)" in out.getvalue()
     document = json.loads((run.folder / "measurement.json").read_text())
     assert document["training"]["num_trainings"] == 2
@@ -378,12 +384,11 @@ def test_a_run_of_an_older_steptime_loads(tmp_path: Path) -> None:
 
 def test_the_page_lists_them_and_is_about_one(tmp_path: Path) -> None:
     observed = observed_two(tmp_path)
-    part = trainings_part(observed.document)
-    assert part is not None
-    assert "This page is about training 2" in part.text
-    assert "<b><code>b.py</code></b>" in part.text
-    assert "<td><code>a.py --lr 1</code></td>" in part.text
-    assert trainings_part(replace(observed, parts=()).document) is None
+    page = paint(training_blocks(observed.document)).text
+    assert "Training 2, which lasted longest" in page
+    assert "<b>b.py</b>" in page
+    assert "<td>a.py --lr 1</td>" in page
+    assert training_blocks(replace(observed, parts=()).document) == []
 
 
 def test_each_has_a_page_and_a_trace_of_its_own(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
 from steptime.app.run.describe_run import describe_run
@@ -22,8 +21,8 @@ from steptime.measure.values.model.work import (
     UnmetMatrix,
     WorkOnDevice,
 )
-from steptime.report.text.page import page_of
-from steptime.report.text.work_lines import REASONS, work_lines
+from steptime.report.blocks.work.work_blocks import REASONS, work_blocks
+from steptime.report.text.paint_text import told
 from unit.builders import make_end, make_head, make_update, measure_lines, read
 
 A_STEP_S = 0.1181
@@ -56,8 +55,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 def text_of(m: Measurement) -> str:
-    page = page_of(Console(width=200, force_terminal=False))
-    return " ".join(line.plain.strip() for line in work_lines(describe_run(m, None), page))
+    return " ".join(told(work_blocks(describe_run(m, None))).split())
 
 
 def test_mfu_is_forward_and_backward_over_the_step_and_the_dense_peak() -> None:

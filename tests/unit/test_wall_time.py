@@ -15,9 +15,9 @@ from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.values.wall_time import FIRST_MINUTE, WALL_PARTS, WallPart, WallTime
 from steptime.measure.wall.time_of_run import find_wall_time
-from steptime.report.html.html_wall import wall_part
-from steptime.report.text.page import page_of
-from steptime.report.text.wall_lines import wall_lines
+from steptime.report.blocks.run.wall_blocks import wall_blocks, wall_table
+from steptime.report.html.paint_html import paint
+from steptime.report.text.paint_text import print_blocks
 from steptime.report.words.run_words import describe_wall_part
 from unit.builders import (
     BUCKETS,
@@ -274,7 +274,7 @@ def told(wall):
     document = describe_run(replace(healthy(), wall_time=wall), None)
 
     def render(console: Console) -> None:
-        page_of(console).write(wall_lines(document, page_of(console)))
+        print_blocks(wall_blocks(document), console=console)
 
     return plain_text(render, width=100)
 
@@ -306,11 +306,11 @@ def test_the_spans_are_named_where_the_whole_is_not_known():
 
 
 def test_the_page_has_a_row_for_each_part():
-    markup = wall_part(describe_run(healthy(), None))
+    markup = paint(wall_table(describe_run(healthy(), None)))
 
     assert markup is not None
     assert markup.text.count("<tr>") == 1 + len(healthy().wall_time.parts)
-    assert "w-imports" in markup.text
+    assert markup.text.count("step-bar") == len(healthy().wall_time.parts)
 
 
 # -- the time before the first step

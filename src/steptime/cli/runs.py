@@ -44,9 +44,11 @@ def execute(options: argparse.Namespace) -> int:
     rows = list_current_runs(store, is_fresh=options.reindex)
     if options.json is None:
         from steptime.core.store import store_to_name
-        from steptime.report.text.tables import runs_table
+        from steptime.report.blocks.run.run_list import run_list
+        from steptime.report.text.paint_text import print_blocks
 
-        runs_table(rows, console=console_for(sys.stdout), store=store_to_name(store))
+        blocks = run_list(rows, store=store_to_name(store))
+        print_blocks(blocks, console=console_for(sys.stdout))
     else:
         from steptime.report.document.envelope import enclose
         from steptime.report.document.listings import RunsDocument

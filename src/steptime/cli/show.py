@@ -67,8 +67,10 @@ def execute(options: argparse.Namespace) -> int:
         )
     from steptime.app.stored.load import load_run
     from steptime.core.store import store_to_name
+    from steptime.report.blocks.run.run_report import picture_report
     from steptime.report.document.run_document import run_envelope
-    from steptime.report.text.run_text import render, render_picture
+    from steptime.report.text.paint_text import print_report
+    from steptime.report.text.print_run import render
 
     run = _find(open_store(store_folder(options)), options)
     document = load_run(run, training=options.training).document
@@ -76,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_json(options.json, run_envelope(document, command="show", exit_code=0))
     elif options.waterfall:
-        render_picture(document, console=console)
+        print_report(picture_report(document), console=console)
     else:
         render(document, console=console, store=store_to_name(run.store))
     if options.json is None:

@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace) -> int:
 def _print(found: RankStacks) -> None:
     from steptime.core.printable import printable
     from steptime.diagnose.ailments.ranks.desynced import describe_desync
-    from steptime.report.text.stall_text import describe_ranks, stack_lines
+    from steptime.report.blocks.run.stall_blocks import describe_ranks, stack_lines
 
     if found.desync is not None:
         print(printable(describe_desync(found.desync)))

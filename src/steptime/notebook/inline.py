@@ -51,7 +51,7 @@ class Report:
     def page(self) -> str | None:
         """Return the page without plots; None where it is too long for a notebook."""
         from steptime.app.stored.report import gather_facts
-        from steptime.report.html.html_page import render_page
+        from steptime.report.html.run_page import render_page
 
         page = render_page(gather_facts(self.observed), None)
         return page if len(page.encode()) <= MAX_BYTES else None

@@ -124,7 +124,7 @@ class ObservedRun:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was seen that could go into a report."""
-        from steptime.report.text.empty_text import is_empty
+        from steptime.report.blocks.run.empty_run import is_empty
 
         return is_empty(self.measurement)
 
@@ -147,13 +147,13 @@ class ObservedRun:
             text = self.describe_empty()
             console.print(text, soft_wrap=True, markup=False, highlight=False)
             return
-        from steptime.report.text.run_text import render
+        from steptime.report.text.print_run import render
 
         render(self.document, console=console, store=self.store_to_name)
 
     def describe_empty(self) -> str:
         """Return one paragraph for a run that `is_empty`."""
-        from steptime.report.text.empty_text import describe_empty
+        from steptime.report.blocks.run.empty_run import describe_empty
 
         found = describe_empty(self.measurement, self.diagnosis, store=self.store_to_name)
         return f"steptime: {found}"

@@ -23,7 +23,7 @@ from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError, SteptimeError, StoreError, UsageError
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
-from steptime.report.text.training_lines import name_trainings
+from steptime.report.blocks.run.training_blocks import name_trainings
 
 MAX_STORED = 60
 """To see how much equal runs differ, at most so many runs of the store are read, newest first."""

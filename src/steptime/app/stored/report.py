@@ -16,7 +16,8 @@ from steptime.core.version import installed_version
 from steptime.diagnose.ailments.ranks.stalled import relevant_stalls
 from steptime.errors import MissingExtraError
 from steptime.measure.series.run_series import read_series
-from steptime.report.html.html_page import PageFacts, render_page
+from steptime.report.blocks.run.run_report import PageFacts
+from steptime.report.html.run_page import render_page
 
 NAME = "report.html"
 

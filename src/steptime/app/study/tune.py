@@ -36,7 +36,7 @@ from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.record.hidden_words import hide_words
-from steptime.report.text.training_lines import name_trainings
+from steptime.report.blocks.run.training_blocks import name_trainings
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import (
     RECIPE,

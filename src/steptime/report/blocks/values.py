@@ -14,7 +14,6 @@ from rich.text import Text
 
 Inline: TypeAlias = str | Text
 Only = Literal["terminal", "page"]
-Severity = Literal["info", "warning", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Headline:
     label: str
     title: str
     text: Inline = ""
-    severity: Severity | Literal["good", "bad"] = "info"
+    severity: str = "info"  # warning, critical, good, bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,12 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text whose lines are kept: a file, a change of code."""
+    """Text whose lines are kept: a file, a change of code; `lead` says what it is."""
 
     text: str
     label: str = ""
+    lead: Inline = ""
+    is_diff: bool = False  # a terminal then shows what is taken out and put in
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,14 @@ class Ticks:
     marks: Sequence[tuple[str, float, bool]]
 
 
-Cell: TypeAlias = Inline | Bar | Reach | Ticks
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """A picture that only the page has, as a block or in a cell: markup that `report.html` made."""
+
+    markup: str
+
+
+Cell: TypeAlias = Inline | Bar | Reach | Ticks | Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +196,6 @@ class LinePlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Markup:
-    """A picture that only the page has: markup that `report.html` made."""
-
-    markup: str
-
-
-@dataclass(frozen=True, slots=True)
 class Fold:
     """Blocks that a page keeps closed and a terminal does not show."""
 
@@ -229,7 +230,8 @@ class Section:
         rank: 0 is never left out; of others, the highest rank goes first where a terminal is full.
         name: how it is called where it was left out.
         only: where it is shown, if not everywhere.
-        layout: on the page, `grid` puts drawings side by side.
+        brief: stands for the blocks where a terminal has little room, before the section goes.
+        brief_rank: its rank then.
     """
 
     title: str
@@ -237,6 +239,8 @@ class Section:
     rank: int = 0
     name: str = ""
     only: Only | None = None
+    brief: Sequence[Block] = ()
+    brief_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +253,7 @@ class Sheet:
         facts: id, when, how it ended, in one line.
         parts: the rest, in order.
         style: of the facts, where they tell of a failure.
+        is_headed: whether a terminal begins with command and facts.
     """
 
     kind: str
@@ -256,3 +261,4 @@ class Sheet:
     facts: Sequence[str]
     parts: Sequence[Section] = field(default=())
     style: str = ""
+    is_headed: bool = True

@@ -10,37 +10,19 @@ from collections.abc import Sequence
 from steptime.core.units import format_bytes, format_percent
 from steptime.measure.values.model.anatomy import (
     PARTS,
-    Anatomy,
     Instant,
-    MemoryPart,
     MemoryTimeline,
 )
-from steptime.plan.values import MemoryFit
 from steptime.report.blocks.colors import HOLDER_COLORS
-from steptime.report.html.html_tags import Html, joined_html, table, tag
-from steptime.report.text.memory_lines import MISSING, NAMES
+from steptime.report.blocks.values import Markup
+from steptime.report.blocks.work.memory_blocks import NAMES
+from steptime.report.html.html_tags import Html, tag
 
 _WIDTH, _HEIGHT = 1000, 220
 _MAX_MODULES = 8
 
 
-def anatomy_part(found: Anatomy | None, fit: MemoryFit | None) -> Html | None:
-    """Return one step over time, the parts with their bytes, and what other ways to train need."""
-    if found is None or fit is None:
-        return None
-    peak = {} if found.timeline is None else found.timeline.peak.by_part
-    rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
-    heading = ["part", "types", "bytes", "at the peak"]
-    pieces = [
-        None if found.timeline is None else _drawing(found.timeline),
-        table(heading, rows, left=2, name="Who holds the memory"),
-        _modules_table(found),
-        _modes_table(found, fit),
-    ]
-    return joined_html(piece for piece in pieces if piece is not None)
-
-
-def _drawing(timeline: MemoryTimeline) -> Html:
+def draw_timeline(timeline: MemoryTimeline) -> Markup:
     """Draw stacked areas, one band for each part, and mark the peak."""
     top = max(1, timeline.peak.total)
     names = [n for n in PARTS if any(i.by_part.get(n) for i in timeline.instants)]
@@ -67,7 +49,7 @@ def _drawing(timeline: MemoryTimeline) -> Html:
     if timeline.module:
         title += f" of {timeline.module}"
     caption = tag("figcaption", title, _legend(names), _phases(timeline.instants))
-    return tag("figure", caption, drawing)
+    return Markup(tag("figure", caption, drawing).text)
 
 
 def _band(
@@ -110,39 +92,3 @@ def _phases(instants: Sequence[Instant]) -> Html:
     words = [f"{phase} from {format_percent(at)}" for phase, at in begun.items()]
     note = f"{', '.join(words)} of the step's operators; the dashed line is the peak"
     return tag("div", tag("span", note), class_="legend")
-
-
-def _part_cells(part: MemoryPart, at_peak: int | None) -> list[str]:
-    name = NAMES.get(part.name, part.name) + (", this rank's part" if part.is_sharded else "")
-    if part.bytes is None:
-        reason = MISSING.get(part.missing or "", part.missing or "")
-        return [name, f"not measured: {reason}", "–", "–"]
-    by_dtype = part.by_dtype or {}
-    ordered = sorted(by_dtype.items(), key=lambda item: -item[1])
-    types = ", ".join(f"{dtype} {format_bytes(size)}" for dtype, size in ordered)
-    peak = "–" if at_peak is None else format_bytes(at_peak)
-    return [name, types, format_bytes(part.bytes), peak]
-
-
-def _modules_table(found: Anatomy) -> Html | None:
-    if not found.by_module:
-        return None
-    rows = [
-        [kept.name, kept.kind or "", format_bytes(kept.bytes)]
-        for kept in found.by_module[:_MAX_MODULES]
-    ]
-    heading = ["module", "class", "kept for the backward"]
-    return table(heading, rows, left=2, name="Saved activations by module")
-
-
-def _modes_table(found: Anatomy, fit: MemoryFit) -> Html | None:
-    now = fit.bytes_per_parameter
-    if now is None:
-        return None
-    rows = [["now", f"{now:.1f}", format_bytes(now * found.num_parameters)]]
-    rows += [
-        [mode.name, f"{mode.bytes_per_parameter:g}", format_bytes(mode.bytes)]
-        for mode in fit.would_take
-    ]
-    heading = ["precision and optimizer", "bytes a parameter", "weights, gradients and states"]
-    return table(heading, rows, name="Other ways to train")

@@ -15,8 +15,8 @@ from bokeh.plotting import figure
 from steptime.core.units import format_percent, format_rate, format_seconds
 from steptime.diagnose.values.reach_values import Roofline, RooflinePoint, Roofs
 from steptime.report.blocks.colors import CLASS_COLORS, ROOF_COLORS
+from steptime.report.blocks.work.waterfall_blocks import describe_headroom
 from steptime.report.html.html_canvas import Drawing, bare_figure
-from steptime.report.text.waterfall_text import describe_headroom
 
 _SMALLEST, _LARGEST = 10.0, 46.0  # diameters of circles [pixels]
 _MARGIN = 3.0  # the axes extend this many times beyond what is drawn

@@ -58,7 +58,7 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
         tag(
             "section",
             tag("h2", title),
-            *(paint(part.blocks) for part in titled if part.title == title),
+            *(_top(part) for part in titled if part.title == title),
             id=_anchor(title),
         )
         for title in titles
@@ -91,7 +91,7 @@ def _header(report: Sheet, version: str) -> Html:
 
 
 def _top(part: Section) -> Html | None:
-    """Return a part without a title: as a card where it has a headline."""
+    """Return a part: as a card where it has a headline."""
     found = paint(part.blocks)
     first = next((one for one in part.blocks if isinstance(one, Headline)), None)
     if found is None or first is None:
@@ -148,8 +148,9 @@ def _(block: CommandLine) -> Html | None:
 
 @_paint.register
 def _(block: Code) -> Html | None:
-    label = tag("p", tag("b", block.label)) if block.label else None
-    return joined_html([label, preformatted(block.text)])
+    lead = inline(block.lead) if plain(block.lead) else tag("b", block.label)
+    has_lead = block.label or plain(block.lead)
+    return joined_html([tag("p", lead) if has_lead else None, preformatted(block.text)])
 
 
 @_paint.register
@@ -243,6 +244,8 @@ def _cell(cell: Cell, note: Inline) -> Html:
         return _reach(cell)
     if isinstance(cell, Ticks):
         return _ticks(cell)
+    if isinstance(cell, Markup):
+        return Html(cell.markup)
     told = breakable(cell) if isinstance(cell, str) and "_" in cell else inline(cell)
     if not plain(note):
         return told

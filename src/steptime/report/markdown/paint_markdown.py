@@ -25,6 +25,7 @@ from steptime.report.blocks.values import (
     Inline,
     Items,
     Labeled,
+    Markup,
     Reach,
     Section,
     Sheet,
@@ -33,7 +34,7 @@ from steptime.report.blocks.values import (
 )
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>|#~]|(?<!\w)_|_(?!\w))")
-_DRAWN = (Bar, Reach, Ticks)
+_DRAWN = (Bar, Reach, Ticks, Markup)
 _RULES = {True: "---", False: "---:"}
 
 
@@ -97,7 +98,13 @@ def _(block: CommandLine) -> list[str]:
 
 @_paint.register
 def _(block: Code) -> list[str]:
-    return ["", *([f"{_escaped(block.label)}:", ""] if block.label else []), *_fenced(block.text)]
+    language = "diff" if block.is_diff else ""
+    lead = _inline(block.lead) or (f"{_escaped(block.label)}:" if block.label else "")
+    return [
+        "",
+        *([lead, ""] if lead else []),
+        *_fenced(block.text, language),
+    ]
 
 
 @_paint.register

@@ -17,14 +17,15 @@ from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
 from steptime.measure.values.model.anatomy import Allocator
 from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.run.stall_blocks import describe_ranks, format_ranks, stack_lines
+from steptime.report.blocks.work.memory_blocks import list_parts
+from steptime.report.blocks.work.profile_blocks import REASONS as PROFILE_REASONS
+from steptime.report.blocks.work.profile_blocks import describe_trace, rank_profile_blocks
+from steptime.report.blocks.work.work_blocks import REASONS as COUNT_REASONS
+from steptime.report.blocks.work.work_blocks import describe_count
 from steptime.report.document.listings import AskDocument
-from steptime.report.text.memory_lines import list_parts
 from steptime.report.text.page import Page, page_of
-from steptime.report.text.profile_text import REASONS as PROFILE_REASONS
-from steptime.report.text.profile_text import describe_trace, rank_profile_lines
-from steptime.report.text.stall_text import describe_ranks, format_ranks, stack_lines
-from steptime.report.text.work_lines import REASONS as COUNT_REASONS
-from steptime.report.text.work_lines import describe_count
+from steptime.report.text.paint_text import paint
 from steptime.report.words.answer_words import ASKED_REASONS, describe_missing
 from steptime.report.words.health_words import (
     describe_bracket,
@@ -71,7 +72,7 @@ def _rank_lines(one: RankAnswer, page: Page) -> list[Text]:
     if one.count is not None:
         lines += _count_lines(one.count, page)
     if one.profile is not None:
-        lines += rank_profile_lines(one.profile, page)
+        lines += paint(rank_profile_blocks(one.profile), page)
     return lines
 
 

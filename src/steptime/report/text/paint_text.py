@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import singledispatch
 
 from rich.console import Console
@@ -28,13 +29,14 @@ from steptime.report.blocks.values import (
     Inline,
     Items,
     Labeled,
+    Markup,
     Reach,
     Section,
     Sheet,
     TableBlock,
     Ticks,
 )
-from steptime.report.text.page import LABEL_WIDTH, Page, page_of
+from steptime.report.text.page import LABEL_WIDTH, Page, page_of, unwrapped_page
 
 _TONES = {
     "info": "bold cyan",
@@ -59,18 +61,19 @@ def print_report(
         report: what is said.
         console: where to.
         room: the lines that a terminal has for it; None for as many as there are.
-        how: the command that shows what there was no room for.
+        how: what shows that for which there was no room.
     """
     page = page_of(console)
     parts = [part for part in report.parts if part.only != "page"]
     lines = _whole(report, parts, page)
-    gone: list[Section] = []
+    gone: list[str] = []
     while room is not None and console.is_terminal and len(lines) > room:
-        least = max(parts, key=lambda part: part.rank, default=None)
-        if least is None or not least.rank:
+        least = max((part for part in parts if part.blocks), key=lambda part: part.rank)
+        if not least.rank:
             break
-        parts = [part for part in parts if part is not least]
-        gone.append(least)
+        short = replace(least, blocks=least.brief, rank=least.brief_rank, brief=())
+        parts = [short if part is least else part for part in parts]
+        gone.append(least.name or least.title.lower())
         lines = _whole(report, parts, page, gone, how)
     page.write(lines)
 
@@ -79,6 +82,11 @@ def print_blocks(blocks: Iterable[Block], *, console: Console) -> None:
     """Print blocks that are no whole report."""
     page = page_of(console)
     page.write(paint(blocks, page))
+
+
+def told(blocks: Iterable[Block]) -> str:
+    """Return the plain text of blocks, each on one line, for callers that show it elsewhere."""
+    return "\n".join(line.plain.rstrip() for line in paint(blocks, unwrapped_page()))
 
 
 def paint(blocks: Iterable[Block], page: Page) -> list[Text]:
@@ -90,22 +98,20 @@ def _whole(
     report: Sheet,
     parts: Sequence[Section],
     page: Page,
-    gone: Sequence[Section] = (),
+    gone: Sequence[str] = (),
     how: str | None = None,
 ) -> list[Text]:
     blocks: list[Block] = []
-    if report.command:
+    if report.command and report.is_headed:
         command = shortened(shlex.join(report.command), page.width - LABEL_WIDTH)
         blocks.append(Labeled("steptime", Text(command, style="bold")))
-    if report.facts:
+    if report.facts and report.is_headed:
         blocks.append(Labeled(report.kind, _facts(report)))
     blocks += [block for part in parts[:-1] for block in part.blocks]
-    names = list(dict.fromkeys(part.name or part.title for part in reversed(gone)))
-    if names:
-        lead = Text(f"{', '.join(name.lower() for name in names)}; all of it: ", style="dim")
-        blocks.append(
-            CommandLine(how or "", "left out", lead) if how else Labeled("left out", lead)
-        )
+    if gone:
+        names = ", ".join(dict.fromkeys(reversed(gone)))
+        more = f"; {how} has all" if how else ""
+        blocks.append(Labeled("left out", Text(f"{names}{more}", style="dim")))
     blocks += [block for part in parts[-1:] for block in part.blocks]
     return paint(_without_double_gaps(blocks), page)
 
@@ -151,9 +157,9 @@ def _(block: Labeled, page: Page) -> list[Text]:
 
 @_paint.register
 def _(block: Headline, page: Page) -> list[Text]:
-    title = (block.title, _TONES[block.severity])
-    text = Text.assemble(title, ": ", block.text) if plain(block.text) else Text.assemble(title)
-    return page.block(block.label, text)
+    title = Text(printable(block.title), style=_TONES[block.severity])
+    told = [": ", _safe(block.text)] if plain(block.text) else []
+    return page.block(block.label, Text.assemble(title, *told))
 
 
 @_paint.register
@@ -174,6 +180,8 @@ def _(block: CommandLine, page: Page) -> list[Text]:
 @_paint.register
 def _(block: Code, page: Page) -> list[Text]:
     lines = block.text.splitlines()
+    if block.is_diff:  # without the names of the files and what stays
+        lines = [line for line in lines[2:] if line.startswith(("-", "+"))]
     styles = {"-": "red", "+": "green"}
     shown = [
         Text.assemble(
@@ -185,7 +193,8 @@ def _(block: Code, page: Page) -> list[Text]:
     if len(lines) > _MAX_CODE:
         more = f"more lines in the document of --json: {len(lines) - _MAX_CODE}"
         shown += page.block("", more, style="dim")
-    return [*(page.block(block.label, "") if block.label else []), *shown]
+    head = page.block(block.label, _safe(block.lead)) if block.label or plain(block.lead) else []
+    return [*head, *shown]
 
 
 @_paint.register
@@ -277,6 +286,8 @@ def _cell(cell: Cell, page: Page, width: int) -> Text:
         return Text(_reach(cell, width, ascii_only=page.ascii_only)) if width else Text()
     if isinstance(cell, Ticks):
         return Text(_ticks(cell, width)) if width else Text()
+    if isinstance(cell, Markup):
+        return Text()
     text = Text(printable(plain(cell))) if isinstance(cell, str) else cell.copy()
     text.plain = text.plain.replace(GLUE, " ")
     return text

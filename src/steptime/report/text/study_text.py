@@ -17,8 +17,8 @@ from rich.text import Text
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_seconds, format_speedup
 from steptime.report.blocks.phrasing import joined, shortened
+from steptime.report.blocks.run.training_blocks import shell_words
 from steptime.report.text.page import LABEL_WIDTH, Page, page_of
-from steptime.report.text.training_lines import shell_words
 from steptime.report.text.trial_table import MAX_ROWS, trial_rows
 from steptime.report.words import study_words as words
 from steptime.report.words import verify_words

@@ -8,7 +8,7 @@ from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement, SteadyWindow
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.report.document.run_document import Throughput
-from steptime.report.words.run_words import describe_end, describe_phase, joined
+from steptime.report.words.run_words import describe_end, describe_phase
 
 _MAX_PHASES = 3
 _COUNTS = {
@@ -53,7 +53,7 @@ def describe_counts(m: Measurement) -> str:
 
 def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
     """Say how many of all steps count, and how many are left out for which reason."""
-    left_out = [f"{steady.num_warmup_steps:,} of warmup"]
+    left_out = [f"{steady.num_warmup_steps:,} warm-up"]
     if steady.num_beside_neighbor:
         left_out.append(f"{steady.num_beside_neighbor:,} beside a busy neighbor")
     if steady.num_other_loops:
@@ -61,8 +61,8 @@ def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
     told = steady.num_steps + steady.num_warmup_steps + steady.num_beside_neighbor
     told += steady.num_other_loops
     if num_steps > told:
-        left_out.append(f"{num_steps - told:,} that compiled, stood still or were looked into")
-    return f"{steady.num_steps:,} counted, {joined(left_out)} left out"
+        left_out.append(f"{num_steps - told:,} probed, compiling or stalled")
+    return f"{steady.num_steps:,} counted; excluded: {', '.join(left_out)}"
 
 
 def describe_run_end(m: Measurement) -> str:
@@ -74,6 +74,8 @@ def describe_run_end(m: Measurement) -> str:
 
 def describe_median(time: Interval) -> str:
     """Return `median of 470, 95 % interval 117 ms to 119 ms`, of times in seconds."""
+    if time.n < 2:
+        return "of one step"
     low, high = format_seconds(time.low), format_seconds(time.high)
     return f"median of {time.n:,}, 95 % interval {low} to {high}"
 

@@ -1,23 +1,23 @@
-"""Makes the part of the page on the lines of the script that take the time.
-
-In: a Measurement. Out: markup, the most expensive lines of a step first.
-"""
+"""Makes the blocks on the lines of the script that take the time, the most expensive first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.text import Text
+
+from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.measure.values.observations import Site
-from steptime.report.html.html_tags import Html, joined_html, table, tag
+from steptime.report.blocks.values import Block, Cell, Fold, TableBlock
 from steptime.report.words import run_words
 
 _SMALL = 0.005
 """A fraction of the time of all lines of a step: lines that take less are folded away."""
 
 
-def sites_part(m: Measurement) -> Html | None:
+def site_blocks(m: Measurement) -> list[Block]:
     """Return the most expensive lines of a step, then those of the whole run."""
     ordered = sorted(m.sites, key=lambda site: -(site.s_per_step or 0.0))
     apart = [site for site in ordered if site.what in SPANS]
@@ -25,27 +25,19 @@ def sites_part(m: Measurement) -> Html | None:
     least_s = _SMALL * sum(site.s_per_step or 0.0 for site in steps)
     large = [site for site in steps if (site.s_per_step or 0.0) > least_s]
     small = [site for site in steps if site not in large]
-    parts = [
-        _table("in a step", large, "a step") if large else None,
-        tag(
-            "details",
-            tag(
-                "summary",
-                f"{len(small)} more, below {format_percent(_SMALL)} of these or only counted",
-            ),
-            _table("in a step", small, "a step"),
-        )
-        if small
-        else None,
-        _table("beside the steps", apart, "in the run") if apart else None,
+    few = format_percent(_SMALL)
+    title = f"{len(small)} more, below {few} of these or only counted"
+    return [
+        *([_table("in a step", large, "per step")] if large else []),
+        *([Fold(title, [_table("in a step", small, "per step")])] if small else []),
+        *([_table("beside the steps", apart, "in the run")] if apart else []),
     ]
-    return joined_html(parts) if m.sites else None
 
 
-def _table(name: str, sites: Sequence[Site], per: str) -> Html:
-    rows: list[list[Html | str]] = [
+def _table(name: str, sites: Sequence[Site], per: str) -> Block:
+    rows: list[list[Cell]] = [
         [
-            joined_html([tag("code", site.place), " ", tag("code", site.text or "", class_="dim")]),
+            Text.assemble(printable(site.place), " ", (printable(site.text or ""), "dim")),
             _what(site),
             format_count(site.calls_per_step),
             "–" if site.s_per_step is None else format_seconds(site.s_per_step),
@@ -53,7 +45,7 @@ def _table(name: str, sites: Sequence[Site], per: str) -> Html:
         for site in sites
     ]
     heading = [f"line, {name}", "what", f"calls {per}", f"time {per}"]
-    return tag("div", table(heading, rows, left=2, name=f"Lines, {name}"), class_="lines")
+    return TableBlock(heading, rows, 2, f"Lines, {name}", "lines")
 
 
 def _what(site: Site) -> str:

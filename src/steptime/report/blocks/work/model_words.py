@@ -5,22 +5,20 @@ In: the document of a run. Out: a line, so that the work can be compared with wh
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from steptime.core.units import format_count, format_percent
 from steptime.plan.values import ModelWork
+from steptime.report.blocks.values import Block, Labeled
 from steptime.report.document.run_document import RunDocument
-from steptime.report.text.page import Page
 
 FULL = 6
 """FLOP per parameter and token by parameters alone, where all are trained."""
 
 
-def model_lines(document: RunDocument, page: Page) -> list[Text]:
+def model_blocks(document: RunDocument) -> list[Block]:
     """Return the parameters, the tokens and the work of each; no line if they are not known."""
     work = document.model_work
     is_least = document.work is not None and document.work.is_complete is False
-    return [] if work is None else page.block("model", describe_model_work(work, is_least=is_least))
+    return [] if work is None else [Labeled("model", describe_model_work(work, is_least=is_least))]
 
 
 def describe_model_work(work: ModelWork, *, is_least: bool = False) -> str:

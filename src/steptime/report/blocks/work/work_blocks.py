@@ -1,6 +1,6 @@
-"""Writes the lines on the counted work of a step, its rate, and its share of a peak.
+"""Makes the blocks on the counted work of a step, its rate, and its share of a peak.
 
-In: the document of a run. Out: lines. Every figure is shown with what it includes and what it is
+In: the document of a run. Out: blocks. Every figure is shown with what it includes and what it is
 divided by; if something was not counted, the line says why.
 """
 
@@ -11,11 +11,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from rich.text import Text
-
 from steptime.core.devices.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
-from steptime.core.units import format_flops, format_percent, format_seconds
+from steptime.core.units import format_count, format_flops, format_percent, format_seconds
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.launch.values import CELL
 from steptime.measure.values.measurement import Measurement
@@ -25,12 +23,14 @@ from steptime.measure.values.model.work import (
     ClassCount,
     Completeness,
     Count,
+    SizeGroup,
     UnmetMatrix,
     WorkBasis,
 )
+from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.work.model_words import model_blocks
 from steptime.report.document.run_document import RunDocument
-from steptime.report.text.model_lines import model_lines
-from steptime.report.text.page import Page
 from steptime.report.words.show_words import is_cell, words_again
 
 Timed = TypeVar("Timed", ClassCount, TimedModule, TimedOperator)
@@ -87,24 +87,38 @@ _MAX_NAMED = 2
 """As many matrices and functions are named in a line; the JSON has more."""
 
 
-def work_lines(document: RunDocument, page: Page) -> list[Text]:
+def work_blocks(document: RunDocument) -> list[Block]:
     """Return the work of a step, its rate and utilization; no lines if nothing is known of them."""
     m = document.measurement
     if m.count is None:
         if m.count_missing is None:
             return []
-        return page.block("work", _describe_missing(m), style="dim")
+        return [Labeled("work", _describe_missing(m), style="dim")]
     text = describe_count(m.count, m.num_ranks)
     basis = m.count.basis
     if basis is not None and basis.how == "range" and not basis.is_apart:
         text += f" · count more of them in a contained extra run: {_command(m)}"
-    lines = [*page.block("work", printable(text)), *_time_lines(m.count, page)]
+    lines = [Labeled("work", printable(text)), *_time_lines(m.count)]
     if m.steady is not None and m.steady.step_time_s is not None:
-        lines += page.block("rate", _describe_rate(document))
-    return lines + model_lines(document, page)
+        lines += [Labeled("rate", _describe_rate(document))]
+    return lines + model_blocks(document)
 
 
-def _time_lines(count: Count, page: Page) -> list[Text]:
+def brief_work(document: RunDocument) -> list[Block]:
+    """Say in one line how much work a step is, its rate and its share of the peak."""
+    m = document.measurement
+    if m.count is None:
+        return []
+    least = "at least " if m.count.is_complete is False else ""
+    told = [f"{least}{_describe_total(m.count)}"]
+    if document.mfu.flops_per_s is not None:
+        told.append(f"{least}{format_flops(document.mfu.flops_per_s)}S")
+    if document.mfu.fraction is not None:
+        told.append(f"MFU {least}{format_percent(document.mfu.fraction)}")
+    return [Labeled("work", joined(told), max_lines=1)]
+
+
+def _time_lines(count: Count) -> list[Block]:
     """Say where the time of the operators goes: classes, the largest operators, modules."""
     total_s = math.fsum(map(time_of, count.classes))
     if not count.operators or not total_s:
@@ -121,7 +135,7 @@ def _time_lines(count: Count, page: Page) -> list[Text]:
     ]
     parts += [f"of these {', '.join(operators)}", f"in modules {', '.join(modules)}"]
     text = f"{format_seconds(total_s)} in operators of the forward and the backward: "
-    return page.block("time", printable(text + " · ".join(parts)))
+    return [Labeled("time", printable(text + " · ".join(parts)))]
 
 
 def _shares(rows: Sequence[Timed], total_s: float) -> list[tuple[Timed, str]]:
@@ -312,3 +326,30 @@ def _describe_peak(found: Utilization) -> str:
     if found.is_given:
         return f"{peak}S ({num}{found.dtype} dense{part}, your own figure)"
     return f"{peak}S ({num}{found.device}, {found.dtype} dense{part}, datasheet)"
+
+
+def size_table(count: Count | None) -> list[Block]:
+    """Return one row for each size, or group of sizes; nothing where all steps have one size."""
+    basis = None if count is None else count.basis
+    if basis is None or not basis.sizes:
+        return []
+    whole = sum(one.num_steps * one.mean_flops for one in basis.sizes)
+    num = sum(one.num_steps for one in basis.sizes)
+    rows = [_size_cells(one, num=num, whole=whole) for one in basis.sizes]
+    heading = ["rows", "elements", "steps", "share of steps", "mean work", "share of work"]
+    return [TableBlock(heading, rows, name="Steps by the size of their inputs")]
+
+
+def _size_cells(one: SizeGroup, *, num: int, whole: int) -> list[str]:
+    return [
+        _between(one.low_rows, one.high_rows),
+        _between(one.low_elements, one.high_elements),
+        format_count(one.num_steps),
+        format_percent(one.num_steps / num),
+        format_flops(one.mean_flops),
+        format_percent(one.num_steps * one.mean_flops / whole) if whole else "–",
+    ]
+
+
+def _between(low: int, high: int) -> str:
+    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"

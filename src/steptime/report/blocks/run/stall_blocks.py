@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from steptime.core.units import format_seconds
+from steptime.core.units import format_count, format_seconds, format_speedup
 from steptime.diagnose.ailments.ranks.desynced import describe_desync
+from steptime.diagnose.values.finding import Shift
 from steptime.measure.values.stall import Stall, StalledRank
+from steptime.report.blocks.values import Block, Code, Fold, Heading, Headline, Items, TableBlock
+from steptime.report.words.run_words import CHANGES, describe_phase
 
 MAX_GROUPS = 4
 """Sentences of a stall; ranks wait at few places, because they run the same code."""
@@ -104,3 +107,50 @@ def stack_lines(one: StalledRank) -> tuple[str, ...]:
             f"  {frame.function}  {frame.file}:{frame.line}" for frame in reversed(stack.frames)
         ]
     return tuple(lines)
+
+
+def stall_page(stalls: Sequence[Stall], *, started_unix_s: float) -> list[Block]:
+    """Show each stall: how long it lasted, who waited for whom, and the stacks of every rank."""
+    blocks: list[Block] = []
+    for stall in stalls:
+        first, *ranks = describe_stall(stall)
+        at = format_seconds(max(0.0, stall.began_unix_s - started_unix_s))
+        end = ", and the run never went on" if stall.duration_s is None else ""
+        severity = "critical" if stall.duration_s is None else "warning"
+        blocks.append(Headline("stall", f"{at} into the run", f"{first}{end}.", severity))
+        blocks += [Items(ranks), *(_stacks(rank) for rank in stall.ranks if rank.stacks)]
+    return blocks
+
+
+def _stacks(rank: StalledRank) -> Block:
+    who = "a process" if rank.rank is None else f"rank {rank.rank}"
+    title = f"Stacks of {who}, process {rank.pid}, the innermost call last"
+    return Fold(title, [Code("\n".join(stack_lines(rank)))])
+
+
+def shift_table(shifts: Sequence[Shift]) -> list[Block]:
+    """Show each lasting change of the step time, and what changed with it."""
+    if not shifts:
+        return []
+    heading = ["from step", "rank", "what changed with it", "before", "after", "ratio (interval)"]
+    rows = [
+        [
+            format_count(shift.index),
+            str(shift.rank),
+            ", ".join(map(describe_change, shift.causes)) or "no cause was observed",
+            format_seconds(shift.before_s),
+            format_seconds(shift.after_s),
+            f"{format_speedup(shift.ratio.estimate)} ({shift.ratio.low:.2f} to "
+            f"{shift.ratio.high:.2f})",
+        ]
+        for shift in shifts
+    ]
+    title = "Lasting changes of the step time"
+    return [Heading(title), TableBlock(heading, rows, left=3, name=title)]
+
+
+def describe_change(word: str) -> str:
+    """Say what the machine word for the cause of a shift means."""
+    if word.startswith("phase:"):
+        return f"the time of {describe_phase(word.removeprefix('phase:'))}"
+    return CHANGES.get(word, word)

@@ -1,4 +1,4 @@
-"""Writes the lines of the report on what a profiler saw of a few steady steps.
+"""Makes the blocks on what a profiler saw of a few steady steps.
 
 In: a Measurement whose user asked for a profile. Out: lines: the share of each class, idle times of
 a device, the busiest operators, and where the trace is. If something was not seen, a line says why.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rich.text import Text
-
 from steptime.core.printable import printable
-from steptime.core.units import format_percent, format_seconds
+from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import (
     NSYS,
@@ -23,7 +21,7 @@ from steptime.measure.values.model.profiled import (
     RankProfile,
 )
 from steptime.report.blocks.phrasing import joined, shortened
-from steptime.report.text.page import Page
+from steptime.report.blocks.values import Block, Labeled, TableBlock
 from steptime.report.words.algorithm_words import ALGORITHMS
 
 # Why there is nothing to show of the window.
@@ -48,28 +46,28 @@ _NUM_BUSIEST = 5
 _MAX_NAME = 60
 
 
-def profile_lines(m: Measurement, page: Page) -> list[Text]:
+def profile_blocks(m: Measurement) -> list[Block]:
     """Return the lines on the profile; there are none if nobody asked for one."""
     profile = m.profile
     if profile is None:
         return []
     seen = [rank for rank in profile.ranks if rank.missing is None]
     if not seen:
-        return page.block("profile", f"not measured: {describe_reason(profile, m)}", style="yellow")
+        return [Labeled("profile", f"not measured: {describe_reason(profile, m)}", style="yellow")]
     first = seen[0]
-    lines = page.block("profile", describe_window(profile, first, len(seen)))
-    lines += _what_ran(first, page)
-    return lines + page.block("trace", describe_file(profile, first, m))
+    lines: list[Block] = [Labeled("profile", describe_window(profile, first, len(seen)))]
+    lines += _what_ran(first)
+    return [*lines, Labeled("trace", describe_file(profile, first, m))]
 
 
-def rank_profile_lines(rank: RankProfile, page: Page) -> list[Text]:
+def rank_profile_blocks(rank: RankProfile) -> list[Block]:
     """Return the lines on one rank that was profiled because somebody asked."""
     text = f"{rank.num_steps} steps under torch.profiler"
     if rank.host is not None and rank.num_steps:
         text += f", {format_seconds(rank.host.window_s / rank.num_steps)} each"
-    lines = page.block("profile", text + _describe_faults(rank))
-    lines += _what_ran(rank, page)
-    return lines if rank.file is None else lines + page.block("trace", describe_trace(rank.file))
+    lines: list[Block] = [Labeled("profile", text + _describe_faults(rank))]
+    lines += _what_ran(rank)
+    return lines if rank.file is None else [*lines, Labeled("trace", describe_trace(rank.file))]
 
 
 def describe_trace(file: str) -> str:
@@ -77,17 +75,17 @@ def describe_trace(file: str) -> str:
     return f"{printable(file)} in the folder of the run; open it at https://ui.perfetto.dev"
 
 
-def _what_ran(first: RankProfile, page: Page) -> list[Text]:
+def _what_ran(first: RankProfile) -> list[Block]:
     """Return what a window's trace shows: devices and host, and the busiest operators."""
-    lines: list[Text] = []
+    lines: list[Block] = []
     if first.host is not None and first.devices:
         for device in first.devices:
-            lines += page.block(f"device {device.device}", _describe_device(device))
-        lines += page.block("host", _describe_host(first.host))
-        lines += _busiest(first.devices[0].kernels, first.num_steps, page)
+            lines += [Labeled(f"device {device.device}", _describe_device(device))]
+        lines += [Labeled("host", _describe_host(first.host))]
+        lines += _busiest(first.devices[0].kernels, first.num_steps)
     elif first.host is not None:
-        lines += page.block("", _describe_host(first.host))
-        lines += _busiest(first.host.operators, first.num_steps, page)
+        lines += [Labeled("", _describe_host(first.host))]
+        lines += _busiest(first.host.operators, first.num_steps)
     return lines
 
 
@@ -159,19 +157,19 @@ def _classes(classes: Iterable[ClassTime]) -> list[str]:
     return [f"{one.name} {format_percent(one.fraction)}" for one in large[:_NUM_NAMED]]
 
 
-def _busiest(operators: Iterable[OperatorTime], num_steps: int, page: Page) -> list[Text]:
-    lines: list[Text] = []
+def _busiest(operators: Iterable[OperatorTime], num_steps: int) -> list[Block]:
+    lines: list[Block] = []
     for one in list(operators)[:_NUM_BUSIEST]:
-        lines += page.block("" if lines else "busiest", _describe_operator(one, num_steps))
+        lines += [Labeled("" if lines else "busiest", _describe_operator(one, num_steps))]
     return lines
 
 
 def _describe_operator(one: OperatorTime, num_steps: int) -> str:
-    """Return `aten::mm 57 µs a step in 3 calls (matmul) [128, 32], [32, 64]`."""
+    """Return `aten::mm 57 µs per step in 3 calls (matmul) [128, 32], [32, 64]`."""
     calls = one.num / max(1, num_steps)
     count = f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}"
     name = shortened(one.name, _MAX_NAME)
-    text = f"{name} {format_seconds(one.self_s / max(1, num_steps))} a step"
+    text = f"{name} {format_seconds(one.self_s / max(1, num_steps))} per step"
     text += f" in {count} {'call' if count == '1' else 'calls'} ({describe_class(one)})"
     if one.launched_by is not None:
         text += f" by {shortened(one.launched_by, _MAX_NAME)}"
@@ -195,3 +193,100 @@ def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
     if profile.wish.tool == NSYS:
         return f"{file} in the folder of run {m.run_id}; open it with nsys-ui"
     return f"{file} in the folder of run {m.run_id}; open it at https://ui.perfetto.dev"
+
+
+def profile_tables(m: Measurement) -> list[Block]:
+    """Return tables of the first rank with a complete window, and a row for each rank."""
+    profile = m.profile
+    seen = [] if profile is None else [one for one in profile.ranks if one.missing is None]
+    if profile is None or not seen:
+        return []
+    return [*_rank_tables(seen[0]), *([_ranks(profile)] if len(profile.ranks) > 1 else [])]
+
+
+def _rank_tables(rank: RankProfile) -> Iterable[Block]:
+    for device in rank.devices:
+        yield _device(device)
+        yield from _operators(f"Kernels of device {device.device}", device.kernels, rank.num_steps)
+    if rank.host is not None:
+        yield _host(rank.host)
+        yield from _operators("Operators of the host", rank.host.operators, rank.num_steps)
+        yield from _gaps(rank.host)
+
+
+def _host(host: HostProfile) -> Block:
+    rest = [
+        ("outside of operators (Python)", host.python_s),
+        ("of it in the loader", host.loader_s),
+        ("waiting for a device", host.sync_s),
+    ]
+    return _shares("Host", host.classes, rest, host.window_s)
+
+
+def _device(device: DeviceProfile) -> Block:
+    rest = [
+        ("idle: host wait", device.host_wait_s),
+        ("idle: kernel wait", device.kernel_wait_s),
+        ("idle: of unknown reason", device.unknown_wait_s),
+        ("communication, hidden or not", device.communication_s),
+        ("communication, exposed", device.exposed_communication_s),
+    ]
+    return _shares(f"Device {device.device}", device.classes, rest, device.window_s)
+
+
+def _shares(
+    name: str, classes: Iterable[ClassTime], rest: Iterable[tuple[str, float]], window_s: float
+) -> Block:
+    """List each class with its number and share, then what belongs to no class."""
+    rows = [
+        [one.name, f"{one.num:,}", format_seconds(one.time_s), format_percent(one.fraction)]
+        for one in classes
+    ]
+    rows += [
+        [what, "–", format_seconds(time_s), format_percent(time_s / window_s)]
+        for what, time_s in rest
+        if time_s > 0 and window_s > 0
+    ]
+    return TableBlock([name, "number", "time", "share"], rows, name=f"{name}, under the profiler")
+
+
+def _operators(name: str, operators: Iterable[OperatorTime], num_steps: int) -> list[Block]:
+    steps = max(1, num_steps)
+    rows: list[list[str]] = [
+        [
+            one.name,
+            describe_class(one),
+            one.where or one.launched_by or one.shapes or "",
+            format_count(one.num / steps),
+            format_seconds(one.self_s / steps),
+        ]
+        for one in operators
+    ]
+    heading = [name, "class", "from, by, or of", "calls per step", "time per step"]
+    return [TableBlock(heading, rows, left=3, name=name)] if rows else []
+
+
+def _gaps(host: HostProfile) -> list[Block]:
+    rows: list[list[str]] = [
+        [gap.after, gap.before, format_seconds(gap.time_s)] for gap in host.longest_gaps
+    ]
+    heading = ["Longest gaps: after", "before", "time"]
+    return (
+        [TableBlock(heading, rows, left=2, name="Longest gaps between operators")] if rows else []
+    )
+
+
+def _ranks(profile: Profile) -> Block:
+    rows = []
+    for rank in profile.ranks:
+        host, device = rank.host, rank.devices[0] if rank.devices else None
+        python = _part_of(host.python_s, host.window_s) if host else "–"
+        busy = _part_of(device.busy_s, device.window_s) if device else "–"
+        exposed = _part_of(device.exposed_communication_s, device.window_s) if device else "–"
+        rows.append([f"{rank.rank}", rank.missing or "", python, busy, exposed])
+    heading = ["rank", "not measured", "Python", "device busy", "exposed communication"]
+    return TableBlock(heading, rows, left=2, name="Ranks, under the profiler")
+
+
+def _part_of(value_s: float, window_s: float) -> str:
+    return format_percent(value_s / window_s) if window_s > 0 else "–"

@@ -1,4 +1,4 @@
-"""Writes the parts of the terminal report on what was beside the steps: time, machine, workers.
+"""Makes the blocks on what was beside the steps: time, machine, workers.
 
 In: a RunDocument. Out: which part of the time trained, and what took the rest, in two lines at
 most; who kept the cores busy; what the workers did. Where the whole time is not known, the spans
@@ -24,9 +24,10 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL, Checkpoints, WallPart, WallTime
+from steptime.report.blocks.colors import WALL_COLORS
 from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, RunSums
-from steptime.report.text.page import Page
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, opening_findings
 
@@ -38,18 +39,18 @@ _MOST_PARTS = 6
 COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
-def machine_lines(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
+def machine_blocks(m: Measurement, diagnosis: Diagnosis | None) -> list[Block]:
     """Say who kept the cores busy, and by what of the machine the run lost time."""
     host = m.host
     if host is None:
-        return page.block("machine", "its load was not sampled", style="dim")
+        return [Labeled("machine", "its load was not sampled", style="dim")]
     cores, ours = format_count(host.num_cores), format_count(host.job_cores)
     others = format_count(host.others_cores)
     line = Text(f"this run kept {ours} of {cores} cores busy, others {others}")
     head = None if diagnosis is None else choose_headline(diagnosis)
     lost = [f for f in opening_findings(diagnosis) if is_of_machine(f) and f is not head]
     if not lost:  # the one that the report opens with tells all
-        return page.block("machine", line)
+        return [Labeled("machine", line)]
     for finding in lost:
         row = ailment_of(finding)
         told = None if row is None or row.kind else run_words.fill_in(row.sentence, finding)
@@ -58,10 +59,10 @@ def machine_lines(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> li
     if waited:
         line.append(f"; it waited for a core for {format_percent(max(waited))} of the time")
     title, style = " and ".join(map(run_words.describe_heading, lost)), COLORS[lost[0].severity]
-    return page.block("machine", Text.assemble((title, f"bold {style}"), ": ", line))
+    return [Labeled("machine", Text.assemble((title, f"bold {style}"), ": ", line))]
 
 
-def worker_lines(m: Measurement, page: Page) -> list[Text]:
+def worker_blocks(m: Measurement) -> list[Block]:
     """Say what the DataLoader's workers do for a batch; return no lines if there are no workers."""
     workers = m.workers
     if workers is None:
@@ -69,18 +70,18 @@ def worker_lines(m: Measurement, page: Page) -> list[Text]:
     fetch = format_seconds(workers.fetch_s_per_batch)
     collate = format_seconds(workers.collate_s_per_batch)
     text = f"{workers.num_workers}; a batch takes one of them {fetch} to fetch"
-    return page.block("workers", f"{text}, {collate} to collate")
+    return [Labeled("workers", f"{text}, {collate} to collate")]
 
 
-def wall_lines(document: RunDocument, page: Page) -> list[Text]:
+def wall_blocks(document: RunDocument) -> list[Block]:
     """Say which part of the run's time trained, and what took the rest, the largest first."""
     wall = document.measurement.wall_time
     if wall is None:
-        return span_lines(document.measurement, page)
+        return span_blocks(document.measurement)
     beside = [part for part in wall.parts if part.name != USEFUL]
     told = [*_goodput(document.run, wall), *_named(beside, wall)]
-    lines = page.block("beside", joined(map(printable, told))) if told else []
-    return lines + _checkpoint_lines(wall, page) + _cost_lines(document.run, page)
+    lines = [Labeled("beside", joined(map(printable, told)))] if told else []
+    return lines + _checkpoint_lines(wall) + _cost_lines(document.run)
 
 
 def _goodput(sums: RunSums | None, wall: WallTime) -> list[str]:
@@ -110,7 +111,7 @@ def _describe(part: WallPart) -> str:
     return f"{told} ({', '.join(facts)})" if facts else told
 
 
-def _cost_lines(sums: RunSums | None, page: Page) -> list[Text]:
+def _cost_lines(sums: RunSums | None) -> list[Block]:
     """Say what the run cost in money and energy, as far as that is known."""
     if sums is None:
         return []
@@ -120,14 +121,14 @@ def _cost_lines(sums: RunSums | None, page: Page) -> list[Text]:
         told.append(f"{_money(sums.cost_beside)} of it for no step that trained")
     if sums.energy_j is not None:
         told.append(f"the devices drew {format_energy(sums.energy_j)}")
-    return page.block("cost", joined(told)) if told else []
+    return [Labeled("cost", joined(told))] if told else []
 
 
 def _money(value: float) -> str:
     return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _checkpoint_lines(wall: WallTime, page: Page) -> list[Text]:
+def _checkpoint_lines(wall: WallTime) -> list[Block]:
     """Say what a checkpoint is spent on, where they take a part of the run that is worth a line."""
     found = wall.checkpoints
     if found is None:
@@ -138,7 +139,7 @@ def _checkpoint_lines(wall: WallTime, page: Page) -> list[Text]:
     if found.slowdown is not None:
         ratio = format_speedup(found.slowdown.estimate)
         told.append(f"steps beside asynchronous ones took {ratio} as long")
-    return page.block("checkpoint", joined(told)) if told else []
+    return [Labeled("checkpoint", joined(told))] if told else []
 
 
 def _shares(found: Checkpoints) -> list[str]:
@@ -157,7 +158,7 @@ def _shares(found: Checkpoints) -> list[str]:
     ]
 
 
-def span_lines(m: Measurement, page: Page) -> list[Text]:
+def span_blocks(m: Measurement) -> list[Block]:
     """Name the times that are kept apart from the steps, where the whole time is not known."""
     parts = [
         f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
@@ -165,4 +166,28 @@ def span_lines(m: Measurement, page: Page) -> list[Text]:
         for s in m.spans
         if s.total_s > 0
     ]
-    return page.block("kept apart", joined(parts)) if parts else []
+    return [Labeled("kept apart", joined(parts))] if parts else []
+
+
+def wall_table(document: RunDocument) -> list[Block]:
+    """Show what the whole time of the run was spent on, one row for each part."""
+    wall = document.measurement.wall_time
+    if wall is None or wall.total_s <= 0:
+        return []
+    rows = [_wall_cells(part, wall) for part in wall.parts]
+    heading = ["part", "", "share", "time", "times"]
+    return [TableBlock(heading, rows, left=2, name="Time of the run", kind="phases")]
+
+
+def _wall_cells(part: WallPart, wall: WallTime) -> list[Cell]:
+    share = part.total_s / wall.total_s
+    name = Text(run_words.describe_wall_part(part.name))
+    if part.where is not None:
+        name.append(f" {printable(part.where)}", style="dim")
+    return [
+        name,
+        Bar([(WALL_COLORS.get(part.name, WALL_COLORS["unseen"]), share)]),
+        format_percent(share),
+        format_seconds(part.total_s),
+        "" if part.num is None else format_count(part.num),
+    ]

@@ -1,6 +1,6 @@
 """Shows the waterfall of a step and the roofline of its operators, as lines and words.
 
-In: a `Waterfall` and a `Roofline`. Out: lines of a page, and the words that page
+In: a `Waterfall` and a `Roofline`. Out: blocks, and the words that page
 and plots share. Each part is always shown with its arithmetic.
 """
 
@@ -28,9 +28,10 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
+from steptime.report.blocks.colors import PART_COLORS
 from steptime.report.blocks.phrasing import joined
-from steptime.report.text.page import LABEL_WIDTH, Page, columns
-from steptime.report.text.work_lines import REASONS
+from steptime.report.blocks.values import Bar, Blank, Block, Cell, CommandLine, Labeled, TableBlock
+from steptime.report.blocks.work.work_blocks import REASONS
 from steptime.report.words.machine_words import AGAIN, describe_doubts
 from steptime.report.words.run_words import describe_phase
 from steptime.report.words.show_words import show_command
@@ -84,8 +85,6 @@ LACKING: Mapping[str, str] = {
     "quiet_machine": "a quiet machine: others kept it full during the run",
 }
 
-_BAR_WIDTH = 26
-_NAME_WIDTH = 21
 _MIN_SHOWN = 0.02
 """The fraction of a step that a part needs to appear in the one line of the ordinary report."""
 
@@ -196,17 +195,12 @@ def describe_start(waterfall: Waterfall) -> str:
     return f"the measured ceiling of matrix products in {dtype}, for there is no datasheet's peak"
 
 
-# -- lines
+# -- blocks
 
 
-def roof_lines(
-    waterfall: Waterfall | None,
-    page: Page,
-    *,
-    run_id: str,
-    is_brief: bool = False,
-    store: str | None = None,
-) -> list[Text]:
+def roof_blocks(
+    waterfall: Waterfall | None, *, run_id: str, is_brief: bool = False, store: str | None = None
+) -> list[Block]:
     """Return the one line of an ordinary report: the largest parts, or how to get the picture.
 
     `is_brief` leaves out how to get it.
@@ -214,9 +208,9 @@ def roof_lines(
     if waterfall is None:
         return []
     how = show_command(run_id, option="--waterfall", store=store)
-    if waterfall.missing in ("no_ceilings", "no_ceilings_of_device") and not is_brief:
+    if waterfall.missing in _UNMEASURED and not is_brief:
         text = "not known: `steptime machine` measures what this machine reaches; then "
-        return page.with_command("roof", Text(text, style="dim"), how)
+        return [CommandLine(how, "roof", Text(text, style="dim"))]
     if waterfall.missing is not None or not waterfall.step_time_s:
         return []
     large = sorted(waterfall.parts, key=lambda part: -part.time_s)
@@ -230,78 +224,66 @@ def roof_lines(
         head = f"INCONCLUSIVE, ceilings are provisional ({', '.join(waterfall.provisional)}): "
     if waterfall.clock == "cpu":
         head += "of CPU time, "
-    return page.with_command("roof", Text(printable(head) + joined([*named[:5], ""])), how)
+    return [CommandLine(how, "roof", printable(head) + joined([*named[:5], ""]))]
 
 
-def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:
-    """Return the whole picture: each part with its arithmetic, then each class under the roofs."""
-    shown = _waterfall_lines(waterfall, roofline.roofs, page)
-    return [*shown, Text(), *_roofline_lines(roofline, page)]
-
-
-def _waterfall_lines(waterfall: Waterfall, roofs: Roofs | None, page: Page) -> list[Text]:
+def waterfall_blocks(waterfall: Waterfall, roofs: Roofs | None) -> list[Block]:
+    """Return the whole picture: each part with its arithmetic."""
     step_s = waterfall.step_time_s
     if waterfall.missing is not None or not step_s:
         reason = describe_missing(waterfall.missing or "no_steady_steps")
-        lines = page.block("waterfall", f"not drawn: {reason}")
-        if waterfall.missing == "no_ceilings":
-            lines += page.block("", "Measure it: steptime machine", style="bold")
-        return lines
-    head = f"{describe_step(waterfall)}; from {describe_start(waterfall)}"
-    lines = [*page.block("waterfall", head), Text()]
-    begun_s = 0.0
+        act = CommandLine("steptime machine", lead="measure it:")
+        is_open = waterfall.missing in _UNMEASURED
+        return [Labeled("waterfall", f"not drawn: {reason}"), *([act] if is_open else [])]
+    rows, notes, begun_s = list[list[Cell]](), list[str](), 0.0
     for part in waterfall.parts:
-        lines.append(_row(part, begun_s, step_s, page))
+        color = PART_COLORS.get(part.name, "#9aa0a6")
+        tone = "yellow" if part.name == "unexplained" else "cyan"
+        bar = Bar([(color, part.time_s / step_s)], begun_s / step_s, tone)
+        name = Text(describe_part(part.name), style="bold")
+        rows.append([name, bar, format_seconds(part.time_s), format_percent(part.time_s / step_s)])
+        notes.append(" · ".join(filter(None, (describe_arithmetic(part), describe_gain(part)))))
         begun_s += part.time_s
-        lines += _indented(describe_arithmetic(part), page)
-        if gain := describe_gain(part):
-            lines += _indented(gain, page)
-    return [*lines, *_verdict_lines(waterfall, roofs, page)]
+    heading = ["part", "", "time", "share"]
+    return [
+        Labeled("waterfall", f"{describe_step(waterfall)}; from {describe_start(waterfall)}"),
+        Blank(),
+        TableBlock(heading, rows, 2, "Waterfall of a step", "waterfall", notes=notes),
+        Blank(),
+        *_verdict(waterfall, roofs),
+    ]
 
 
-def _row(part: WaterfallPart, begun_s: float, step_s: float, page: Page) -> Text:
-    """Return a row such as `memory bandwidth        ████      12.1 ms  31.4 %`."""
-    start = round(begun_s / step_s * _BAR_WIDTH)
-    width = max(1, round((begun_s + part.time_s) / step_s * _BAR_WIDTH) - start)
-    start = min(start, _BAR_WIDTH - width)
-    bar = (" " * start + page.bar(1.0, width)).ljust(_BAR_WIDTH)
-    is_unknown = part.name == "unexplained"
-    return Text.assemble(
-        (f"{describe_part(part.name):<{_NAME_WIDTH}}", "bold"),
-        (bar, "yellow" if is_unknown else "cyan"),
-        f"{format_seconds(part.time_s):>10}{format_percent(part.time_s / step_s):>9}",
-    )
+_UNMEASURED = ("no_ceilings", "no_ceilings_of_device")
 
 
-def _indented(text: str, page: Page) -> list[Text]:
-    body = Text(text, style="dim")
-    return [Text("    ") + row for row in body.wrap(page.console, page.width - 4)]
-
-
-def _verdict_lines(waterfall: Waterfall, roofs: Roofs | None, page: Page) -> list[Text]:
+def _verdict(waterfall: Waterfall, roofs: Roofs | None) -> list[Block]:
     """Say whether the picture can be believed, and what speaks against it."""
-    lines = [Text()]
+    lines: list[Block] = []
     if waterfall.provisional:
         text = f"provisional: {describe_provisional(waterfall.provisional, roofs)}. {AGAIN}"
-        lines += page.block("not firm", printable(text), style="yellow")
+        lines.append(Labeled("not firm", printable(text), style="yellow"))
     for one in waterfall.exceeded[:3]:
         text = f"{describe_exceeded(one)}: steptime machine --again"
-        lines += page.block("exceeded", printable(text), style="yellow")
+        lines.append(Labeled("exceeded", printable(text), style="yellow"))
     if not waterfall.is_conclusive:
         named = ", ".join(describe_lacking(word) for word in waterfall.lacking)
         text = f"INCONCLUSIVE: {describe_doubt(waterfall)}"
-        lines += page.block("verdict", text + (f" Lacking: {named}." if named else ""))
+        lines.append(Labeled("verdict", text + (f" Lacking: {named}." if named else "")))
     return lines
 
 
-def _roofline_lines(roofline: Roofline, page: Page) -> list[Text]:
+def roofline_blocks(roofline: Roofline) -> list[Block]:
+    """Return each class of operators under the roofs."""
     if not roofline.points:
         reason = describe_missing(roofline.missing or "not_counted")
-        return page.block("roofline", f"not drawn: {reason}")
-    lines = page.block("roofline", describe_roofs(roofline))
-    head = ("class", "time", "share", "FLOP/byte", "reached", "roof", "of it")
-    rows = [head, *(_point_cells(point) for point in roofline.points)]
-    return [*lines, *(Text(" " * LABEL_WIDTH) + row for row in columns(rows))]
+        return [Labeled("roofline", f"not drawn: {reason}")]
+    heading = ("class", "roof", "time", "share", "FLOP/byte", "reached", "of it")
+    rows = [_point_cells(point) for point in roofline.points]
+    return [
+        Labeled("roofline", describe_roofs(roofline)),
+        TableBlock(heading, rows, left=2, name="Operators under the roofs"),
+    ]
 
 
 def describe_roofs(roofline: Roofline) -> str:
@@ -324,11 +306,11 @@ def describe_roofs(roofline: Roofline) -> str:
 def _point_cells(point: RooflinePoint) -> tuple[str, ...]:
     return (
         point.name,
+        point.roof or "–",
         "–" if point.time_s is None else format_seconds(point.time_s),
         "–" if point.fraction is None else format_percent(point.fraction),
         "–" if point.intensity is None else format_intensity(point.intensity),
         describe_reached(point),
-        point.roof or "–",
         "–" if point.position is None else format_percent(point.position),
     )
 

@@ -1,20 +1,19 @@
-"""Writes the lines on padding: what is used of the batches, their lengths, and what else costs.
+"""Makes the blocks on padding: what is used of the batches, their lengths, and what else costs.
 
-In: the document of a run. Out: lines; none where nothing told of lengths.
+In: the document of a run. Out: blocks; none where nothing told of lengths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.text import Text
-
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
-from steptime.measure.values.model.useful_work import Padding, RankBalance
+from steptime.measure.values.model.useful_work import LengthBin, Padding, RankBalance
+from steptime.report.blocks.colors import PHASE_COLORS
 from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, WorkSums
-from steptime.report.text.page import Page
 from steptime.report.words.step_words import rounded
 
 SEEN_BY: Mapping[str, str] = {
@@ -33,15 +32,15 @@ _MAX_PLACES = 3
 _MAX_RANKS = 4
 
 
-def padding_lines(document: RunDocument, page: Page) -> list[Text]:
+def padding_blocks(document: RunDocument) -> list[Block]:
     """Return what is used of the batches, the lengths, and the rates without padding."""
     padding, balance = document.measurement.padding, document.measurement.balance
-    lines: list[Text] = []
+    lines: list[Block] = []
     if padding is not None and _is_worth_a_line(padding):
         parts = [_describe_used(padding), _describe_lengths(padding), *_rates(document.work)]
-        lines += page.block("padding", joined(map(printable, parts)))
+        lines += [Labeled("padding", joined(map(printable, parts)))]
     if balance is not None and balance.excess_fraction >= 1 - _WORTH_A_LINE:
-        lines += page.block("balance", _describe_balance(balance))
+        lines += [Labeled("balance", _describe_balance(balance))]
     return lines
 
 
@@ -81,7 +80,7 @@ def _rates(work: WorkSums | None) -> list[str]:
     parts = []
     if work.tokens_per_s is not None and work.useful_tokens_per_s is not None:
         useful = rounded(work.useful_tokens_per_s)
-        parts.append(f"{useful} useful of {rounded(work.tokens_per_s)} tokens a second")
+        parts.append(f"{useful} useful of {rounded(work.tokens_per_s)} tokens per second")
     if work.useful_mfu is not None:
         parts.append(f"MFU {format_percent(work.useful_mfu)} without the work on padding")
     return parts
@@ -99,3 +98,29 @@ def _describe_balance(balance: RankBalance) -> str:
     return joined(
         [f"the rank with the most work of a step exceeds the mean rank by {most}", *ranks]
     )
+
+
+def length_table(padding: Padding | None) -> list[Block]:
+    """Return one bar for each range of lengths; nothing where all rows have one length."""
+    if padding is None or len(padding.lengths.bins) <= 1:
+        return []
+    most = max(one.num_rows for one in padding.lengths.bins)
+    num = padding.lengths.num_rows
+    rows = [_length_cells(one, most=most, num=num) for one in padding.lengths.bins]
+    heading = ["length", "", "share of rows", "rows"]
+    sizes = ", ".join(
+        f"{format_count(one.num_rows)} ({format_count(one.num_batches)}x)"
+        for one in padding.batch_sizes
+    )
+    shown = TableBlock(heading, rows, left=2, name="Lengths of rows", kind="phases")
+    return [shown, Labeled("", f"Rows of a batch, and how often: {sizes}.", style="dim")]
+
+
+def _length_cells(one: LengthBin, *, most: int, num: int) -> list[Cell]:
+    low, high = format_count(one.low), format_count(one.high)
+    return [
+        low if one.low == one.high else f"{low} to {high}",
+        Bar([(PHASE_COLORS["forward"], one.num_rows / most)]),
+        format_percent(one.num_rows / num),
+        format_count(one.num_rows),
+    ]

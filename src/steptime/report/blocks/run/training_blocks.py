@@ -13,9 +13,10 @@ from pathlib import PurePath
 from rich.text import Text
 
 from steptime.core.units import format_count, format_seconds
+from steptime.measure.values.training_values import CommandTraining
 from steptime.report.blocks.phrasing import shortened
+from steptime.report.blocks.values import Block, Cell, CommandLine, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, TrainingDocument
-from steptime.report.text.page import LABEL_WIDTH, Page, columns
 from steptime.report.words import run_words
 from steptime.report.words.advice import opening_findings
 from steptime.report.words.show_words import show_command
@@ -23,38 +24,44 @@ from steptime.report.words.show_words import show_command
 _MAX_NAMED, _MAX_WORDS = 8, 50
 """Trainings that a message names, and the columns of their words."""
 
-_LEAST_WORDS = 20
-"""Columns for the words of a training, however narrow the page is."""
+MAX_TRAININGS = 64
+"""A page with a thousand rows helps no reader; the document of --json has them."""
 
 
-def training_lines(
-    document: RunDocument, page: Page, *, limit: int, store: str | None = None
-) -> list[Text]:
-    """Return one line for each training, and one that says which of them the report is about."""
+def training_blocks(
+    document: RunDocument, *, limit: int = MAX_TRAININGS, store: str | None = None
+) -> list[Block]:
+    """Return one row for each training, and one that says which of them the report is about."""
     own, parts = document.measurement.training, document.trainings
     if own is None or not parts:
         return []
-    shown = _chosen(parts, own.number, limit)
-    numbers = [_numbers(part) for part in shown]
-    width = max(sum(map(len, row)) + 2 * len(row) for row in numbers)
-    room = max(_LEAST_WORDS, page.width - LABEL_WIDTH - width - 4)
-    rows = [
-        [str(part.number), shortened(words_of(part), room), *told]
-        for part, told in zip(shown, numbers, strict=True)
+    rows = [_cells(part, is_shown=part.number == own.number) for part in _chosen(parts, own, limit)]
+    left_out = len(parts) - len(rows)
+    more = f"more trainings in the document of --json: {left_out}"
+    return [
+        TableBlock(_HEADING, rows, left=3, name="Trainings", label="trainings"),
+        *([Labeled("", more, style="dim")] if left_out else []),
+        CommandLine(_other(document, store), "shown", _which(document)),
     ]
-    lines = columns([["", "", "steps", "step", "diagnosis"], *rows], left=2)[1:]
-    for part, line in zip(shown, lines, strict=True):
-        if part.number == own.number:
-            line.stylize("bold")
-    left_out = len(parts) - len(shown)
-    if left_out:
-        lines.append(Text(f"more trainings in the document of --json: {left_out}", style="dim"))
-    labels = ["trainings", *[""] * (len(lines) - 1)]
-    listed = [
-        Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), line)
-        for label, line in zip(labels, lines, strict=True)
+
+
+_HEADING = ("", "training", "diagnosis", "steps", "step time")
+
+
+def _cells(part: TrainingDocument, *, is_shown: bool) -> list[Cell]:
+    m = part.measurement
+    time = None if m.steady is None else m.steady.step_time_s
+    steps = format_count(m.num_steps)
+    if m.num_ranks > 1:
+        steps += f" on {m.num_ranks} ranks"
+    words = shortened(words_of(part), _MAX_WORDS)
+    return [
+        str(part.number),
+        Text(words, style="bold") if is_shown else words,
+        describe_outcome(part),
+        steps,
+        "–" if time is None else format_seconds(time.estimate),
     ]
-    return [*listed, *page.with_command("shown", Text(_which(document)), _other(document, store))]
 
 
 def words_of(part: TrainingDocument) -> str:
@@ -86,23 +93,13 @@ def describe_outcome(part: TrainingDocument) -> str:
     return ", ".join(opening) or run_words.describe_title(part.diagnosis.kind)
 
 
-def _numbers(part: TrainingDocument) -> list[str]:
-    m = part.measurement
-    time = None if m.steady is None else m.steady.step_time_s
-    steps = f"{format_count(m.num_steps)} {'step' if m.num_steps == 1 else 'steps'}"
-    if m.num_ranks > 1:
-        steps += f" on {m.num_ranks} ranks"
-    each = "" if time is None else f"{format_seconds(time.estimate)} each"
-    return [steps, each, describe_outcome(part)]
-
-
 def _chosen(
-    parts: Sequence[TrainingDocument], number: int, limit: int
+    parts: Sequence[TrainingDocument], own: CommandTraining, limit: int
 ) -> Sequence[TrainingDocument]:
     """Return as many trainings as there is room for, and the one that is shown in any case."""
     first = list(parts[:limit])
-    if all(part.number != number for part in first):
-        first[-1:] = [part for part in parts if part.number == number]
+    if all(part.number != own.number for part in first):
+        first[-1:] = [part for part in parts if part.number == own.number]
     return first
 
 

@@ -1,6 +1,6 @@
-"""Writes the lines of the report on who holds the memory, and on what would make a run fit.
+"""Makes the blocks on who holds the memory, and on what would make a run fit.
 
-In: the document of a run. Out: lines. What was not measured is left out here, and the document of
+In: the document of a run. Out: blocks. What was not measured is left out here, and the document of
 --json has its reason; estimates are called estimates.
 """
 
@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.text import Text
-
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
-from steptime.measure.values.model.anatomy import Anatomy, Death, Growth, HighWater, RunPeak
+from steptime.measure.values.model.anatomy import (
+    Anatomy,
+    Death,
+    Growth,
+    HighWater,
+    MemoryPart,
+    RunPeak,
+)
+from steptime.measure.values.observations import MemoryUse
 from steptime.plan.values import MemoryFit, Remedy
+from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.run.empty_run import ran_out
+from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.work.longest_words import describe_longest
 from steptime.report.document.run_document import RunDocument
-from steptime.report.text.empty_text import ran_out
-from steptime.report.text.longest_lines import describe_longest
-from steptime.report.text.page import Page
 
 _WORTH_NAMING = 0.01
 """A fraction of all that is shown; smaller parts share a word."""
@@ -58,7 +65,34 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -> list[Text]:
+def brief_memory(document: RunDocument) -> list[Block]:
+    """Say in one line how much was held at most, and by what."""
+    found = document.measurement.memory
+    peak = _resident_peak(document)
+    told = [] if peak is None else [f"peak RSS {format_bytes(peak)}"]
+    if found is not None and document.memory_fit is not None:
+        sizes = _held_at_most(found)
+        large = sorted(sizes.items(), key=lambda one: -one[1])[:_MOST_BRIEF]
+        told.append(f"{format_bytes(sum(sizes.values()))} in tensors")
+        told += [f"{NAMES.get(name, name)} {format_bytes(size)}" for name, size in large]
+    return [Labeled("memory", joined(map(printable, told)))] if told else []
+
+
+def _held_at_most(found: Anatomy) -> Mapping[str, int]:
+    """Return what was held by part at the end, at the peak, or where nothing else is known."""
+    if found.death is not None:
+        return found.death.by_part
+    if found.timeline is not None:
+        return found.timeline.peak.by_part
+    return {part.name: part.bytes for part in found.parts if part.bytes}
+
+
+def _resident_peak(document: RunDocument) -> int | None:
+    known = [rank.host_memory for rank in document.measurement.ranks]
+    return max((one.peak_bytes for one in known if one is not None), default=None)
+
+
+def memory_blocks(document: RunDocument, *, is_brief: bool = False) -> list[Block]:
     """Say what holds the memory, largest first; return no lines if no process reported it.
 
     `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
@@ -69,12 +103,12 @@ def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -
     facts = () if is_brief else (_describe_parameters(found, fit), _describe_host(found))
     is_one = document.measurement.num_ranks == 1
     texts = (_describe_run(found.run_peak, is_one=is_one), _describe_holders(found), *facts)
-    lines: list[Text] = []
+    lines: list[Block] = []
     longest = describe_longest(document.measurement, is_dead=found.death is not None)
     texts = (*texts, _describe_last(found.death), _describe_growth(found.growth), longest)
     for text in texts:
         if text:
-            lines += page.block("" if lines else "memory", printable(text))
+            lines += [Labeled("" if lines else "memory", printable(text))]
     return lines
 
 
@@ -236,17 +270,19 @@ def _describe_parameters(found: Anatomy, fit: MemoryFit) -> str:
     return text
 
 
+_MAX_MODULES, _MOST_BRIEF = 8, 2
+
 _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
 """The modes that a line has room for; the others are in the document of --json."""
 
 
-def fit_lines(document: RunDocument, page: Page) -> list[Text]:
+def fit_blocks(document: RunDocument) -> list[Block]:
     """Say what would make the run fit where memory ran out, the cheapest first."""
     if document.memory_fit is None or not ran_out(document.measurement):
         return []
-    lines: list[Text] = []
+    lines: list[Block] = []
     for one in document.memory_fit.remedies[:MAX_REMEDIES]:
-        lines += page.block("" if lines else "would fit", _describe_remedy(one))
+        lines += [Labeled("" if lines else "would fit", _describe_remedy(one))]
     return lines
 
 
@@ -258,3 +294,80 @@ def _describe_remedy(one: Remedy) -> str:
     if one.is_enough is None:
         return text
     return text + (", enough for what was asked for" if one.is_enough else ", not enough alone")
+
+
+def memory_tables(document: RunDocument) -> list[Block]:
+    """Return who holds what, by part and module, what other modes need, and each rank's memory."""
+    found, fit = document.measurement.memory, document.memory_fit
+    tables = [] if found is None or fit is None else _anatomy_tables(found, fit)
+    heading = ["rank", "memory", "at first", "at last", "peak", "growth per step", "limit"]
+    rows = [
+        [f"{rank.rank}", where, *_use_cells(use)]
+        for rank in document.measurement.ranks
+        for where, use in (
+            ("resident", rank.host_memory),
+            ("allocated on the device", rank.device_memory),
+        )
+        if use is not None
+    ]
+    return [*tables, *([TableBlock(heading, rows, left=2, name="Memory")] if rows else [])]
+
+
+def _anatomy_tables(found: Anatomy, fit: MemoryFit) -> list[Block]:
+    peak = {} if found.timeline is None else found.timeline.peak.by_part
+    rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
+    heading = ["part", "types", "bytes", "at the peak"]
+    return [
+        TableBlock(heading, rows, left=2, name="What holds the memory"),
+        *_modules_table(found),
+        *_modes_table(found, fit),
+    ]
+
+
+def _use_cells(use: MemoryUse) -> list[str]:
+    slope = use.slope_bytes_per_step
+    is_sure = slope is not None and (slope.low > 0 or slope.high < 0)
+    growth = format_bytes(slope.estimate) if slope is not None and is_sure else "none seen"
+    return [
+        format_bytes(use.first_bytes),
+        format_bytes(use.last_bytes),
+        format_bytes(use.peak_bytes),
+        "–" if slope is None else growth,
+        "–" if use.limit_bytes is None else format_bytes(use.limit_bytes),
+    ]
+
+
+def _part_cells(part: MemoryPart, at_peak: int | None) -> list[str]:
+    name = NAMES.get(part.name, part.name) + (", this rank's part" if part.is_sharded else "")
+    if part.bytes is None:
+        reason = MISSING.get(part.missing or "", part.missing or "")
+        return [name, f"not measured: {reason}", "–", "–"]
+    by_dtype = part.by_dtype or {}
+    ordered = sorted(by_dtype.items(), key=lambda item: -item[1])
+    types = ", ".join(f"{dtype} {format_bytes(size)}" for dtype, size in ordered)
+    peak = "–" if at_peak is None else format_bytes(at_peak)
+    return [name, types, format_bytes(part.bytes), peak]
+
+
+def _modules_table(found: Anatomy) -> list[Block]:
+    if not found.by_module:
+        return []
+    rows = [
+        [kept.name, kept.kind or "", format_bytes(kept.bytes)]
+        for kept in found.by_module[:_MAX_MODULES]
+    ]
+    heading = ["module", "class", "kept for the backward"]
+    return [TableBlock(heading, rows, left=2, name="Saved activations by module")]
+
+
+def _modes_table(found: Anatomy, fit: MemoryFit) -> list[Block]:
+    now = fit.bytes_per_parameter
+    if now is None:
+        return []
+    rows = [["now", f"{now:.1f}", format_bytes(now * found.num_parameters)]]
+    rows += [
+        [mode.name, f"{mode.bytes_per_parameter:g}", format_bytes(mode.bytes)]
+        for mode in fit.would_take
+    ]
+    heading = ["precision and optimizer", "bytes per parameter", "weights, gradients and states"]
+    return [TableBlock(heading, rows, name="Other ways to train")]

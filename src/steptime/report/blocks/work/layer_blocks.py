@@ -1,6 +1,6 @@
-"""Makes the part of the page on the layers: one row each, with its curves as small drawings.
+"""Makes the blocks on the layers, where the user asked for a probe of them.
 
-In: a LayerHealth. Out: markup; the curves are plain SVG, which needs no script.
+In: a Measurement. Out: blocks; each curve is a small SVG, which needs no script.
 """
 
 from __future__ import annotations
@@ -8,11 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.model.layer_health import LayerCurve, LayerHealth
-from steptime.report.html.html_tags import Html, joined_html, table, tag
-from steptime.report.words.health_words import describe_bracket, describe_samples, format_norm
+from steptime.measure.values.model.layer_health import LayerCurve
+from steptime.report.blocks.values import Block, Cell, Labeled, Markup, TableBlock
+from steptime.report.html.html_tags import tag
+from steptime.report.words.health_words import (
+    describe_bracket,
+    describe_layers,
+    describe_probe,
+    describe_samples,
+    format_norm,
+    why_no_bracket,
+)
 
 _WIDTH, _HEIGHT = 120, 22
 _LEAST_RANGE = 0.5
@@ -21,27 +30,30 @@ _LEAST_RANGE = 0.5
 _COLORS = {"gradient": "#7f7fd5", "weight": "#2c7fb8", "ratio": "#e69f00"}
 
 
-def layers_part(m: Measurement) -> Html | None:
-    """Return the layer of the first bad number, and a row for each layer."""
+def layer_blocks(m: Measurement) -> list[Block]:
+    """Return the lines on the layers; there are none if nobody asked for a probe."""
+    health = m.health
+    if health is None or health.layers is None:
+        return []
+    layers, lines = health.layers, list[Block]()
+    if layers.bracket is not None:
+        lines += [Labeled("layer", printable(describe_bracket(layers.bracket)))]
+        lines += [Labeled("samples", describe_samples(layers.bracket))]
+    elif (reason := why_no_bracket(layers, health.non_finite)) is not None:
+        lines += [Labeled("layer", f"not found: {reason}", style="yellow")]
+    moved = describe_layers(layers)
+    if moved is not None:
+        lines += [Labeled("layers", printable(moved))]
+    steady = None if m.steady is None else m.steady.step_time_s
+    cost = describe_probe(layers, None if steady is None else steady.estimate)
+    return [*lines, Labeled("probed", cost)]
+
+
+def layer_table(m: Measurement) -> list[Block]:
+    """Return a row for each layer, with its curves over the run."""
     layers = None if m.health is None else m.health.layers
-    if layers is None:
-        return None
-    parts = [_bracket(layers), _table(layers)]
-    seen = [part for part in parts if part is not None]
-    return joined_html(seen) if seen else None
-
-
-def _bracket(layers: LayerHealth) -> Html | None:
-    if layers.bracket is None:
-        return None
-    said = describe_bracket(layers.bracket)
-    samples = f"Samples: {describe_samples(layers.bracket)}."
-    return tag("p", said[:1].upper() + said[1:], tag("br"), samples)
-
-
-def _table(layers: LayerHealth) -> Html | None:
-    if not layers.curves:
-        return None
+    if layers is None or not layers.curves:
+        return []
     heading = [
         *("layer", "class", "parameters", "gradient norm", "", "weight norm", ""),
         *("update / weight", "", "dead units"),
@@ -53,11 +65,11 @@ def _table(layers: LayerHealth) -> Html | None:
     )
     left_out = layers.num_curves_left_out
     more = f" Layers without a row: {format_count(left_out)}." if left_out else ""
-    shown = table(heading, rows, left=2, name="Norms by layer")
-    return joined_html([shown, tag("p", note + more, class_="dim")])
+    shown = TableBlock(heading, rows, left=2, name="Norms by layer")
+    return [shown, Labeled("", note + more, style="dim")]
 
 
-def _cells(curve: LayerCurve) -> list[Html | str]:
+def _cells(curve: LayerCurve) -> list[Cell]:
     return [
         curve.name or curve.model,
         curve.kind,
@@ -78,12 +90,12 @@ def _dead(curve: LayerCurve) -> str:
     return f"{format_percent(curve.num_dead / curve.num_units)} of {format_count(curve.num_units)}"
 
 
-def _drawing(what: str, values: Sequence[float | None]) -> Html:
+def _drawing(what: str, values: Sequence[float | None]) -> Markup:
     """Draw a curve; what is missing, zero or infinite makes a gap."""
     logs = [math.log10(v) if v is not None and math.isfinite(v) and v > 0 else None for v in values]
     known = [one for one in logs if one is not None]
     if len(known) < 2:
-        return tag("span", "–", class_="dim")
+        return Markup("–")
     middle = (max(known) + min(known)) / 2
     half = max(_LEAST_RANGE, max(known) - min(known)) / 2
     pieces: list[list[str]] = [[]]
@@ -99,7 +111,7 @@ def _drawing(what: str, values: Sequence[float | None]) -> Html:
         for piece in pieces
         if len(piece) > 1
     ]
-    return tag(
+    drawn = tag(
         "svg",
         *lines,
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -108,3 +120,4 @@ def _drawing(what: str, values: Sequence[float | None]) -> Html:
         role="img",
         aria_label=f"{what} over the run, from 1e{min(known):.1f} to 1e{max(known):.1f}",
     )
+    return Markup(drawn.text)

@@ -1,0 +1,57 @@
+"""Makes the list of runs: one row for each, and the command that shows the newest."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from steptime.core.printable import printable
+from steptime.core.process_end import ProcessEnd
+from steptime.core.units import format_count, format_seconds
+from steptime.measure.values.run_summary import RunSummary
+from steptime.report.blocks.values import Blank, Block, CommandLine, Labeled, TableBlock
+from steptime.report.words import run_words
+from steptime.report.words.advice import describe_opening
+from steptime.report.words.show_words import show_command
+
+MAX_RUNS = 1000
+"""More rows take more than a second to lay out, and people read fewer."""
+
+_ABSENT = "–"
+
+
+def run_list(rows: Sequence[RunSummary], *, store: str | None = None) -> list[Block]:
+    """Return the list of runs as given, and the next command; of very many, only the first ones.
+
+    `store` is the folder that holds the store, if that is not the one of this folder.
+    """
+    if not rows:
+        return [
+            CommandLine(
+                "steptime run -- python train.py", lead="no runs yet; make one:", is_below=True
+            )
+        ]
+    heading = ["run", "end", "diagnosis", "steps", "step time", "command"]
+    num_older, rows = max(0, len(rows) - MAX_RUNS), rows[:MAX_RUNS]
+    told = f"older runs that are not shown: {num_older:,}; --json has all"
+    return [
+        TableBlock(heading, [_cells(row) for row in rows], left=3, name="Runs", cut_last=True),
+        *([Labeled("", told, style="dim")] if num_older else []),
+        Blank(),
+        CommandLine(show_command(rows[0].run_id, store=store), is_below=True),
+    ]
+
+
+def _cells(row: RunSummary) -> list[str]:
+    steps = _ABSENT if row.num_steps is None else format_count(row.num_steps)
+    is_alone = row.num_trainings is None or row.num_trainings < 2
+    return [
+        row.run_id,
+        run_words.describe_short_end(
+            ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
+        ),
+        describe_opening(row.kind, row.opens_with) or _ABSENT,
+        steps if is_alone else f"{steps} (1 of {row.num_trainings})",
+        _ABSENT if row.step_time_s is None else format_seconds(row.step_time_s),
+        printable(shlex.join(row.command)),
+    ]

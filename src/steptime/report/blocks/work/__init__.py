@@ -1,0 +1,1 @@
+"""Blocks on what a step computes and holds: work, memory, operators, padding, layers."""
