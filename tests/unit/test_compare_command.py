@@ -11,7 +11,7 @@ import pytest
 
 from compare_cases import run_id_of, store_run, with_machine
 from steptime.cli.main import main
-from steptime.cli.options import parse_percent, parse_price
+from steptime.cli.option_values import parse_percent, parse_price
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import UsageError
 

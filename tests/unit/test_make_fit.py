@@ -12,7 +12,7 @@ import pytest
 from report_cases import make_anatomy
 from steptime.cli.fit_answer import exit_code_of
 from steptime.cli.main import main
-from steptime.cli.options import parse_size
+from steptime.cli.option_values import parse_size
 from steptime.core.codec import from_json, to_json
 from steptime.core.devices.part_memory import find_parts
 from steptime.errors import UsageError
@@ -841,7 +841,6 @@ def test_what_is_no_size_is_refused(text: str):
         (["fit", "--limit", "8GiB", "--on", "L40S"], "both name a limit"),
         (["fit", "--on", "A100"], "may be A100 SXM 80GB"),
         (["fit", "--on", "abacus"], "is not in the table"),
-        (["fit", "--batch", "global=8", "--measure"], "--measure goes with a command"),
         (["fit", "--limit", "8"], "must be a size such as"),
         (["fit", "--on", "L40S", "--gpus", "0"], "--gpus must be 1 or more"),
         (["fit", "--gpus", "8"], "--gpus needs the memory of one of them"),

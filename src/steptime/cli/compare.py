@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_percent, parse_price
 from steptime.cli.options import (
     BESIDE,
     add_json,
     add_store,
     add_training,
     check_json,
-    parse_percent,
-    parse_price,
     store_folder,
 )
 from steptime.cli.output import STDOUT, console_for, open_store, write_json

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
     BESIDE,
+    add_contained,
     add_json,
     add_store,
     check_json,
-    parse_time,
     store_to_write,
     take_command,
 )
@@ -82,17 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a training's own step in milliseconds: gives the bound, and the workers that keep up",
     )
     children = parser.add_argument_group("children")
-    children.add_argument(
-        "--share-network",
-        action="store_true",
-        help="let the children use the network, for data that come over it",
-    )
-    children.add_argument(
-        "--unsafe-trials",
-        action="store_true",
-        help="run the children even if nothing here keeps them from changing your files, reaching "
-        "the network, or disturbing other programs",
-    )
+    add_contained(children)
     output = parser.add_argument_group("output")
     add_json(output, what=BESIDE)
     add_store(output)

@@ -9,13 +9,13 @@ from importlib import import_module
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
+    add_contained,
     add_json,
     add_store,
     ask_for_dashes,
     check_json,
-    parse_names,
-    parse_time,
     refuse_windows,
     store_to_write,
 )
@@ -85,16 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="how the script resumes from the checkpoint that COMMAND has written",
     )
-    command.add_argument(
-        "--share-network",
-        action="store_true",
-        help="let the children use the network and the socket files of this machine",
-    )
-    command.add_argument(
-        "--unsafe-trials",
-        action="store_true",
-        help="run them even if nothing here keeps them from changing your files",
-    )
+    add_contained(command)
     sources = parser.add_argument_group("of sources")
     sources.add_argument(
         "--format",

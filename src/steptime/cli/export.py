@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from steptime.cli.options import (
+    add_id,
     add_json,
-    add_run_id,
     add_store,
     add_training,
     check_json,
@@ -21,25 +21,24 @@ Write a run as a Chrome trace. Each rank is a process; its steps, phases and
 events are slices; the load of the machine and of its devices are counters. Open
 the file in chrome://tracing or at https://ui.perfetto.dev, which does not
 upload it."""
-USAGE = "steptime export --chrome ID -o FILE [options]"
+USAGE = "steptime export [ID] -o FILE [options]"
 EXAMPLES = """\
 examples:
-  steptime export --chrome last -o trace.json
-  steptime export --chrome 20261120-1015 -o trace.json.gz
-  steptime export --chrome last --training 2 -o trace.json
+  steptime export -o trace.json
+  steptime export 20261120-1015 --to chrome -o trace.json.gz
+  steptime export last --training 2 -o trace.json
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `export`."""
-    add_run_id(parser)
+    add_id(parser, only_runs=True)
     add_training(parser, what="write")
-    formats = parser.add_argument_group("format")
-    formats.add_argument(
-        "--chrome",
-        action="store_true",
-        required=True,
-        help="write the Trace Event Format of Chrome, which is JSON",
+    parser.add_argument(
+        "--to",
+        choices=("chrome",),
+        default="chrome",
+        help="chrome: the Trace Event Format of Chrome, which is JSON (default)",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -62,7 +61,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.envelope import ErrorItem, enclose
     from steptime.report.document.listings import ExportDocument
 
-    run = find_run(open_store(store_folder(options)), options.run)
+    run = find_run(open_store(store_folder(options)), options.id)
     trace = write_trace(run, Path(options.output), training=options.training)
     errors: tuple[ErrorItem, ...] = ()
     if not trace.num_steps:
@@ -75,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
     else:
         written = ExportDocument(
             run_id=run.run_id,
-            format="chrome",
+            format=options.to,
             path=options.output,
             bytes=trace.size_bytes,
             num_events=trace.num_events,

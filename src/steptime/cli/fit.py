@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from steptime.cli import fit_shapes
 from steptime.cli.fit_answer import fit_and_report
 from steptime.cli.options import (
     BESIDE,
+    add_contained,
     add_json,
     add_store,
     add_training,
@@ -31,8 +31,6 @@ examples:
   steptime fit --limit 8GiB -- python train.py
   steptime fit --on H100-80GB --gpus 8 -- python train.py
   steptime run --recipe fit.toml -- python train.py
-  steptime fit --shapes --measure -- python train.py   # better widths
-  steptime fit --batch global=512 micro=8 devices=4    # sizes that go together
 """
 
 
@@ -47,15 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="all the time that it may take (default: 10m)",
     )
     trials.add_argument("--exclude", metavar="A,B", help="use all levers but these")
+    add_contained(trials)
     trials.add_argument(
-        "--share-network",
-        action="store_true",
-        help="let trials use the network of this machine",
-    )
-    trials.add_argument(
-        "--unsafe-trials",
-        action="store_true",
-        help="run trials even if nothing keeps them from harm",
+        "--measure", action="store_true", help="of a forecast: time the operators, each alone"
     )
     add_training(trials, what="fit", default="needed where a command starts several")
     output = parser.add_argument_group("output")
@@ -72,7 +64,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="exit with code 5 unless it fits in the end",
     )
     add_store(output)
-    fit_shapes.add_options(parser)
 
 
 def _add_limit(limit: argparse._ArgumentGroup) -> None:
@@ -94,10 +85,7 @@ def _add_limit(limit: argparse._ArgumentGroup) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the fit and report it; or say which sizes go together, where that is asked."""
-    code = fit_shapes.execute(options)
-    if code is not None:
-        return code
+    """Run the fit and report it."""
     command = take_command(options, verb="fit", usage=USAGE)
     check_target("--output", options.output, is_recipe=True)
     check_json(options)

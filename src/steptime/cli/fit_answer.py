@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import parse_names, parse_size, parse_time, store_to_write
+from steptime.cli.option_values import parse_names, parse_size, parse_time
+from steptime.cli.options import store_to_write
 from steptime.cli.output import STDOUT, console_for, error_text, say, tell, write_json
 from steptime.errors import UsageError
 
@@ -43,9 +44,17 @@ def refuse_what_is_of_speed(options: argparse.Namespace) -> None:
     Raises:
         UsageError: one of them was given.
     """
-    given = ("allow", "levers", "recipe", "python", "run_steps", "report", "require_speedup")
+    given = (
+        "allow_training_changes",
+        "levers",
+        "recipe",
+        "python",
+        "run_steps",
+        "report",
+        "require_speedup",
+    )
     for name in given:
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, False):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} goes with --objective speed.", hint="Leave it out.")
     if options.objective == "memory" and options.limit is not None:

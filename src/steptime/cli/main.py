@@ -23,22 +23,22 @@ COMMANDS = (
     "tune",
     "fit",
     "patch",
-    "runs",
+    "list",
     "show",
-    "stacks",
-    "ask",
+    "attach",
     "report",
     "compare",
     "export",
-    "study",
     "levers",
     "machine",
+    "doctor",
+    "plan",
     "data",
     "verify",
-    "search",
+    "sweep",
     "schema",
 )
-_WITH_COMMAND = ("run", "tune", "fit", "data", "search")
+_WITH_COMMAND = ("run", "tune", "fit", "plan", "data", "sweep")
 """The user's command follows their first `--`."""
 _WITH_COMMAND_ALONE = ("run", "tune", "fit")
 """They take no other words, so the command is known without a `--`, too."""
@@ -52,7 +52,7 @@ examples:
   steptime run -- python train.py --lr 3e-4    measure a training
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
   steptime fit --limit 8GiB -- python train.py make it fit into memory
-  steptime show last                           print the newest report again
+  steptime show                                print the newest report again
 
 exit codes:
   0    done; "nothing helps" and "it does not fit" are answers, too
@@ -178,9 +178,8 @@ def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | Non
     if verb in _WITH_COMMAND_ALONE:
         reader = parser.commands[verb]
         place = reader.command_at(before, takes_optional=True)
-        takes_none = any(word.partition("=")[0] == "--batch" for word in before[:place])
         is_marked = dashes is not None and place is None
-        place = None if takes_none or is_marked else reader.command_at(before)
+        place = None if is_marked else reader.command_at(before)
         if place is not None:
             return words[: place + 1], words[place + 1 :]
     if dashes is None:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from steptime.cli.output import STDOUT, check_target
-from steptime.cli.parser import NEGATIVE
+from steptime.cli.output import STDOUT, check_target, open_store
 from steptime.errors import UsageError
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)")
-_SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1)} | {
-    f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)
-}
-_PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
-_PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
+if TYPE_CHECKING:
+    from steptime.app.stored.kept import Stored
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
@@ -61,7 +54,7 @@ def refuse_windows(verb: str) -> None:
 
 
 INSTEAD = "write one JSON document instead, to FILE or to stdout"
-BESIDE = "write one JSON document to FILE beside the report, or to stdout instead of it"
+BESIDE = "also write one JSON document to FILE; or to stdout alone"
 
 
 def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
@@ -75,11 +68,69 @@ def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
     )
 
 
-def add_run_id(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a run."""
+def add_id(parser: argparse.ArgumentParser, *, only_runs: bool = False) -> None:
+    """Add the argument that names a run, a study or a fit; the newest where it is left out."""
+    others = "" if only_runs else "; or the newest `run`, `study` or `fit`"
     parser.add_argument(
-        "run", metavar="ID", help="the id of a run, the beginning of it, or `last` for the newest"
+        "id",
+        metavar="ID",
+        nargs="?",
+        default="last",
+        help="the id, or the beginning of it; `last` for the newest (default), `last~1` for the "
+        f"run before{others}",
     )
+
+
+def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
+    """Return the run, study or fit that `ID` names; with an option of runs, `last` is a run.
+
+    Args:
+        options: of the command line.
+        of_run: the options that only a run has.
+
+    Raises:
+        NotFoundError: there is none.
+        UsageError: it is no run, and an option of runs was given.
+    """
+    from steptime.app.stored.kept import KINDS, find_kept
+
+    given = [flag for flag in of_run if getattr(options, flag.strip("-")) not in (None, False)]
+    wanted = "run" if given and options.id == "last" else options.id
+    found = find_kept(open_store(store_folder(options), kind=None), wanted)
+    if given and found.kind != "runs":
+        raise UsageError(
+            f"{given[0]} has no effect with a {KINDS[found.kind]}.",
+            hint="Leave it out, or name a run: steptime list runs",
+        )
+    return found
+
+
+def add_machine(parser: argparse.ArgumentParser, *, what: str) -> None:
+    """Add `--python` and `--data`, the parts of this machine that are `measured` or `checked`."""
+    parser.add_argument(
+        "--python",
+        metavar="FILE",
+        help=f"the Python whose torch is {what} (default: the first on the PATH)",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        default=".",
+        help="the folder with the training data (default: the current folder)",
+    )
+
+
+def data_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of `--data`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not os.path.isdir(options.data):
+        raise UsageError(
+            f"--data: there is no folder `{options.data}`.", hint="Name an existing one."
+        )
+    return Path(options.data)
 
 
 LONGEST = "default: the one that lasted longest"
@@ -95,12 +146,26 @@ def add_training(group: argparse._ActionsContainer, *, what: str, default: str =
     )
 
 
+def add_contained(group: argparse._ActionsContainer, *, who: str = "trials") -> None:
+    """Add `--share-network` and `--unsafe-trials`, which weaken the walls around a child."""
+    group.add_argument(
+        "--share-network",
+        action="store_true",
+        help=f"let {who} use the network and the socket files of this machine",
+    )
+    group.add_argument(
+        "--unsafe-trials",
+        action="store_true",
+        help=f"run {who} even if nothing here keeps them from harm",
+    )
+
+
 def add_store(group: argparse._ActionsContainer) -> None:
     """Add `--store`; its default is the current folder."""
     group.add_argument(
         "--store",
         metavar="DIR",
-        help="the folder that holds .steptime (default: the current folder)",
+        help="the folder with .steptime (default: the current one)",
     )
 
 
@@ -146,75 +211,10 @@ def store_to_write(options: argparse.Namespace) -> Path:
     return Path(folder)
 
 
-def _refuse_negative(text: str, flag: str) -> None:
-    if NEGATIVE.match(text.strip()):
-        raise UsageError(f"{flag} must not be negative, got `{text}`.")
-
-
-def parse_percent(text: str, *, flag: str) -> float:
-    """Return the fraction in `5%`.
-
-    Raises:
-        UsageError: the text is not a percentage.
-    """
-    found = _PERCENT.fullmatch(text.strip())
-    if found is None:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a percentage, got `{text}`.", hint=f"Write: {flag} 5%")
-    return float(found[1]) / 100
-
-
-def parse_price(text: str, *, flag: str) -> float:
-    """Return the price of an hour in `2.5/h` or `2.5`.
-
-    Raises:
-        UsageError: the text is not a number above zero.
-    """
-    found = _PRICE.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
-        message = f"{flag} must be the price of an hour, a number above 0, got `{text}`."
-        raise UsageError(message, hint=f"Write: {flag} 2.5/h")
-    return float(found[1])
-
-
-def parse_time(text: str, *, flag: str = "--budget") -> float:
-    """Return the seconds in `30s`, `10m`, `1h`.
-
-    Raises:
-        UsageError: the text is not a time above zero.
-    """
-    found = _TIME.fullmatch(text)
-    value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
-    if value_s <= 0:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a time such as 30s, 10m or 1h, got `{text}`.")
-    return value_s
-
-
-def parse_size(text: str, *, flag: str) -> int:
-    """Return the bytes in `8GiB`, `900MiB` or `80GB`.
-
-    Raises:
-        UsageError: the text is not a size above zero.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    size = round(float(found[1]) * _SIZE_UNITS[found[2]]) if found else 0
-    if size <= 0:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a size such as 8GiB, 900MiB or 80GB, got `{text}`.")
-    return size
-
-
 def add_allow(search: argparse._ArgumentGroup) -> None:
-    """Add `--allow training-changes`: no lever that changes the training is named without it."""
+    """Add `--allow-training-changes`: no lever that changes training is named without it."""
     search.add_argument(
-        "--allow",
-        metavar="WHAT",
-        choices=("training-changes",),
-        help="training-changes: also name levers that change training",
+        "--allow-training-changes",
+        action="store_true",
+        help="also name levers that change training",
     )
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in `a,b`."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from steptime.errors import SteptimeError, UsageError
+from steptime.errors import NotFoundError, SteptimeError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,12 +55,19 @@ def error_text(error: SteptimeError) -> str:
     return "error: " + "\n       ".join(printable(line) for line in lines)
 
 
-def open_store(folder: str | None, *, kind: str = "runs") -> Path:
-    """Return the store of the runs (or `studies`) in a named folder, or of the current one.
+def open_store(folder: str | None, *, kind: str | None = "runs") -> Path:
+    """Return the store of the runs (or another kind; None: of any) in a folder, or the current one.
 
     Raises:
         NotFoundError: there is none.
     """
+    if kind is None:
+        from steptime.app.stored.kept import KINDS
+
+        for one in KINDS:
+            with suppress(NotFoundError):
+                return open_store(folder, kind=one)
+        kind = "runs"
     from steptime.core.store import find_store, other_store, store_in, why_unwritable
 
     store = find_store(None if folder is None else Path(folder), kind=kind)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, check_json, parse_time
+from steptime.cli.option_values import parse_time
+from steptime.cli.options import add_json, check_json
 from steptime.cli.output import STDOUT, check_target, say, tell, write_json
 from steptime.errors import StoreError
 

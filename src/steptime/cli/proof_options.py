@@ -5,22 +5,25 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import parse_time
+from steptime.cli.option_values import parse_time
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.verify.prove_training import ProofOptions
 
 
-def add_proof(search: argparse._ArgumentGroup) -> None:
-    """Add the options of a proof over seeds; the rarer ones stand in the how-to alone."""
-    search.add_argument("--prove", action="store_true", help="judge the recipe over seeds, too")
-    search.add_argument("--margin", metavar="M", help="of --prove: 0.01, 1%%, 1%%-of-training")
-    search.add_argument("--metric", metavar="NAME", help="of --prove: a pattern, tb:TAG, ...")
-    for flag, default in (("--seed-flag", None), ("--better", "down"), ("--run-limit", "24h")):
-        choices = ("down", "up") if flag == "--better" else None
-        search.add_argument(flag, default=default, choices=choices, help=argparse.SUPPRESS)
-    search.add_argument("--seeds", type=int, default=5, help=argparse.SUPPRESS)
+def add_proof(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a proof over seeds."""
+    proof = parser.add_argument_group("proof over seeds")
+    proof.add_argument("--prove", action="store_true", help="judge the recipe over seeds, too")
+    proof.add_argument("--margin", metavar="M", help="0.01, 1%%, 1%%-of-training")
+    proof.add_argument("--metric", metavar="NAME", help="a pattern, tb:TAG, ...")
+    proof.add_argument("--better", choices=("down", "up"), default="down", help="default: down")
+    proof.add_argument("--seeds", metavar="N", type=int, default=5, help="runs of each (5)")
+    proof.add_argument("--seed-flag", metavar="FLAG", help="option of the script for the seed")
+    proof.add_argument(
+        "--run-timeout", metavar="TIME", default="24h", help="for one run (default: 24h)"
+    )
 
 
 def proof_of(options: argparse.Namespace) -> ProofOptions | None:
@@ -55,5 +58,5 @@ def proof_of(options: argparse.Namespace) -> ProofOptions | None:
         question=question,
         num_seeds=options.seeds,
         seed_flag=options.seed_flag,
-        limit_s=parse_time(options.run_limit, flag="--run-limit"),
+        limit_s=parse_time(options.run_timeout, flag="--run-timeout"),
     )

@@ -25,7 +25,7 @@ EXAMPLES = """\
 examples:
   steptime schema
   steptime schema run
-  steptime schema machine check
+  steptime schema show study
   steptime schema run --json run.schema.json
 """
 
@@ -75,13 +75,13 @@ def _check_verb(verb: str) -> None:
     Raises:
         UsageError: there is none of that name.
     """
-    from steptime.app.schema import VERBS
+    from steptime.app.schema import DOCUMENTS
 
-    if verb in VERBS:
+    if verb in DOCUMENTS:
         return
-    parts = [name for name in VERBS if name.startswith(f"{verb} ")]
-    near = difflib.get_close_matches(verb, VERBS, n=1)
-    hint = f"There are: {', '.join(VERBS)}."
+    parts = [name for name in DOCUMENTS if name.startswith(f"{verb} ")]
+    near = difflib.get_close_matches(verb, DOCUMENTS, n=1)
+    hint = f"There are: {', '.join(DOCUMENTS)}."
     if parts:
         hint = f"Its commands write one each: {', '.join(parts)}."
     elif near:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.fit_answer import fit_and_report, refuse_what_is_of_speed
+from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
     BESIDE,
     add_allow,
+    add_contained,
     add_json,
     add_store,
     add_training,
     check_json,
-    parse_names,
-    parse_time,
     store_to_write,
     take_command,
 )
@@ -37,12 +37,7 @@ make it faster while it trains as well as before, and write them to a recipe.
 USAGE = "steptime tune [options] -- COMMAND [ARG ...]"
 EXAMPLES = """\
 examples:
-  steptime tune -- python train.py
-  steptime tune --budget 1h --exclude compile -- torchrun train.py
-  steptime tune --recipe tuned.toml --levers compile -- python train.py
-  steptime tune --training 2 -- bash train.sh
-  steptime tune --share-network -- python train_from_a_bucket.py
-  steptime tune --python ../other/bin/python -- python train.py
+  steptime tune --budget 1h --exclude compile -- python train.py
   steptime run --recipe tuned.toml -- python train.py
 """
 
@@ -50,18 +45,9 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tune`."""
     _add_search(parser.add_argument_group("search"))
+    add_proof(parser)
     trials = parser.add_argument_group("trials")
-    trials.add_argument(
-        "--share-network",
-        action="store_true",
-        help="let the trials use this machine's network and socket files; each trial then sends "
-        "what the script sends",
-    )
-    trials.add_argument(
-        "--unsafe-trials",
-        action="store_true",
-        help="run trials even if nothing here keeps them from harm",
-    )
+    add_contained(trials)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
@@ -72,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--report",
         metavar="FILE",
-        help="write the report as plain text to FILE, not to stdout",
+        help="write the report as plain text to FILE",
     )
     add_json(output, what=BESIDE)
     output.add_argument(
@@ -90,8 +76,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
         "--budget",
         metavar="TIME",
         default="10m",
-        help="how long the whole study may take, such as 30s or 1h (default: 10m); with more than "
-        "before, it continues",
+        help="for the whole study (default: 10m); more continues it",
     )
     search.add_argument(
         "--levers", metavar="A,B", help="try only these; `steptime levers` lists them"
@@ -119,7 +104,6 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
     search.add_argument(
         "--fresh", action="store_true", help="do not continue an earlier study of this command"
     )
-    add_proof(search)
     add_training(search, what="tune", default="needed where a command starts several")
 
 
@@ -174,7 +158,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
         run_steps=options.run_steps,
         budget_s=budget_s,
         allow_unsafe=options.unsafe_trials,
-        allows_changes=options.allow is not None,
+        allows_changes=options.allow_training_changes,
         share_network=options.share_network,
         is_fresh=options.fresh,
         output=Path(options.output),

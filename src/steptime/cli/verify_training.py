@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
     BESIDE,
+    add_contained,
     add_json,
     add_store,
     check_json,
-    parse_time,
     store_to_write,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
@@ -68,11 +69,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", metavar="X", type=float, help="time its first crossing")
     parser.add_argument(
-        "--looks",
+        "--interim",
+        metavar="N",
         type=int,
         choices=(1, 3),
         default=1,
-        help="3: these runs are judged after 3, 5 and 10 of each (default: 1)",
+        help="judge N times: 1, or 3 (after 3, 5 and 10 runs of each; default: 1)",
     )
     parser.add_argument(
         "--paired", action="store_true", help="runs with the same seed belong together"
@@ -100,12 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="TIME", default="24h", help="how long one run may take (default: 24h)"
     )
     runs.add_argument("--fresh", action="store_true", help="do not use earlier runs of the same")
-    runs.add_argument(
-        "--share-network", action="store_true", help="let runs use the network of this machine"
-    )
-    runs.add_argument(
-        "--unsafe-trials", action="store_true", help="make runs even if nothing contains them"
-    )
+    add_contained(runs)
     output = parser.add_argument_group("output")
     output.add_argument("--page", metavar="FILE", help="also write a page to FILE (HTML)")
     add_json(output, what=BESIDE)
@@ -158,7 +155,7 @@ def _question(options: argparse.Namespace) -> TrainingQuestion:
         margin=parse_margin(options.margin),
         is_better_down=options.better == "down",
         target=options.target,
-        num_looks=options.looks,
+        num_looks=options.interim,
         are_paired=options.paired,
         price_s=0.0 if options.price is None else parse_time(options.price, flag="--price"),
     )

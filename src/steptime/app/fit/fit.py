@@ -14,11 +14,13 @@ from pathlib import Path
 from steptime.app.run.attempt import attempt
 from steptime.app.stored.page_file import write_page_file
 from steptime.app.stored.plain_text import WIDTH, plain_text
+from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
 from steptime.core.version import installed_version
 from steptime.errors import RecipeError, StoreError, UsageError
-from steptime.tune.fit.run_fit import FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
+from steptime.record.regular_file import read_regular
+from steptime.tune.fit.run_fit import DOCUMENT, FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
 from steptime.tune.recipe.recipe_file import check_output, read_recipe, render_recipe, write_recipe
 from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.values.fit_values import FitStudy
@@ -83,12 +85,38 @@ def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
     """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
     pages: list[Path] = []
     with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
-        from steptime.report.html.html_fit import render_fit_page
-
         folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id
-        text = render_fit_page(study, recipe=recipe, version=installed_version())
-        pages.append(write_page_file(text, folder / PAGE, None))
+        pages.append(write_fit_page(study, folder, recipe=recipe))
     return replace(study, page=str(pages[0])) if pages else study
+
+
+def read_fit(folder: Path) -> FitStudy:
+    """Return the fit in a folder.
+
+    Raises:
+        DamagedRunError: it cannot be understood.
+        StoreError: it cannot be read.
+    """
+    try:
+        return decode(FitStudy, read_regular(folder / DOCUMENT), where=str(folder / DOCUMENT))
+    except OSError as error:
+        raise StoreError(f"the fit {folder.name} cannot be read: {error}") from error
+
+
+def write_fit_page(
+    study: FitStudy, folder: Path, *, target: Path | None = None, recipe: str | None = None
+) -> Path:
+    """Write the page into the fit's folder or to another file; return its path.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    from steptime.report.html.html_fit import render_fit_page
+
+    if recipe is None and (folder / RECIPE).is_file():
+        recipe = render_recipe(read_recipe(folder / RECIPE), name=RECIPE)
+    page = render_fit_page(study, recipe=recipe, version=installed_version())
+    return write_page_file(page, folder / PAGE, target)
 
 
 def limit_of_machine() -> FitLimit:

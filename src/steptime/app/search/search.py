@@ -35,7 +35,7 @@ from steptime.seek.standing import parameters_of, standings, times_of
 from steptime.seek.values.seek_values import Role, SeekAnswer, SeekEnd, SeekQuestion, SeekRun
 from steptime.verify.convergence.statistics import load_scipy
 
-FOLDER = "searches"
+FOLDER = "sweeps"
 _MOST_FAILED = 3
 """If the first candidates all fail, the command is broken, not their parameters."""
 _SLOW = 3.0

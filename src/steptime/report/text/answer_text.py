@@ -16,7 +16,7 @@ from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
 from steptime.measure.values.model.anatomy import Allocator
 from steptime.measure.values.model.layer_health import LayerHealth
-from steptime.report.document.listings import AskDocument
+from steptime.report.document.listings import AttachDocument
 from steptime.report.text.memory_lines import list_parts
 from steptime.report.text.page import Page, joined, page_of
 from steptime.report.text.profile_text import REASONS as PROFILE_REASONS
@@ -41,7 +41,7 @@ _IN_TENSORS = ("weights", "buffers", "gradients", "optimizer", "activations", "l
 """The parts of an anatomy that an update shows by itself."""
 
 
-def render_answer(document: AskDocument, *, console: Console) -> None:
+def render_answer(document: AttachDocument, *, console: Console) -> None:
     """Print the answer of each rank, then where the ranks are that did not answer."""
     page = page_of(console)
     answered = [one for one in document.ranks if one.missing is None]
@@ -74,7 +74,7 @@ def _rank_lines(one: RankAnswer, page: Page) -> list[Text]:
     return lines
 
 
-def _missing_lines(document: AskDocument, page: Page) -> list[Text]:
+def _missing_lines(document: AttachDocument, page: Page) -> list[Text]:
     """Say why ranks gave no answer; those with the same reason share a line."""
     groups: dict[tuple[int | None, str], list[RankAnswer]] = {}
     for one in document.ranks:

@@ -161,7 +161,7 @@ def runs_table(rows: Sequence[RunSummary], *, console: Console, store: str | Non
         command = shortened(command, width) if console.is_terminal else printable(command)
         line.append(f"  {command}")
     if num_older:
-        left_out = f"older runs that are not shown: {num_older:,}; `steptime runs --json` has all"
+        left_out = f"older runs that are not shown: {num_older:,}; `steptime list --json` has all"
         lines.append(Text(left_out, style="dim"))
     show = show_command(rows[0].run_id, store=store)
     page.write([*lines, Text(), Text(f"  {show}", style="bold")])

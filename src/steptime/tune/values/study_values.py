@@ -150,7 +150,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One decision of the search, for `steptime study show`.
+    """One decision of the search, for `steptime show`.
 
     Attributes:
         code: what was decided, a machine word.

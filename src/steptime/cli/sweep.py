@@ -1,4 +1,4 @@
-"""`steptime search`: which parameters reach a quality in the least time?"""
+"""`steptime sweep`: which parameters reach a quality in the least time?"""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
     BESIDE,
+    add_contained,
     add_json,
     add_store,
     check_json,
-    parse_time,
     store_to_write,
     take_command,
 )
@@ -34,21 +35,21 @@ cannot win. Where noise decides, candidates are run again; the winner has to
 hold with seeds that took no part in the choice. A search goes on where it was
 ended. The exit code is 4 where it cannot be told whether the winner holds.
 """
-USAGE = """steptime search --param P --metric M --target X --budget TIME [options]
-                       -- COMMAND with {name} for each parameter"""
+USAGE = """steptime sweep --param P --metric M --target X --budget TIME [options]
+                      -- COMMAND with {name} for each parameter"""
 EXAMPLES = """\
 examples:
-  steptime search --param lr=1e-4..1e-2:log --param bs=16,32,64 --budget 2h \\
+  steptime sweep --param lr=1e-4..1e-2:log --param bs=16,32,64 --budget 2h \\
       --metric 'val ([0-9.]+)' --target 1.55 \\
       -- python train.py --lr {lr} --batch {bs} --seed {seed}
-  steptime search --param lr=1e-4..1e-1:log --default lr=1e-3 --better up \\
+  steptime sweep --param lr=1e-4..1e-1:log --default lr=1e-3 --better up \\
       --metric csv:log.csv:accuracy --target 0.98 --budget 30m \\
       --recipe tuned.toml -- python train.py --lr {lr} --seed {seed}
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `search`."""
+    """Add the options of `sweep`."""
     parser.add_argument(
         "--param",
         metavar="P",
@@ -88,12 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ray", metavar="ADDRESS", help="make runs on a Ray cluster, one a machine (or: local)"
     )
     runs.add_argument("--fresh", action="store_true", help="do not use earlier runs of the same")
-    runs.add_argument(
-        "--share-network", action="store_true", help="let runs use the network of this machine"
-    )
-    runs.add_argument(
-        "--unsafe-trials", action="store_true", help="make runs even if nothing contains them"
-    )
+    add_contained(runs)
     output = parser.add_argument_group("output")
     output.add_argument("--page", metavar="FILE", help="also write a page to FILE (HTML)")
     add_json(output, what=BESIDE)
@@ -102,7 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Search, and print what was found."""
-    command = take_command(options, verb="search", usage=USAGE)
+    command = take_command(options, verb="sweep", usage=USAGE)
     check_json(options)
     check_target("--page", options.page)
     asked = _asked(options, command)
@@ -113,7 +109,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is not None:
         from steptime.report.document.envelope import enclose
 
-        write_json(options.json, enclose("search", found, exit_code=code))
+        write_json(options.json, enclose("sweep", found, exit_code=code))
     if options.json != STDOUT:
         from steptime.report.text.page import page_of
         from steptime.report.text.search_text import search_lines
@@ -175,7 +171,7 @@ def _next(asked: SearchAsked, found: SeekAnswer) -> str:
     from steptime.seek.sought_parameters import filled
 
     if found.best is None:
-        return "steptime search ... --budget, longer, or --target, nearer"
+        return "steptime sweep ... --budget, longer, or --target, nearer"
     words = filled(asked.command, found.best, seed=1, seed_flag=asked.seed_flag)
     recipe = () if asked.recipe is None else ("--recipe", str(asked.recipe))
     return shlex.join(("steptime", "run", *recipe, "--", *words))

@@ -1,4 +1,4 @@
-"""`steptime ask`: asks a run while it trains."""
+"""`steptime attach`: where a process or a run is right now, and what it says while it trains."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
     add_json,
-    add_run_id,
     add_store,
     add_training,
     check_json,
-    parse_time,
     store_folder,
 )
 from steptime.cli.output import console_for, open_store, tell, write_json
@@ -25,30 +24,40 @@ if TYPE_CHECKING:
     from steptime.app.run.conversation import Waiting
     from steptime.app.run.run_answer import RunAnswer
 
-SUMMARY = "ask a training that runs: its memory, its work, a profile"
+SUMMARY = "look into a training that runs: its line, memory, work"
 DESCRIPTION = """\
-Ask a training while it runs. Its processes examine one step or a few of them,
-and go on; nothing is stopped, and not a bit of what they compute changes. The
-steps that were examined count in no figure of the run's report.
+Show at which line each rank of a run is, what it waits for, and for which other
+rank. The stacks are read from outside. With a question, the processes examine
+one step or a few of them, and go on; nothing is stopped, and not a bit of what
+they compute changes. The report does not count the steps that were examined.
 """
-USAGE = "steptime ask ID QUESTION [options]"
+USAGE = "steptime attach [PID|RUN] [options]"
 EXAMPLES = """\
-Ctrl-C takes the question back. A run answers one question at a time.
+If the run has ended, the stacks of its last stall are shown. Ctrl-C takes a
+question back. A run answers one question at a time.
 
 examples:
-  steptime ask last --memory
-  steptime ask last --count --timeout 5m
-  steptime ask last --profile 5 --json
-  steptime ask last --health 200
-  steptime ask last --stacks
+  steptime attach
+  steptime attach 20261120-1015 --json
+  steptime attach 4242
+  steptime attach last --memory
+  steptime attach last --profile 5 --timeout 5m
 """
+
+_WITH_STEPS = ("profile", "health")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `ask`."""
-    add_run_id(parser)
-    group = parser.add_argument_group("question")
-    questions = group.add_mutually_exclusive_group(required=True)
+    """Add the options of `attach`."""
+    parser.add_argument(
+        "target",
+        metavar="PID|RUN",
+        nargs="?",
+        default="last",
+        help="a process; or the id of a run, the beginning of it, or `last` (default)",
+    )
+    group = parser.add_argument_group("question (default: at which line each rank is)")
+    questions = group.add_mutually_exclusive_group()
     questions.add_argument(
         "--memory",
         action="store_true",
@@ -77,11 +86,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="probe the layers for STEPS steps (default: 50): the first one whose numbers are not "
         "finite, and norms of gradients and updates",
     )
-    questions.add_argument(
-        "--stacks",
-        action="store_true",
-        help="at which line each rank is, as `steptime stacks` shows it; no step has to end",
-    )
     group.add_argument(
         "--timeout",
         metavar="TIME",
@@ -98,20 +102,24 @@ def execute(options: argparse.Namespace) -> int:
     """Ask, and print the answers; 1 if a rank did not answer."""
     check_json(options)
     timeout_s = None if options.timeout is None else parse_time(options.timeout, flag="--timeout")
-    from steptime.app.run.ask import ask_run
+    from steptime.app.run.attach import ask_run, find_target
     from steptime.app.stored.run_listing import find_run
 
-    run = find_run(open_store(store_folder(options)), options.run)
+    folder, word = store_folder(options), options.target
+    found = find_target(word, lambda: find_run(open_store(folder), word))
+    steps = next((n for name in _WITH_STEPS if (n := getattr(options, name)) is not None), None)
     with _progress() as show:
         answer = ask_run(
-            run,
+            found,
             _what(options),
-            num_steps=options.health if options.profile is None else options.profile,
+            num_steps=steps,
             timeout_s=timeout_s,
             training=options.training,
             show=show,
         )
     code = 0 if answer.is_whole else 1
+    if answer.is_past:
+        tell(f"run {answer.run_id} has ended; these stacks were taken while it was stalled")
     if options.json is not None:
         _write_document(options.json, answer, code)
     else:
@@ -123,10 +131,10 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _what(options: argparse.Namespace) -> str:
-    for what in ("profile", "health"):
+    for what in _WITH_STEPS:
         if getattr(options, what) is not None:
             return what
-    return next(what for what in ("memory", "count", "stacks") if getattr(options, what))
+    return next((what for what in ("memory", "count") if getattr(options, what)), "stacks")
 
 
 @contextmanager
@@ -159,4 +167,4 @@ def _write_document(target: str, answer: RunAnswer, code: int) -> None:
         for one in answer.ranks
         if one.missing is not None
     )
-    write_json(target, enclose("ask", answer.document, exit_code=code, errors=errors))
+    write_json(target, enclose("attach", answer.document, exit_code=code, errors=errors))

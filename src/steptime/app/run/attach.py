@@ -1,7 +1,7 @@
-"""Asks the processes of a run while they train, and waits for what they answer.
+"""Looks into a process or a run: takes its stacks, or asks it while it trains.
 
-In: a run, and what is asked. Out: a `RunAnswer`. Stacks are taken from outside; everything else the
-processes examine themselves, between two steps.
+In: a run or a process, and what is asked. Out: a `RunAnswer`. Stacks are taken
+from outside; everything else the processes examine themselves, between two steps.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from steptime.app.run.conversation import Conversation, Heard, Waiting
@@ -16,6 +17,7 @@ from steptime.app.run.run_answer import RunAnswer
 from steptime.app.run.run_end import COMMAND, read_end
 from steptime.app.run.stacks import take_stacks
 from steptime.app.stored.load import find, fold_now
+from steptime.app.stored.run_listing import run_at
 from steptime.core.process_end import RunState
 from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError, NotAnsweredError, NotFoundError, UsageError
@@ -27,6 +29,7 @@ from steptime.record.live.questions import ANSWERED, COUNT, HEALTH, MAX_STEPS, M
 from steptime.report.words.run_words import describe_end
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess
+from steptime.watch.stalls.rank_stacks import probe_alone, run_folder_of
 
 STACKS = "stacks"
 WHATS = (*ANSWERED, STACKS)
@@ -39,20 +42,21 @@ NUM_STEPS: Mapping[str, int] = {PROFILE: 3, HEALTH: 50}
 _TRAINS = (RunState.RUNNING, RunState.STILL_TRAINING)
 
 
-def ask(
-    which: str | os.PathLike[str] = "last",
-    what: str = MEMORY,
+def attach(
+    which: int | str | os.PathLike[str] = "last",
+    what: str = STACKS,
     *,
     steps: int | None = None,
     timeout_s: float | None = None,
     training: int | None = None,
     store: str | os.PathLike[str] = ".",
 ) -> RunAnswer:
-    """Ask a run while it trains; what it computes stays as it is, bit for bit.
+    """Look into a run while it trains; what it computes stays as it is, bit for bit.
 
     Args:
-        which: its id or the beginning of it, `last`, or the path of its folder.
-        what: `memory`, `count`, `profile`, `health`, or `stacks`.
+        which: a process id; or a run's id or the beginning of it, `last`, or the path of its
+            folder. A process that `steptime run` did not start has its stacks alone.
+        what: `stacks`, `memory`, `count`, `profile`, or `health`.
         steps: how many steps are examined; None for 3 for `profile`, and 50 for `health`.
         timeout_s: how long to wait for the answers [s]; None for a minute, or longer where steps
             take long.
@@ -66,14 +70,36 @@ def ask(
         UsageError: an argument makes no sense.
 
     Example:
-        >>> print(steptime.ask("last", "memory"))  # doctest: +SKIP
+        >>> print(steptime.attach("last", "memory"))  # doctest: +SKIP
     """
-    run = find(which, store=store)
-    return ask_run(run, what, num_steps=steps, timeout_s=timeout_s, training=training)
+    found = find_target(which, lambda: find(str(which), store=store))
+    return ask_run(found, what, num_steps=steps, timeout_s=timeout_s, training=training)
+
+
+def find_target(which: int | str | os.PathLike[str], find_run: Callable[[], Run]) -> Run | int:
+    """Return the run that is meant, or the id of a process that belongs to none.
+
+    Args:
+        which: what was named; digits are a process first, if there is one.
+        find_run: finds the run that has this name.
+
+    Raises:
+        NotFoundError: there is neither.
+    """
+    word = str(which)
+    if not (word.isascii() and word.isdigit() and os.path.isdir(f"/proc/{word}")):
+        return find_run()
+    folder = run_folder_of(int(word))
+    if folder is not None and os.path.isdir(folder):
+        return run_at(folder)
+    if isinstance(which, str):
+        with suppress(NotFoundError):
+            return find_run()
+    return int(word)
 
 
 def ask_run(
-    run: Run,
+    run: Run | int,
     what: str,
     *,
     num_steps: int | None = None,
@@ -81,9 +107,11 @@ def ask_run(
     training: int | None = None,
     show: Callable[[Waiting], None] = lambda _: None,
 ) -> RunAnswer:
-    """Ask a run, and say now and then how far it is; see `ask`."""
+    """Ask a run, and say now and then how far it is; see `attach`."""
     num_steps = NUM_STEPS.get(what, 1) if num_steps is None else num_steps
     _check(what, num_steps, timeout_s)
+    if isinstance(run, int):
+        return _stacks_of_process(run, what)
     asked = RunAnswer(run=run, what=what, asked_unix_s=time.time())
     if what == STACKS:
         return _with_all_stacks(asked, training)
@@ -142,7 +170,7 @@ def _find_processes(run: Run, what: str, training: int | None) -> tuple[AskedPro
     if not found:
         raise NotFoundError(
             f"run {run.run_id} has no process that makes steps now.",
-            hint=f"Ask again when it trains. To see where it is: steptime stacks {run.run_id}",
+            hint=f"Ask again when it trains. To see where it is: steptime attach {run.run_id}",
         )
     if training is not None:
         num = max(one.training for one in found)
@@ -193,15 +221,35 @@ def _fold(run: Run, process: AskedProcess, heard: Heard, *, is_one: bool) -> Ran
 
 
 def _with_all_stacks(asked: RunAnswer, training: int | None) -> RunAnswer:
-    """Return the stacks of all ranks as they are now.
+    """Return the stacks of all ranks as they are now, or as they were in its last stall.
 
     Raises:
-        NotFoundError: the run has ended, or none of its processes is here.
+        NotFoundError: none of its processes is here, and it was never stalled.
     """
+    assert asked.run is not None
     found = take_stacks(asked.run, training=training)
-    if found.is_past:
-        raise _ended(asked.run)
-    return replace(asked, stacks=found.ranks, culprits=found.culprits, desync=found.desync)
+    return replace(
+        asked,
+        stacks=found.ranks,
+        culprits=found.culprits,
+        desync=found.desync,
+        is_past=found.is_past,
+    )
+
+
+def _stacks_of_process(pid: int, what: str) -> RunAnswer:
+    """Return the stacks of a process that no run of ours started.
+
+    Raises:
+        NotFoundError: it can be asked nothing else.
+    """
+    if what != STACKS:
+        raise NotFoundError(
+            f"process {pid} cannot be asked: `steptime run` did not start it.",
+            hint=f"It has its stacks alone: steptime attach {pid}",
+        )
+    stacks = (probe_alone(pid),)
+    return RunAnswer(run=None, what=what, asked_unix_s=time.time(), stacks=stacks)
 
 
 def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
@@ -209,6 +257,7 @@ def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
     silent = {one.pid for one in asked.ranks if one.missing == "no_answer"}
     if not silent:
         return asked
+    assert asked.run is not None
     try:
         found = take_stacks(asked.run, training=training)
     except NotFoundError:
