@@ -146,7 +146,6 @@ MAX_COMMAND_LINES = 250
 MAX_LEVER_LINES = 150
 MAX_MODULES = 16
 CROWDED = {
-    "cli": 35,
     "report/html": 32,
     "report/text": 42,
     "report/words": 28,

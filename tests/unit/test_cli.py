@@ -22,7 +22,8 @@ from steptime.app.run.observe import EndedRun
 from steptime.app.run.prepare import RunOptions, RunPlan
 from steptime.app.stored.load import load_run, save
 from steptime.cli import list as lists
-from steptime.cli import main, output, run
+from steptime.cli import main, output
+from steptime.cli.run import run
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, create_run, write_value

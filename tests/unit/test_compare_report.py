@@ -11,7 +11,7 @@ from rich.console import Console
 
 from compare_cases import CASES, single, slower
 from documents import check_document
-from steptime.cli.compare import exit_code_of
+from steptime.cli.run.compare import exit_code_of
 from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, TraitChange
 from steptime.core.note import Note
 from steptime.errors import NotFoundError

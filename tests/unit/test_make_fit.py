@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from report_cases import make_anatomy
-from steptime.cli.fit_answer import exit_code_of
+from steptime.cli.fit.fit_answer import exit_code_of
 from steptime.cli.main import main
 from steptime.cli.option_values import parse_size
 from steptime.core.codec import from_json, to_json

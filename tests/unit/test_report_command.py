@@ -12,7 +12,7 @@ import pytest
 import steptime.report
 from steptime.app.stored.load import load_run
 from steptime.cli import main, report
-from steptime.cli import run as run_command
+from steptime.cli.run import run as run_command
 from steptime.core.store import Run
 from unit.builders import make_end, make_head, make_row
 from unit.test_cli import check_failure, make_run

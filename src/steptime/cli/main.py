@@ -18,26 +18,28 @@ from steptime.cli.output import error_text, say, write_failure
 from steptime.cli.parser import Parser, add_command
 from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
-COMMANDS = (
-    "run",
-    "tune",
-    "fit",
-    "patch",
-    "list",
-    "show",
-    "attach",
-    "report",
-    "compare",
-    "export",
-    "levers",
-    "machine",
-    "doctor",
-    "plan",
-    "data",
-    "verify",
-    "sweep",
-    "schema",
-)
+COMMANDS = {
+    "run": "run.run",
+    "tune": "study.tune",
+    "fit": "fit.fit",
+    "patch": "study.patch",
+    "list": "list",
+    "show": "show",
+    "attach": "run.attach",
+    "report": "report",
+    "compare": "run.compare",
+    "export": "run.export",
+    "levers": "study.levers",
+    "machine": "machine.machine",
+    "doctor": "machine.doctor",
+    "plan": "plan.plan",
+    "data": "data.data",
+    "verify": "verify.verify",
+    "sweep": "study.sweep",
+    "schema": "schema",
+}
+"""The commands, in the order of the help, and the module of each."""
+
 _WITH_COMMAND = ("run", "tune", "fit", "plan", "data", "sweep")
 """The user's command follows their first `--`."""
 _WITH_COMMAND_ALONE = ("run", "tune", "fit")
@@ -144,7 +146,7 @@ def build_parser(only: str | None = None) -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="VERB --help", prog="steptime")
     for name in COMMANDS if only is None else (only,):
-        add_command(commands, name, import_module(f"steptime.cli.{name}"))
+        add_command(commands, name, import_module(f"steptime.cli.{COMMANDS[name]}"))
     parser.commands = commands.choices
     return parser
 

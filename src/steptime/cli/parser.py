@@ -134,10 +134,10 @@ def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
 
 
 def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
-    """Add the commands of a verb: `NAME` is `cli/VERB_NAME.py`, with what a command has."""
+    """Add the commands of a verb: `NAME` is `cli/VERB/VERB_NAME.py`, with what a command has."""
     parts = parser.add_subparsers(
         title="commands", metavar="COMMAND --help", prog=f"steptime {verb}"
     )
     parser.commands = parts.choices
     for name in names:
-        add_command(parts, name, import_module(f"steptime.cli.{verb}_{name}"))
+        add_command(parts, name, import_module(f"steptime.cli.{verb}.{verb}_{name}"))

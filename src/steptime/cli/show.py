@@ -15,7 +15,7 @@ from steptime.cli.options import (
     find_named,
 )
 from steptime.cli.output import console_for, write_json
-from steptime.cli.profilers import add_counter_options, write_counters
+from steptime.cli.run.profilers import add_counter_options, write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:

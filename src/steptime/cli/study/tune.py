@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.fit_answer import fit_and_report, refuse_what_is_of_speed
+from steptime.cli.fit.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
     BESIDE,
@@ -21,7 +21,7 @@ from steptime.cli.options import (
     take_command,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
-from steptime.cli.proof_options import add_proof, proof_of
+from steptime.cli.study.proof_options import add_proof, proof_of
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from steptime.cli.fit_answer import fit_and_report
+from steptime.cli.fit.fit_answer import fit_and_report
 from steptime.cli.options import (
     BESIDE,
     add_contained,

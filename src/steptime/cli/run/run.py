@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_store, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
-from steptime.cli.profilers import add_profile_options, profile_wish, write_counters
+from steptime.cli.run.profilers import add_profile_options, profile_wish, write_counters
 from steptime.errors import install_command
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 def _line_maker() -> MakeLine:
     """Return what makes the live line; if none can be shown, say why, and warn at least."""
-    from steptime.cli.live import RunLine, Troubles, why_no_line
+    from steptime.cli.run.live import RunLine, Troubles, why_no_line
 
     reason = why_no_line()
     if reason is None:
