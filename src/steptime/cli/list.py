@@ -12,7 +12,7 @@ from steptime.cli.output import console_for, open_store, write_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from steptime.app.stored.kept_list import KeptList
+    from steptime.app.kept.kept_list import KeptList
     from steptime.report.document.listings import KeptSummary
 
 SUMMARY = "list the runs, studies and fits that were made in this folder"
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     store = open_store(store_folder(options), kind=options.kind)
     kinds = _KINDS if options.kind is None else (options.kind,)
-    from steptime.app.stored.kept_list import gather
+    from steptime.app.kept.kept_list import gather
     from steptime.core.store import store_to_name
 
     found = gather(store, kinds, is_fresh=options.reindex)

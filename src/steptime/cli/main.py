@@ -29,6 +29,8 @@ COMMANDS = {
     "report": "report",
     "compare": "run.compare",
     "export": "run.export",
+    "rm": "rm",
+    "prune": "prune",
     "levers": "study.levers",
     "machine": "machine.machine",
     "doctor": "machine.doctor",

@@ -7,8 +7,8 @@ import re
 from steptime.cli.parser import NEGATIVE
 from steptime.errors import UsageError
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)")
 _SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1)} | {
     f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)

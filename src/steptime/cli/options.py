@@ -14,7 +14,7 @@ from steptime.cli.output import STDOUT, check_target, open_store
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.stored.kept import Stored
+    from steptime.app.kept.kept import Stored
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
         NotFoundError: there is none.
         UsageError: it is no run, and an option of runs was given.
     """
-    from steptime.app.stored.kept import KINDS, find_kept
+    from steptime.app.kept.kept import KINDS, find_kept
 
     given = [flag for flag in of_run if getattr(options, flag.strip("-")) not in (None, False)]
     wanted = "run" if given and options.id == "last" else options.id

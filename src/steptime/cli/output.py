@@ -62,7 +62,7 @@ def open_store(folder: str | None, *, kind: str | None = "runs") -> Path:
         NotFoundError: there is none.
     """
     if kind is None:
-        from steptime.app.stored.kept import KINDS
+        from steptime.app.kept.kept import KINDS
 
         for one in KINDS:
             with suppress(NotFoundError):

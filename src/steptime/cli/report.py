@@ -19,7 +19,7 @@ from steptime.cli.options import (
 from steptime.cli.output import check_target, write_json
 
 if TYPE_CHECKING:
-    from steptime.app.stored.kept import Stored
+    from steptime.app.kept.kept import Stored
 
 SUMMARY = "write an HTML page about a run, a study or a fit"
 DESCRIPTION = "Write one HTML page about a run, a study or a fit: a single file."

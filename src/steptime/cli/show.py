@@ -19,7 +19,7 @@ from steptime.cli.run.profilers import add_counter_options, write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.app.stored.kept import Stored
+    from steptime.app.kept.kept import Stored
 
 SUMMARY = "print the report of a run, a study or a fit again"
 DESCRIPTION = """\

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.app.stored.kept import list_kept
+from steptime.app.kept.kept import list_kept
 from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, StoreError
 from steptime.record.regular_file import read_regular

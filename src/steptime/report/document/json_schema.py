@@ -27,6 +27,7 @@ from steptime.report.document.listings import (
     LeversDocument,
     ListDocument,
     PageDocument,
+    RemovedDocument,
 )
 from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
@@ -48,6 +49,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "show fit": Envelope[FitStudy],
     "attach": Envelope[AttachDocument],
     "report": Envelope[PageDocument],
+    "rm": Envelope[RemovedDocument],
+    "prune": Envelope[RemovedDocument],
     "compare": Envelope[ComparisonDocument],
     "export": Envelope[ExportDocument],
     "levers": Envelope[LeversDocument],

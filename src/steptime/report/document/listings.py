@@ -43,11 +43,11 @@ class StudySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSummary:
-    """A fit, or what another command has kept, in a list.
+    """A folder of a store: a fit, or what another command has kept.
 
     Attributes:
         id: name of its folder.
-        kind: `fits`, `plans`, `benches`, `sweeps` or `verifications`.
+        kind: `runs`, `studies`, `fits`, `plans`, `benches`, `sweeps` or `verifications`.
         changed_unix_s: when something was last added, seconds since 1970.
         bytes: size of its files.
         page: path of its page; None where it has none.
@@ -75,6 +75,21 @@ class ListDocument:
     runs: tuple[RunSummary, ...]
     studies: tuple[StudySummary, ...]
     others: tuple[KeptSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedDocument:
+    """What was removed from a store, or would be.
+
+    Attributes:
+        is_removed: whether it is gone; false with `--dry-run`, and where the answer was no.
+        folders: what goes.
+        bytes: size of all its files.
+    """
+
+    is_removed: bool
+    folders: tuple[KeptSummary, ...]
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

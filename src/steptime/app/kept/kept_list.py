@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.app.kept.kept import Stored, list_kept
 from steptime.app.stored.current_runs import list_current_runs
-from steptime.app.stored.kept import Stored, list_kept
 from steptime.app.study.study_listing import list_studies
 from steptime.report.document.listings import KeptSummary, ListDocument, summarize
 from steptime.tune.values.study_values import Study
@@ -45,24 +45,24 @@ def gather(store: Path, kinds: Sequence[str], *, is_fresh: bool = False) -> Kept
         store=str(store),
         runs=list_current_runs(store, is_fresh=is_fresh) if has_runs else (),
         studies=tuple(summarize(study) for study in studies),
-        others=tuple(_summary(one) for one in reversed(others)),
+        others=tuple(summary_of(one) for one in reversed(others)),
     )
     return KeptList(document=document, studies=studies)
 
 
-def _summary(one: Stored) -> KeptSummary:
+def summary_of(one: Stored) -> KeptSummary:
+    """Return one folder of a store as a row."""
     page = next(iter(sorted(one.folder.glob("*.html"))), None)
     return KeptSummary(
         id=one.id,
         kind=one.kind,
         changed_unix_s=round(one.folder.stat().st_mtime, 3),
-        bytes=size_of(one.folder),
+        bytes=_size_of(one.folder),
         page=None if page is None else str(page),
     )
 
 
-def size_of(folder: Path) -> int:
-    """Return how many bytes the files in a folder have; of those that can be seen."""
+def _size_of(folder: Path) -> int:
     sizes = (
         os.lstat(os.path.join(place, name)).st_size
         for place, _, names in os.walk(folder)
