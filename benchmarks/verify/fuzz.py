@@ -195,7 +195,7 @@ def odd_arguments(chance: random.Random, originals: Originals, here: Path) -> Ca
         ["runs", "--json", place],
         ["compare", word, "--", other],
         ["compare", "last", "--", "last~1", "--fail-if-slower", word],
-        ["compare", "last", "--", "last~1", "--price", word],
+        ["compare", "last", "--", "last~1", "--hourly-price", word],
         ["study", "show", word],
         ["study", "list", "--store", word],
         ["levers", word],

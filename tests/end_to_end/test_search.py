@@ -66,7 +66,7 @@ def search(*words: str, command: tuple[str, ...] = TRAIN) -> tuple[int, dict[str
 def test_the_faster_value_is_found_holds_with_new_seeds_and_is_not_run_again(capfd):
     words = ("--param", "lr=0.001,0.1", *METRIC, "--target", "1.0", "--budget", "2m")
 
-    code, document = search(*words, "--page", "page.html")
+    code, document = search(*words, "--output", "page.html")
 
     said, data = capfd.readouterr(), document["data"]
     assert (code, data["best"], data["holds"]) == (0, {"lr": "0.1"}, True)

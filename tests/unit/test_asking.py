@@ -456,7 +456,7 @@ def test_the_document_of_a_refusal_is_partial(tmp_path: Path, capsys: Capture) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--memory", "--count"], "not allowed with"),
+        (["--memory", "--count"], "--memory and --count were given"),
         (["--memory", "--timeout", "soon"], "--timeout must be a time"),
         (["--profile", "0"], "1 to 50 steps"),
         (["--health", "0"], "1 to 1000 steps"),

@@ -302,7 +302,7 @@ def test_a_gate_that_is_not_met_is_in_the_document(plant: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "words", [["machine", "--all"], ["machine", "--fail-on", "warning"], ["doctor", "--again"]]
+    "words", [["machine", "--all"], ["machine", "--fail-on", "warning"], ["doctor", "--fresh"]]
 )
 def test_measuring_and_checking_have_options_of_their_own(
     words: list[str], capsys: pytest.CaptureFixture[str]

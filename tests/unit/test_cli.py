@@ -23,6 +23,8 @@ from steptime.app.run.prepare import RunOptions, RunPlan
 from steptime.app.stored.load import load_run, save
 from steptime.cli import list as lists
 from steptime.cli import main, output
+from steptime.cli import parser as parsers
+from steptime.cli.option_table import add_table
 from steptime.cli.run import run
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
@@ -133,7 +135,10 @@ def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Cap
         (["list", "runs", "x"], "`x` is one word too many"),
         (["data", "check", "--batches", "-3", "x"], "--batches must be 2 or more, got -3"),
         (["data", "bench", "--window", "-3s", "x"], "--window must not be negative, got `-3s`"),
-        (["fit", "--limit", "-8GiB", "true"], "--limit must not be negative, got `-8GiB`"),
+        (
+            ["fit", "--memory-limit", "-8GiB", "true"],
+            "must not be negative, got `-8GiB`",
+        ),
         (["run", "--profile", "40", "true"], "If it belongs to --profile, write --profile=40"),
         (["data", "bench", "x", "--lr", "3"], "If it is the command's own: that comes after `--`"),
     ],
@@ -195,6 +200,42 @@ def test_a_command_begins_at_the_dashes_or_at_the_first_word_that_is_no_value(
         parser = main.build_parser(verb)
         words = [verb, *ours, *between, *command]
         assert main._split(words, parser) == ([verb, *ours], command)
+
+
+def test_options_are_what_their_table_says() -> None:
+    parser = parsers.Parser(prog="x", usage="x", allow_abbrev=False)
+    table = """\
+  [RUN...]  which
+group:
+  --to {a,b}  which one, of
+      100% (default: b)
+  --peak TYPE=N  one (repeatable)
+  --rate X=Y [X=Y ...]  some
+  --steps [N]  how many (default: 3)
+  --margin X  how much (required)
+  -o, --output FILE  where
+  --json [FILE]  a document
+  --dry-run  nothing
+"""
+    add_table(parser, table)
+
+    given = ["--margin=-1.5", "--steps", "--rate", "a=1", "b=2", "--peak", "x", "--peak", "y"]
+    assert vars(parser.parse_args([*given, "-o", "f", "--json", "--", "r"])) == {
+        "run": ["r"],
+        "to": "b",
+        "peak": ["x", "y"],
+        "rate": ["a=1", "b=2"],
+        "steps": 3,
+        "margin": -1.5,
+        "output": "f",
+        "json": "-",
+        "dry_run": False,
+    }
+    assert "group:\n" in parser.format_help()
+    assert "which one, of 100% (default: b)" in " ".join(parser.format_help().split())
+    for words in (["--margin", "x"], [], ["--margin", "1", "--to", "c"]):
+        with pytest.raises(UsageError):
+            parser.parse_args(words)
 
 
 def test_windows_is_refused_in_one_sentence(

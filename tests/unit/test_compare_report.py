@@ -156,7 +156,7 @@ def test_a_failed_run_is_not_judged_whatever_the_user_asks() -> None:
     said = text_of(replace(slower(), obstacles=(failed,)), asked=ComparisonRequest(is_forced=True))
 
     assert "not judged" in said
-    assert "--anyway" not in said
+    assert "--force" not in said
 
 
 def test_numbers_have_their_sign() -> None:

@@ -822,26 +822,26 @@ def test_the_peak_says_what_is_not_known():
     ("text", "size"), [("8GiB", 8 * GIB), ("1.5 GiB", 3 * GIB // 2), ("80GB", 80 * 10**9)]
 )
 def test_sizes(text: str, size: int):
-    assert parse_size(text, flag="--limit") == size
+    assert parse_size(text, flag="--memory-limit") == size
 
 
 @pytest.mark.parametrize("text", ["8", "8G", "0GiB", "-1GiB", "many"])
 def test_what_is_no_size_is_refused(text: str):
     says = "must not be negative" if text.startswith("-") else "must be a size such as 8GiB"
     with pytest.raises(UsageError, match=says):
-        parse_size(text, flag="--limit")
+        parse_size(text, flag="--memory-limit")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tune", "--limit", "8GiB"], "--limit needs --objective fits"),
-        (["tune", "--objective", "memory", "--limit", "8GiB"], "goes with --objective fits"),
+        (["tune", "--memory-limit", "8GiB"], "--memory-limit needs --objective fits"),
+        (["tune", "--objective", "memory", "--memory-limit", "8GiB"], "goes with --objective fits"),
         (["tune", "--objective", "fits", "--levers", "autocast"], "--levers goes with --obj"),
-        (["fit", "--limit", "8GiB", "--on", "L40S"], "both name a limit"),
+        (["fit", "--memory-limit", "8GiB", "--on", "L40S"], "both name a limit"),
         (["fit", "--on", "A100"], "may be A100 SXM 80GB"),
         (["fit", "--on", "abacus"], "is not in the table"),
-        (["fit", "--limit", "8"], "must be a size such as"),
+        (["fit", "--memory-limit", "8"], "must be a size such as"),
         (["fit", "--on", "L40S", "--gpus", "0"], "--gpus must be 1 or more"),
         (["fit", "--gpus", "8"], "--gpus needs the memory of one of them"),
     ],

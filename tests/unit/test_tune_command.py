@@ -74,13 +74,13 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException],
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30s", 30), ("10m", 600), ("1h", 3600), ("1.5m", 90)]
+    ("text", "seconds"), [("30s", 30), ("10m", 600), ("1h", 3600), ("1.5m", 90), ("2d", 172_800)]
 )
 def test_a_budget_is_a_number_with_its_unit(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["10", "m", "0s", "10 m", "1d", ""])
+@pytest.mark.parametrize("text", ["10", "m", "0s", "10 m", "1w", ""])
 def test_any_other_budget_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="30s, 10m or 1h"):
         parse_time(text)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.options import JSON, STORE, store_folder
 from steptime.cli.output import console_for, open_store, write_json
 
 if TYPE_CHECKING:
@@ -27,29 +27,21 @@ examples:
   steptime list studies
   steptime list runs --json
 """
+OPTIONS = (
+    """\
+  [KIND]  runs, studies, fits, plans, benches, sweeps or verifications; without it, all
+output:
+  --reindex  build the index of the store again, from the folders of the runs
+"""
+    + JSON
+    + STORE
+)
 
 _KINDS = ("runs", "studies", "fits", "plans", "benches", "sweeps", "verifications")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `list`."""
-    parser.add_argument(
-        "kind", metavar="KIND", nargs="?", choices=_KINDS, help=f"{', '.join(_KINDS)}; or all"
-    )
-    output = parser.add_argument_group("output")
-    add_json(output)
-    store = parser.add_argument_group("store")
-    add_store(store)
-    store.add_argument(
-        "--reindex",
-        action="store_true",
-        help="build the index of the store again, from the folders of the runs",
-    )
-
-
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
-    check_json(options)
     store = open_store(store_folder(options), kind=options.kind)
     kinds = _KINDS if options.kind is None else (options.kind,)
     from steptime.app.kept.kept_list import gather

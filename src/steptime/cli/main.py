@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from steptime.cli.output import error_text, say, write_failure
+from steptime.cli.output import STDOUT, check_target, error_text, say, set_tone, write_failure
 from steptime.cli.parser import Parser, add_command
 from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
@@ -55,8 +55,7 @@ _EXAMPLES = """\
 examples:
   steptime run -- python train.py --lr 3e-4    measure a training
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
-  steptime fit --limit 8GiB -- python train.py make it fit into memory
-  steptime show                                print the newest report again
+  steptime fit --memory-limit 8GiB -- python train.py
 
 exit codes:
   0    done; "nothing helps" and "it does not fit" are answers, too
@@ -71,7 +70,7 @@ exit codes:
   141  the reader of the output has left
   `steptime run` ends as its command ended.
 
-colors: none where NO_COLOR is set, or what is printed goes to a file
+everywhere: -q: only errors; -v: also tracebacks; --no-color or NO_COLOR
 """
 
 
@@ -124,6 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from steptime.app.run.attempt import describe_failure
 
+        if {"-v", "--verbose"} & set(ours):
+            import traceback
+
+            traceback.print_exc()
+
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return _fail(SteptimeError(str(error)), ours)
         return _fail(SteptimeError(describe_failure(error)), ours)
@@ -162,6 +166,9 @@ def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> 
             from steptime.core.kernel_files import need_proc
 
             need_proc()
+        set_tone(is_quiet=options.quiet, is_colored=not options.no_color)
+        target = getattr(options, "json", None)
+        check_target("--json", None if target == STDOUT else target)
         code: int = options.execute(options)
         return code
     except SystemExit as end:  # after a help, that of a second side, too, or --version

@@ -14,7 +14,6 @@ _SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1
     f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)
 }
 _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
-_PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
 
 
 def _refuse_negative(text: str, flag: str) -> None:
@@ -33,19 +32,6 @@ def parse_percent(text: str, *, flag: str) -> float:
         _refuse_negative(text, flag)
         raise UsageError(f"{flag} must be a percentage, got `{text}`.", hint=f"Write: {flag} 5%")
     return float(found[1]) / 100
-
-
-def parse_price(text: str, *, flag: str) -> float:
-    """Return the price of an hour in `2.5/h` or `2.5`.
-
-    Raises:
-        UsageError: the text is not a number above zero.
-    """
-    found = _PRICE.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
-        message = f"{flag} must be the price of an hour, a number above 0, got `{text}`."
-        raise UsageError(message, hint=f"Write: {flag} 2.5/h")
-    return float(found[1])
 
 
 def parse_time(text: str, *, flag: str = "--budget") -> float:

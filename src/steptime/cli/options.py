@@ -10,11 +10,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from steptime.cli.output import STDOUT, check_target, open_store
+from steptime.cli.output import open_store
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.kept.kept import Stored
+
+JSON = """\
+  --json [FILE]  write one JSON document instead, to FILE or to stdout
+"""
+JSON_BESIDE = """\
+  --json [FILE]  also write one JSON document to FILE; or to stdout alone
+"""
+STORE = """\
+  --store DIR  the folder with .steptime; else the current one
+"""
+ID = """\
+  [ID]  the id or the beginning of it; `last~1` is the run before; `run`, `study` or `fit` the
+      newest of its kind (default: last)
+"""
+MACHINE = """\
+  --python FILE  the Python with the torch of the training; without it, the first on the PATH
+  --data DIR  the folder with the training data (default: .)
+"""
+CONTAINED = """\
+  --share-network  let trials use this machine's network and socket files
+  --unsafe-trials  run trials even if nothing here keeps them from harm
+"""
+COUNTERS = """\
+  --ncu [KERNEL]  print the ncu command that reads the counters of KERNEL, or of the kernel that
+      takes most time
+  --perf  print the perf command that reads the CPU's counters
+"""
+REMOVAL = """\
+  --yes  remove without asking
+  --dry-run  only say what would be removed
+output:
+"""
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
@@ -53,32 +85,10 @@ def refuse_windows(verb: str) -> None:
         )
 
 
-INSTEAD = "write one JSON document instead, to FILE or to stdout"
-BESIDE = "also write one JSON document to FILE; or to stdout alone"
-
-
-def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
-    """Add `--json`, alone for stdout or with a file."""
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help=what,
-    )
-
-
-def add_id(parser: argparse.ArgumentParser, *, only_runs: bool = False) -> None:
-    """Add the argument that names a run, a study or a fit; the newest where it is left out."""
-    others = "" if only_runs else "; or the newest `run`, `study` or `fit`"
-    parser.add_argument(
-        "id",
-        metavar="ID",
-        nargs="?",
-        default="last",
-        help="the id, or the beginning of it; `last` for the newest (default), `last~1` for the "
-        f"run before{others}",
-    )
+def was_given(options: argparse.Namespace, name: str) -> bool:
+    """Return whether an option without a default was given; 0 was."""
+    value = getattr(options, name)
+    return value is not None and value is not False
 
 
 def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
@@ -94,7 +104,7 @@ def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
     """
     from steptime.app.kept.kept import KINDS, find_kept
 
-    given = [flag for flag in of_run if getattr(options, flag.strip("-")) not in (None, False)]
+    given = [flag for flag in of_run if was_given(options, flag.strip("-"))]
     wanted = "run" if given and options.id == "last" else options.id
     found = find_kept(open_store(store_folder(options), kind=None), wanted)
     if given and found.kind != "runs":
@@ -103,21 +113,6 @@ def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
             hint="Leave it out, or name a run: steptime list runs",
         )
     return found
-
-
-def add_machine(parser: argparse.ArgumentParser, *, what: str) -> None:
-    """Add `--python` and `--data`, the parts of this machine that are `measured` or `checked`."""
-    parser.add_argument(
-        "--python",
-        metavar="FILE",
-        help=f"the Python whose torch is {what} (default: the first on the PATH)",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        default=".",
-        help="the folder with the training data (default: the current folder)",
-    )
 
 
 def data_folder(options: argparse.Namespace) -> Path:
@@ -131,52 +126,6 @@ def data_folder(options: argparse.Namespace) -> Path:
             f"--data: there is no folder `{options.data}`.", hint="Name an existing one."
         )
     return Path(options.data)
-
-
-LONGEST = "default: the one that lasted longest"
-
-
-def add_training(group: argparse._ActionsContainer, *, what: str, default: str = LONGEST) -> None:
-    """Add `--training`, which names one of several trainings of a command."""
-    group.add_argument(
-        "--training",
-        metavar="N",
-        type=int,
-        help=f"{what} training N of a command that started several ({default})",
-    )
-
-
-def add_contained(group: argparse._ActionsContainer, *, who: str = "trials") -> None:
-    """Add `--share-network` and `--unsafe-trials`, which weaken the walls around a child."""
-    group.add_argument(
-        "--share-network",
-        action="store_true",
-        help=f"let {who} use the network and the socket files of this machine",
-    )
-    group.add_argument(
-        "--unsafe-trials",
-        action="store_true",
-        help=f"run {who} even if nothing here keeps them from harm",
-    )
-
-
-def add_store(group: argparse._ActionsContainer) -> None:
-    """Add `--store`; its default is the current folder."""
-    group.add_argument(
-        "--store",
-        metavar="DIR",
-        help="the folder with .steptime (default: the current one)",
-    )
-
-
-def check_json(options: argparse.Namespace) -> None:
-    """Refuse a file of `--json` that cannot be written, before anything is done.
-
-    Raises:
-        UsageError: its folder is missing, or it is a folder.
-    """
-    if options.json != STDOUT:
-        check_target("--json", options.json)
 
 
 def store_folder(options: argparse.Namespace) -> str | None:
@@ -209,12 +158,3 @@ def store_to_write(options: argparse.Namespace) -> Path:
                 hint="Name a folder; the store is made in it.",
             )
     return Path(folder)
-
-
-def add_allow(search: argparse._ArgumentGroup) -> None:
-    """Add `--allow-training-changes`: no lever that changes training is named without it."""
-    search.add_argument(
-        "--allow-training-changes",
-        action="store_true",
-        help="also name levers that change training",
-    )

@@ -22,6 +22,19 @@ STDOUT = "-"
 
 _REPORT_WIDTH = 100
 
+_TONE = {"quiet": False, "plain": False}
+"""What `-q` and `--no-color` asked of this process."""
+
+
+def set_tone(*, is_quiet: bool, is_colored: bool) -> None:
+    """Take what `-q` and `--no-color` ask, for all that this process says from now on."""
+    _TONE.update(quiet=is_quiet, plain=not is_colored)
+
+
+def is_quiet() -> bool:
+    """Return whether only results and errors are wanted."""
+    return _TONE["quiet"]
+
 
 def say(text: str, *, end: str = "\n") -> None:
     """Print a line to stderr; it does not fail if stderr is closed or full."""
@@ -41,7 +54,8 @@ def tell(text: str) -> None:
     """
     from steptime.core.printable import printable
 
-    say(f"steptime: {printable(text)}")
+    if not is_quiet():
+        say(f"steptime: {printable(text)}")
 
 
 def error_text(error: SteptimeError) -> str:
@@ -99,7 +113,7 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
         return Piped(
             file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None, _environ=told
         )
-    return Piped(file=file, _environ=told)
+    return Piped(file=file, no_color=_TONE["plain"] or None, _environ=told)
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:

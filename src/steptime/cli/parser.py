@@ -11,6 +11,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
+from steptime.cli.option_table import add_table
 from steptime.errors import UsageError
 
 NEGATIVE = re.compile(r"-\.?\d")
@@ -112,7 +113,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
-    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, EXAMPLES, its functions.
+    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, OPTIONS, EXAMPLES.
 
     Args:
         commands: what `add_subparsers` returned.
@@ -128,12 +129,16 @@ def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    module.add_options(command)
+    add_table(command, getattr(module, "OPTIONS", ""))
+    for switch in (("-v", "--verbose"), ("-q", "--quiet"), ("--no-color",)):
+        command.add_argument(*switch, action="store_true", help=argparse.SUPPRESS)
+    if hasattr(module, "PARTS"):
+        _add_parts(command, name, module.PARTS)
     command.set_defaults(parser=command, execute=getattr(module, "execute", None))
     return command
 
 
-def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
+def _add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
     """Add the commands of a verb: `NAME` is `cli/VERB/VERB_NAME.py`, with what a command has."""
     parts = parser.add_subparsers(
         title="commands", metavar="COMMAND --help", prog=f"steptime {verb}"

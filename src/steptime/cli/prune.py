@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from steptime.cli.option_values import parse_time
-from steptime.cli.options import check_json, store_folder
+from steptime.cli.options import JSON, REMOVAL, STORE, store_folder
 from steptime.cli.output import open_store
-from steptime.cli.removing import add_removal, remove_all
+from steptime.cli.removing import remove_all
 
 SUMMARY = "remove what is older than a time"
 DESCRIPTION = """\
@@ -21,17 +21,18 @@ examples:
   steptime prune --older-than 30d --dry-run
   steptime prune --older-than 12h --yes
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `prune`."""
-    parser.add_argument("--older-than", metavar="TIME", required=True, help="such as 30d or 12h")
-    add_removal(parser)
+OPTIONS = (
+    """\
+  --older-than TIME  such as 30d or 12h (required)
+"""
+    + REMOVAL
+    + JSON
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Remove what is old."""
-    check_json(options)
     age_s = parse_time(options.older_than, flag="--older-than")
     store = open_store(store_folder(options), kind=None)
     from steptime.app.kept.removal import older_than, why_kept

@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, add_store
 from steptime.cli.output import STDOUT, say, tell, write_json
 from steptime.errors import UsageError
 
@@ -14,15 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from steptime.app.kept.kept import Stored
-
-
-def add_removal(parser: argparse.ArgumentParser) -> None:
-    """Add the options of whatever removes."""
-    parser.add_argument("--yes", action="store_true", help="remove without asking")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    output = parser.add_argument_group("output")
-    add_json(output)
-    add_store(output)
 
 
 def remove_all(

@@ -8,14 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import (
-    add_id,
-    add_json,
-    add_store,
-    add_training,
-    check_json,
-    find_named,
-)
+from steptime.cli.options import ID, JSON, STORE, find_named
 from steptime.cli.output import check_target, write_json
 
 if TYPE_CHECKING:
@@ -34,28 +27,22 @@ examples:
   steptime report last --training 2
   steptime report study
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `report`."""
-    add_id(parser)
-    add_training(parser, what="draw")
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write the page to FILE (default: beside what it shows)",
-    )
-    output.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
-    add_json(output, what="write one JSON document with the path of the page, to FILE or to stdout")
-    add_store(output)
+OPTIONS = (
+    ID
+    + """\
+  --training N  draw training N of a command that started several
+output:
+  -o, --output FILE  write the page to FILE; without it, it lies beside what it shows
+  --no-open  do not open the page in a browser
+"""
+    + JSON
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     check_target("--output", options.output)
-    check_json(options)
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import PageDocument
 

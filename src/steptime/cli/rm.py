@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from steptime.cli.options import check_json, store_folder
+from steptime.cli.options import JSON, REMOVAL, STORE, store_folder
 from steptime.cli.output import open_store
-from steptime.cli.removing import add_removal, remove_all
+from steptime.cli.removing import remove_all
 from steptime.errors import UsageError
 
 SUMMARY = "remove runs, studies or fits of this folder"
@@ -21,23 +21,22 @@ examples:
   steptime rm 20261120-101500-3fa2
   steptime rm 20261120-1015 20261121-09 --yes
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `rm`."""
-    parser.add_argument(
-        "ids", metavar="ID", nargs="+", help="an id, or the beginning of it; `steptime list` has it"
-    )
-    add_removal(parser)
+OPTIONS = (
+    """\
+  ID...  an id, or the beginning of it; `steptime list` has it
+"""
+    + REMOVAL
+    + JSON
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Remove what was named."""
-    check_json(options)
     store = open_store(store_folder(options), kind=None)
     from steptime.app.kept.removal import find_to_remove, why_kept
 
-    found = find_to_remove(store, options.ids)
+    found = find_to_remove(store, options.id)
     for one in found:
         reason = why_kept(one)
         if reason is not None:

@@ -6,16 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import (
-    add_id,
-    add_json,
-    add_store,
-    add_training,
-    check_json,
-    find_named,
-)
+from steptime.cli.options import COUNTERS, ID, JSON, STORE, find_named
 from steptime.cli.output import console_for, write_json
-from steptime.cli.run.profilers import add_counter_options, write_counters
+from steptime.cli.run.profilers import write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,28 +29,26 @@ examples:
   steptime show last~1 --waterfall
   steptime show last --training 2
 """
+OPTIONS = (
+    ID
+    + """\
+  --training N  show training N of a command that started several
+counters, for a run that was profiled:
+"""
+    + COUNTERS
+    + """\
+output:
+  --waterfall  show where the time of a step goes, compared with what this machine can reach
+"""
+    + JSON
+    + STORE
+)
 
 _OF_RUN = ("--training", "--waterfall", "--ncu", "--perf")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `show`."""
-    add_id(parser)
-    add_training(parser, what="show")
-    add_counter_options(parser.add_argument_group("counters, for a run that was profiled"))
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--waterfall",
-        action="store_true",
-        help="show where the time of a step goes, compared with what this machine can reach",
-    )
-    add_json(output)
-    add_store(output)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Print what is known about it."""
-    check_json(options)
     if options.json is not None and (options.ncu is not None or options.perf):
         raise UsageError(
             "--json cannot be combined with --ncu or --perf: those print a command.",

@@ -128,7 +128,7 @@ def limit_of_machine() -> FitLimit:
     free = read_available_bytes()
     if free is None:
         raise StoreError(
-            "this system does not say how much memory is free.", hint="Name it: --limit 8GiB"
+            "this system does not say how much memory is free.", hint="Name it: --memory-limit 8GiB"
         )
     return FitLimit(bytes=free, origin="machine")
 
@@ -143,7 +143,7 @@ def limit_of_part(name: str) -> FitLimit:
     if not found:
         raise UsageError(
             f"--on: the memory of `{name}` is not in the table.",
-            hint=f"Name it instead (--limit 24GiB), or one of: {', '.join(known_parts())}.",
+            hint=f"Name it instead (--memory-limit 24GiB), or one of: {', '.join(known_parts())}.",
         )
     if len({part.bytes for part in found}) > 1:
         several = ", ".join(part.name for part in found)

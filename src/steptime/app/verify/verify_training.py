@@ -234,7 +234,7 @@ def make_run(
     if end is None:
         raise ScriptFailedError(
             f"the {arm} with seed {seed} did not end within {format_seconds(asked.limit_s)}.",
-            hint="Give it more time with --limit.",
+            hint="Give it more time with --run-timeout.",
         )
     points, values = read_metric(asked.metric, kept)
     run = TrainingRun(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from steptime.cli.parser import Parser, add_parts
-
 PARTS: tuple[str, ...] = ("bench", "check", "convert")
 """The commands of `steptime data`; `NAME` is `cli/data_NAME.py`, with what a command has."""
 
@@ -19,8 +17,3 @@ examples:
   steptime data check -- python train.py
   steptime data convert photos photos.prepared --decode --resize 256x256
 """
-
-
-def add_options(parser: Parser) -> None:
-    """Add the commands of `data`."""
-    add_parts(parser, "data", PARTS)

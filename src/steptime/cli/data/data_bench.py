@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
-    BESIDE,
-    add_contained,
-    add_json,
-    add_store,
-    check_json,
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
     store_to_write,
     take_command,
 )
@@ -44,55 +42,37 @@ examples:
   steptime data bench -- python keras_train.py
   steptime data bench --json bench.json -- python train.py
 """
+OPTIONS = (
+    """\
+  [WORDS...]
+passes:
+  --window TIME  how long the loop is timed in each pass, 20 steps at least; twice and four times
+      as long where it stays unclear whether a loader helps (default: 3s)
+  --steps N  time at most N steps in each pass; without it, 400
+  --workers-curve  measure the loader alone with 0, 1, 2, 4 workers and so on up to the cores;
+      without it, the curve is predicted from the parts
+of a source:
+  --batch-size N  samples of a batch (default: 64)
+  --format NAME  of SOURCE; without it, told by its name and content
+  --step-ms MS  a training's own step in milliseconds: gives the bound, and the workers that keep
+      up
+children:
+"""
+    + CONTAINED
+    + """\
+output:
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 _EXIT_CODES = {"command_failed": 3, "own_failure": 1, "tf_data": 0}
 _INCONCLUSIVE = 4
 _WINDOW = "3s"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `data bench`."""
-    window = parser.add_argument_group("passes")
-    window.add_argument(
-        "--window",
-        metavar="TIME",
-        default=_WINDOW,
-        help=f"how long the loop is timed in each pass, 20 steps at least; twice and four times as "
-        f"long where it stays unclear whether a loader helps (default: {_WINDOW})",
-    )
-    window.add_argument(
-        "--steps", metavar="N", type=int, help="time at most N steps in each pass (default: 400)"
-    )
-    window.add_argument(
-        "--workers-curve",
-        action="store_true",
-        help="measure the loader alone with 0, 1, 2, 4 workers and so on up to the cores; "
-        "without it, the curve is predicted from the parts",
-    )
-    source = parser.add_argument_group("of a source")
-    source.add_argument(
-        "--batch-size", metavar="N", type=int, default=64, help="samples of a batch (default: 64)"
-    )
-    source.add_argument(
-        "--format", metavar="NAME", help="of SOURCE (default: by its name and content)"
-    )
-    source.add_argument(
-        "--step-ms",
-        metavar="T",
-        type=float,
-        help="a training's own step in milliseconds: gives the bound, and the workers that keep up",
-    )
-    children = parser.add_argument_group("children")
-    add_contained(children)
-    output = parser.add_argument_group("output")
-    add_json(output, what=BESIDE)
-    add_store(output)
-    parser.add_argument("words", metavar="SOURCE", nargs="*", help=argparse.SUPPRESS)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Measure the loader and report it."""
-    check_json(options)
     seconds = parse_time(options.window, flag="--window")
     if options.command is None and len(options.words) == 1:
         return _bench_source(options, seconds)

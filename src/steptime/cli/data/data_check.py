@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
-    add_contained,
-    add_json,
-    add_store,
+    CONTAINED,
+    JSON,
+    STORE,
     ask_for_dashes,
-    check_json,
     refuse_windows,
     store_to_write,
 )
@@ -47,64 +46,32 @@ examples:
   steptime data check --leakage data/train data/val
   steptime data check images/ shards/
 """
+OPTIONS = (
+    """\
+  [SOURCE...]  where samples are: one to check, two to compare
+  --checks A,B  make only these checks; the report has their names
+  --budget TIME  how long it may take (default: 5m)
+of a command:
+  --batches N  batches of an epoch that are read; the order is seen of all (default: 20)
+  --epochs N  epochs that are seen; an order may come back after several (default: 2)
+  --resume-command COMMAND  how the script resumes from the checkpoint that COMMAND has written
+"""
+    + CONTAINED
+    + """\
+of sources:
+  --format A[,B]  the format of each source, such as jsonl; without it, told by its contents
+  --leakage  of two, the first trains and the second evaluates: they must share no sample
+output:
+"""
+    + JSON
+    + STORE
+)
 
 _FAILED, _UNDECIDED, _SCRIPT_FAILED = 5, 4, 3
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `data check`."""
-    parser.add_argument(
-        "sources",
-        metavar="SOURCE",
-        nargs="*",
-        help="where samples are: one to check, two to compare",
-    )
-    parser.add_argument(
-        "--checks", metavar="A,B", help="make only these checks; the report has their names"
-    )
-    parser.add_argument(
-        "--budget", metavar="TIME", default="5m", help="how long it may take (default: 5m)"
-    )
-    command = parser.add_argument_group("of a command")
-    command.add_argument(
-        "--batches",
-        metavar="N",
-        type=int,
-        default=20,
-        help="batches of an epoch that are read; the order is seen of all (default: 20)",
-    )
-    command.add_argument(
-        "--epochs",
-        metavar="N",
-        type=int,
-        default=2,
-        help="epochs that are seen; an order may come back after several (default: 2)",
-    )
-    command.add_argument(
-        "--resume-command",
-        metavar="COMMAND",
-        help="how the script resumes from the checkpoint that COMMAND has written",
-    )
-    add_contained(command)
-    sources = parser.add_argument_group("of sources")
-    sources.add_argument(
-        "--format",
-        metavar="A[,B]",
-        help="the format of each source, such as jsonl (default: told by its contents)",
-    )
-    sources.add_argument(
-        "--leakage",
-        action="store_true",
-        help="of two, the first trains and the second evaluates: they must share no sample",
-    )
-    output = parser.add_argument_group("output")
-    add_json(output)
-    add_store(output)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Check a command or sources, and print what was found."""
-    check_json(options)
     refuse_windows("data check")
     if options.batches < 2:
         raise UsageError(f"--batches must be 2 or more, got {options.batches}.")
@@ -135,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
 def _check_command(
     options: argparse.Namespace, *, budget_s: float, only: tuple[str, ...] | None
 ) -> DataCheckReport:
-    if options.sources or options.leakage:
+    if options.source or options.leakage:
         raise UsageError(
             "a command and sources were given.", hint="Check one at a time; see --help."
         )
@@ -161,21 +128,21 @@ def _check_command(
 def _check_sources(
     options: argparse.Namespace, *, budget_s: float, only: tuple[str, ...] | None
 ) -> DataCheckReport:
-    named = next(iter(options.sources), "")
+    named = next(iter(options.source), "")
     if not os.path.exists(named) and which(named):
         ask_for_dashes(options)
-    if not 1 <= len(options.sources) <= 2:
+    if not 1 <= len(options.source) <= 2:
         raise UsageError(
-            f"one or two sources are checked, or a command; got {len(options.sources)} sources.",
+            f"one or two sources are checked, or a command; got {len(options.source)} sources.",
             hint=f"usage: {USAGE}",
         )
     app, names = _load("data_source_check"), _load("data_check")
     names.check_names(only or (), app.SOURCE_CHECKS)
     formats = None if options.format is None else parse_names(options.format)
-    if formats is not None and len(formats) != len(options.sources):
+    if formats is not None and len(formats) != len(options.source):
         raise UsageError("--format names one format for each source: --format csv_with_header,tar")
     report: DataCheckReport = app.check_sources(
-        tuple(options.sources),
+        tuple(options.source),
         budget_s=budget_s,
         formats=formats,
         only=only,

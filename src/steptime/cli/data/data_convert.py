@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from steptime.cli.options import add_json, check_json
+from steptime.cli.options import JSON
 from steptime.cli.output import write_json
 
 SUMMARY = "prepare data once, so that reading it costs little"
@@ -22,37 +22,29 @@ examples:
   steptime data convert records.parquet records.prepared --dry-run
   steptime data convert photos shards --to webdataset
 """
+OPTIONS = (
+    """\
+  SOURCE  a file or folder
+  TARGET  the folder to make; it must not exist
+form:
+  --to {prepared,parquet,tfrecord,webdataset}  the form to make (default: prepared)
+  --format NAME  of SOURCE; without it, told by its contents
+pictures; without these, their bytes are kept:
+  --decode  store pixels, as RGB
+  --resize SIZE  256: the shorter side; 256x192: width and height
+  --jpeg N  store JPEG of this quality, such as 90
+doing:
+  --dry-run  only say what it would give
+  --force  do it although it does not pay
+"""
+    + JSON
+)
 NO_GAIN = 5
 """The exit code where it is not done: the gate is a gain of 1.1x."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `data convert`."""
-    parser.add_argument("source", metavar="SOURCE", help="a file or folder")
-    parser.add_argument("target", metavar="TARGET", help="the folder to make; it must not exist")
-    forms = parser.add_argument_group("form")
-    forms.add_argument(
-        "--to",
-        choices=("prepared", "parquet", "tfrecord", "webdataset"),
-        default="prepared",
-        help="the form to make (default: prepared)",
-    )
-    forms.add_argument("--format", metavar="NAME", help="of SOURCE (default: told by its contents)")
-    pictures = parser.add_argument_group("pictures (default: their bytes are kept)")
-    pictures.add_argument("--decode", action="store_true", help="store pixels, as RGB")
-    pictures.add_argument(
-        "--resize", metavar="SIZE", help="256: the shorter side; 256x192: width and height"
-    )
-    pictures.add_argument("--jpeg", metavar="QUALITY", type=int, help="store JPEG, such as 90")
-    doing = parser.add_argument_group("doing")
-    doing.add_argument("--dry-run", action="store_true", help="only say what it would give")
-    doing.add_argument("--anyway", action="store_true", help="do it although it does not pay")
-    add_json(doing)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Convert data."""
-    check_json(options)
     from steptime.app.data.data_convert import ConversionRequest, convert_data
     from steptime.cli.progress import OverwrittenLine
     from steptime.report.document.conversion_document import conversion_envelope
@@ -73,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
         resize=options.resize,
         quality=options.jpeg,
         is_dry_run=options.dry_run,
-        is_anyway=options.anyway,
+        is_anyway=options.force,
     )
     try:
         answer = convert_data(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_names, parse_size, parse_time
-from steptime.cli.options import store_to_write
+from steptime.cli.options import store_to_write, was_given
 from steptime.cli.output import STDOUT, console_for, error_text, say, tell, write_json
 from steptime.errors import UsageError
 
@@ -54,11 +54,11 @@ def refuse_what_is_of_speed(options: argparse.Namespace) -> None:
         "require_speedup",
     )
     for name in given:
-        if getattr(options, name) not in (None, False):
+        if was_given(options, name):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} goes with --objective speed.", hint="Leave it out.")
-    if options.objective == "memory" and options.limit is not None:
-        raise UsageError("--limit goes with --objective fits.", hint="Leave it out.")
+    if options.objective == "memory" and options.memory_limit is not None:
+        raise UsageError("--memory-limit goes with --objective fits.", hint="Leave it out.")
 
 
 def _fit_options(
@@ -87,9 +87,13 @@ def _fit_options(
 def _limit(options: argparse.Namespace) -> FitLimit:
     """Return the limit that was given; what is free here without one."""
     part = getattr(options, "on", None)
-    if options.limit is not None and part is not None:
-        raise UsageError("--limit and --on both name a limit.", hint="Name one of them.")
-    size = None if options.limit is None else parse_size(options.limit, flag="--limit")
+    if options.memory_limit is not None and part is not None:
+        raise UsageError("--memory-limit and --on both name a limit.", hint="Name one of them.")
+    size = (
+        None
+        if options.memory_limit is None
+        else parse_size(options.memory_limit, flag="--memory-limit")
+    )
     from steptime.app.fit.fit import limit_of_machine, limit_of_part
     from steptime.tune.fit.run_fit import FitLimit
 
@@ -107,7 +111,6 @@ def _say_what_begins(what: str, state: State, left_s: float) -> None:
 
 def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) -> int:
     """Say what was found, where the options say; return the exit code."""
-    from steptime.core.printable import printable
     from steptime.report.document.envelope import ErrorItem, enclose
     from steptime.report.document.fit_document import fit_errors
     from steptime.report.text.fit_text import render_fit
@@ -124,7 +127,7 @@ def _report(options: argparse.Namespace, fitted: FittedCommand, *, verb: str) ->
     if options.json != STDOUT:
         render_fit(study, console=console_for(sys.stdout))
     if study.page is not None:
-        say(f"steptime: the page of this fit: {printable(study.page)}")
+        tell(f"the page of this fit: {study.page}")
     if options.json is not None:
         write_json(options.json, enclose(verb, study, exit_code=code, errors=tuple(errors)))
     return code

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
-    add_json,
-    add_machine,
-    add_store,
-    check_json,
+    JSON,
+    MACHINE,
+    STORE,
     data_folder,
     refuse_windows,
     store_folder,
@@ -37,36 +36,25 @@ examples:
   steptime doctor --python /opt/env/bin/python --data /data/imagenet
   steptime doctor --fail-on critical
 """
+OPTIONS = (
+    MACHINE
+    + """\
+  --all  also show the checks that found nothing or do not apply
+  --nccl-log FILE  also read FILE, a log written with NCCL_DEBUG=INFO
+  --fail-on {warning,critical}  exit with code 5 if something is `critical`, or at least a
+      `warning`
+output:
+"""
+    + JSON
+    + STORE
+)
 
 _LEVELS = ("warning", "critical")
 _GATE_EXIT_CODE = 5
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `doctor`."""
-    add_machine(parser, what="checked")
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="also show the checks that found nothing or do not apply",
-    )
-    parser.add_argument(
-        "--nccl-log", metavar="FILE", help="also read FILE, a log written with NCCL_DEBUG=INFO"
-    )
-    parser.add_argument(
-        "--fail-on",
-        metavar="LEVEL",
-        choices=_LEVELS,
-        help="exit with code 5 if something is `critical`, or at least a `warning`",
-    )
-    output = parser.add_argument_group("output")
-    add_json(output)
-    add_store(output)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Judge the machine and print what fires; return the exit code."""
-    check_json(options)
     refuse_windows("doctor")
     log = None if options.nccl_log is None else Path(options.nccl_log)
     if log is not None and not os.path.isfile(log):

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
-    add_json,
-    add_machine,
-    add_store,
-    check_json,
+    JSON,
+    MACHINE,
+    STORE,
     data_folder,
     refuse_windows,
     store_to_write,
@@ -36,35 +35,27 @@ EXAMPLES = """\
 examples:
   steptime machine
   steptime machine --python /opt/env/bin/python --data /data/imagenet
-  steptime machine --again                    # also what is not provisional
+  steptime machine --fresh                    # also what is not provisional
   torchrun --nproc-per-node 8 -m steptime machine
 """
+OPTIONS = (
+    MACHINE
+    + """\
+  --inventory  only show what the machine has
+  --fresh  measure again, even if the figures are known
+  --budget TIME  how long all measurements may take together (default: 50s)
+output:
+"""
+    + JSON
+    + STORE
+)
 
 _BUDGET = "50s"
 _MIN_BUDGET_S = 5.0
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `machine`."""
-    add_machine(parser, what="measured")
-    parser.add_argument("--inventory", action="store_true", help="only show what the machine has")
-    parser.add_argument(
-        "--again", action="store_true", help="measure again, even if the figures are known"
-    )
-    parser.add_argument(
-        "--budget",
-        metavar="TIME",
-        default=_BUDGET,
-        help="how long all measurements may take together, such as 3m (default: 50s)",
-    )
-    output = parser.add_argument_group("output")
-    add_json(output)
-    add_store(output)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Read the machine, measure it, and print what was found."""
-    check_json(options)
     refuse_windows("machine")
     budget_s = _budget_s(options.budget)
     return _examine(options, budget_s)
@@ -80,7 +71,7 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
         data=data_folder(options),
         store=store_to_write(options),
         budget_s=budget_s,
-        is_again=options.again,
+        is_again=options.fresh,
         only_inventory=options.inventory,
     )
     line = OverwrittenLine(sys.stderr)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from steptime.cli.parser import Parser, add_parts
-
 PARTS: tuple[str, ...] = ("shapes", "batch")
 """The commands of `steptime plan`."""
 
@@ -15,8 +13,3 @@ examples:
   steptime plan shapes --measure -- python train.py
   steptime plan batch global=512 micro=8 devices=4
 """
-
-
-def add_options(parser: Parser) -> None:
-    """Add the commands of `plan`."""
-    add_parts(parser, "plan", PARTS)

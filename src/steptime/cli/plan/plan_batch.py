@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import BESIDE, add_json, check_json
+from steptime.cli.options import JSON_BESIDE
 from steptime.cli.output import STDOUT, console_for, write_json
 from steptime.errors import UsageError
 
@@ -27,6 +27,14 @@ examples:
   steptime plan batch global=512 micro=8 devices=4
   steptime plan batch global=1024 micro=8 dp=8 --rate optimizer=adamw from=256
 """
+OPTIONS = (
+    """\
+  SIZE=N...  such as global=512 or micro=8
+  --rate X=Y [X=Y ...]  how the learning rate follows the batch: optimizer=adamw from=256 lr=3e-4
+output:
+"""
+    + JSON_BESIDE
+)
 
 SIZES = {
     "global": "global_batch_size",
@@ -48,28 +56,14 @@ SIZES = {
 """The words of the sizes, and what they are."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `plan batch`."""
-    parser.add_argument("sizes", metavar="SIZE=N", nargs="+", help="such as global=512 or micro=8")
-    parser.add_argument(
-        "--rate",
-        metavar="X=Y",
-        action="extend",
-        nargs="+",
-        help="how the learning rate follows the batch: optimizer=adamw from=256 lr=3e-4",
-    )
-    add_json(parser.add_argument_group("output"), what=BESIDE)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Print which sizes go together."""
     from steptime.plan.batch import plan_batch
     from steptime.plan.values.batch_values import GivenSizes
 
-    check_json(options)
     if options.command:
         raise UsageError("`plan batch` takes no command.", hint="Leave out `--` and the rest.")
-    sizes = _sizes_in(options.sizes)
+    sizes = _sizes_in(options.size_n)
     plan = plan_batch(GivenSizes(**sizes))
     if options.rate is not None:
         from dataclasses import replace

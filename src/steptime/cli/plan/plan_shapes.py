@@ -6,15 +6,13 @@ import argparse
 import sys
 
 from steptime.cli.options import (
-    BESIDE,
-    add_contained,
-    add_json,
-    add_store,
-    check_json,
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
     store_to_write,
     take_command,
 )
-from steptime.cli.output import STDOUT, console_for, say, tell, write_json
+from steptime.cli.output import STDOUT, console_for, tell, write_json
 
 SUMMARY = "propose widths of a model that suit this device better"
 DESCRIPTION = """\
@@ -27,23 +25,23 @@ examples:
   steptime plan shapes -- python train.py
   steptime plan shapes --measure -- python train.py
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `plan shapes`."""
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--measure", action="store_true", help="time the operators of the proposals alone, too"
-    )
-    add_contained(parser.add_argument_group("child"), who="the child")
-    output = parser.add_argument_group("output")
-    add_json(output, what=BESIDE)
-    add_store(output)
+OPTIONS = (
+    """\
+  [WORDS...]
+  --measure  time the operators of the proposals alone, too
+child:
+"""
+    + CONTAINED
+    + """\
+output:
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """See the sizes of the command, and print what is proposed."""
-    check_json(options)
     command = take_command(options, verb="plan shapes", usage=USAGE)
     from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
 
@@ -67,7 +65,5 @@ def execute(options: argparse.Namespace) -> int:
         page = page_of(console_for(sys.stdout))
         page.write(shapes_lines(advice, page=page))
     if written is not None:
-        from steptime.core.printable import printable
-
-        say(f"steptime: the page of these widths: {printable(str(written))}")
+        tell(f"the page of these widths: {written!s}")
     return 0

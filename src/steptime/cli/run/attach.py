@@ -9,14 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
-from steptime.cli.options import (
-    add_json,
-    add_store,
-    add_training,
-    check_json,
-    store_folder,
-)
+from steptime.cli.options import JSON, STORE, store_folder, was_given
 from steptime.cli.output import console_for, open_store, tell, write_json
+from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,75 +38,47 @@ examples:
   steptime attach last --memory
   steptime attach last --profile 5 --timeout 5m
 """
+OPTIONS = (
+    """\
+  [PID|RUN]  a process; or the id of a run or the beginning of it (default: last)
+question; without one: at which line each rank is:
+  --memory  who holds the memory: weights, states, activations, other tensors by shape
+  --count  the work of a step in FLOP, by operator class and type
+  --profile [STEPS]  record STEPS steps with torch.profiler (default: 3): these are slower, torch
+      may print, and a trace is left
+  --health [STEPS]  probe the layers for STEPS steps (default: 50): the first one whose numbers
+      are not finite, and norms of gradients and updates
+  --timeout TIME  how long to wait for an answer, such as 30s or 5m; without it, a minute, and
+      longer where steps take long
+  --training N  ask training N of a command that started several; without it, all that run
+output:
+"""
+    + JSON
+    + STORE
+)
 
 _WITH_STEPS = ("profile", "health")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `attach`."""
-    parser.add_argument(
-        "target",
-        metavar="PID|RUN",
-        nargs="?",
-        default="last",
-        help="a process; or the id of a run, the beginning of it, or `last` (default)",
-    )
-    group = parser.add_argument_group("question (default: at which line each rank is)")
-    questions = group.add_mutually_exclusive_group()
-    questions.add_argument(
-        "--memory",
-        action="store_true",
-        help="who holds the memory: weights, states, activations, other tensors by shape",
-    )
-    questions.add_argument(
-        "--count",
-        action="store_true",
-        help="the work of a step in FLOP, by operator class and type",
-    )
-    questions.add_argument(
-        "--profile",
-        metavar="STEPS",
-        nargs="?",
-        type=int,
-        const=3,
-        help="record STEPS steps with torch.profiler (default: 3): these are slower, torch may "
-        "print, and a trace is left",
-    )
-    questions.add_argument(
-        "--health",
-        metavar="STEPS",
-        nargs="?",
-        type=int,
-        const=50,
-        help="probe the layers for STEPS steps (default: 50): the first one whose numbers are not "
-        "finite, and norms of gradients and updates",
-    )
-    group.add_argument(
-        "--timeout",
-        metavar="TIME",
-        help="how long to wait for an answer, such as 30s or 5m (default: 60s, and longer where "
-        "steps take long)",
-    )
-    add_training(group, what="ask", default="default: all that run")
-    output = parser.add_argument_group("output")
-    add_json(output)
-    add_store(output)
+_QUESTIONS = ("memory", "count", *_WITH_STEPS)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Ask, and print the answers; 1 if a rank did not answer."""
-    check_json(options)
     timeout_s = None if options.timeout is None else parse_time(options.timeout, flag="--timeout")
     from steptime.app.run.attach import ask_run, find_target
     from steptime.app.stored.run_listing import find_run
 
-    folder, word = store_folder(options), options.target
+    folder, word = store_folder(options), options.pid_run
     found = find_target(word, lambda: find_run(open_store(folder), word))
+    asked = [name for name in _QUESTIONS if was_given(options, name)]
+    if len(asked) > 1:
+        message = f"--{asked[0]} and --{asked[1]} were given."
+        raise UsageError(message, hint="A run answers one question at a time.")
+    what = asked[0] if asked else "stacks"
     steps = next((n for name in _WITH_STEPS if (n := getattr(options, name)) is not None), None)
     with _progress() as show:
         answer = ask_run(
             found,
-            _what(options),
+            what,
             num_steps=steps,
             timeout_s=timeout_s,
             training=options.training,
@@ -128,13 +95,6 @@ def execute(options: argparse.Namespace) -> int:
         silent = [str(one.rank) for one in answer.ranks if one.missing is not None]
         tell(f"{len(silent)} of {len(answer.ranks)} ranks gave no answer: {', '.join(silent)}")
     return code
-
-
-def _what(options: argparse.Namespace) -> str:
-    for what in _WITH_STEPS:
-        if getattr(options, what) is not None:
-            return what
-    return next((what for what in ("memory", "count") if getattr(options, what)), "stacks")
 
 
 @contextmanager

@@ -8,16 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.option_values import parse_percent, parse_price
-from steptime.cli.options import (
-    BESIDE,
-    add_json,
-    add_store,
-    add_training,
-    check_json,
-    store_folder,
-)
-from steptime.cli.output import STDOUT, console_for, open_store, write_json
+from steptime.cli.option_values import parse_percent
+from steptime.cli.options import JSON_BESIDE, STORE, store_folder, was_given
+from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,53 +39,38 @@ examples:
   steptime compare base/runs/* -- new/runs/* --fail-if-slower 5% --json
   steptime compare last~1 -- last --training 2
 """
+OPTIONS = (
+    """\
+  [RUN...]  the runs of A, then `--`, then the runs of B
+  --training N  compare training N of a command that started several
+judging:
+  --fail-if-slower P%  exit with code 5 if B is slower than A by more than P%
+  --force  judge the runs even if they are unlike: from two machines, for example
+output:
+  --hourly-price X/h  what an hour of the machine costs; the report then shows what a run costs
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 _LIKE_A_RUN = re.compile(r"last(~\d+)?$|\d{8}-\d")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `compare`; None means "not given", because they may be on both sides."""
-    parser.add_argument(
-        "runs", metavar="RUN", nargs="*", help="the runs of A, then `--`, then the runs of B"
-    )
-    add_training(parser, what="compare", default="needed where a command had several")
-    gate = parser.add_argument_group("judging")
-    gate.add_argument(
-        "--fail-if-slower",
-        metavar="P%",
-        help="exit with code 5 if B is slower than A by more than P%%",
-    )
-    gate.add_argument(
-        "--anyway",
-        action="store_true",
-        default=None,
-        help="judge the runs even if they are unlike: from two machines, for example",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--price",
-        metavar="X/h",
-        help="the price of the machine for an hour; the report then shows what a run costs",
-    )
-    add_json(output, what=BESIDE)
-    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Compare and report; return the exit code."""
     a, b = _sides(options)
-    limit, price = options.fail_if_slower, options.price
+    limit, price = options.fail_if_slower, options.hourly_price
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
-    price = None if price is None else parse_price(price, flag="--price")
     from steptime.app.stored.compare import compare_runs
+    from steptime.core.devices.given_price import parse_price
     from steptime.report.document.comparison_document import comparison_envelope
     from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
     runs = _find(options, [*a, *b])
     found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
-    code = exit_code_of(found, is_forced=bool(options.anyway))
+    code = exit_code_of(found, is_forced=options.force)
     asked = ComparisonRequest(
-        price=price, is_forced=bool(options.anyway), stores=_other_stores(runs)
+        price=parse_price(price), is_forced=options.force, stores=_other_stores(runs)
     )
     if options.json is not None:
         write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
@@ -142,13 +120,13 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         )
     behind = options.parser.parse_args(options.command)
     for name, value in vars(behind).items():
-        if name != "runs" and value is not None:
+        if name != "run" and was_given(behind, name):
             setattr(options, name, value)
     if options.json is not None and _LIKE_A_RUN.match(options.json):
         message = f"--json would write to `{options.json}`, which looks like a run."
         raise UsageError(message, hint="Put --json at the end, or name a file behind it.")
-    check_json(options)
-    for side, runs in (("A", options.runs), ("B", behind.runs)):
+    check_target("--json", None if options.json == STDOUT else options.json)
+    for side, runs in (("A", options.run), ("B", behind.run)):
         if not runs:
             raise UsageError(f"no run of {side} was named.", hint=f"usage: {USAGE}")
-    return list(options.runs), list(behind.runs)
+    return list(options.run), list(behind.run)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from steptime.cli.options import (
-    add_id,
-    add_json,
-    add_store,
-    add_training,
-    check_json,
-    store_folder,
-)
+from steptime.cli.options import JSON, STORE, store_folder
 from steptime.cli.output import check_target, open_store, tell, write_json
 
 SUMMARY = "write a run as a trace for Perfetto"
@@ -28,34 +21,22 @@ examples:
   steptime export 20261120-1015 --to chrome -o trace.json.gz
   steptime export last --training 2 -o trace.json
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `export`."""
-    add_id(parser, only_runs=True)
-    add_training(parser, what="write")
-    parser.add_argument(
-        "--to",
-        choices=("chrome",),
-        default="chrome",
-        help="chrome: the Trace Event Format of Chrome, which is JSON (default)",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        required=True,
-        help="write the trace to FILE; it is compressed if the name ends in .gz",
-    )
-    add_json(output, what="write one JSON document about the trace, to FILE or to stdout")
-    add_store(output)
+OPTIONS = (
+    """\
+  [ID]  the id of a run or the beginning of it; `last~1` is the one before (default: last)
+  --training N  write training N of a command that started several
+  --to {chrome}  the Trace Event Format of Chrome, which is JSON (default: chrome)
+output:
+  -o, --output FILE  write the trace to FILE; it is compressed if the name ends in .gz (required)
+"""
+    + JSON
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace."""
     check_target("--output", options.output)
-    check_json(options)
     from steptime.app.stored.export import write_trace
     from steptime.app.stored.run_listing import find_run
     from steptime.report.document.envelope import ErrorItem, enclose

@@ -23,47 +23,6 @@ if TYPE_CHECKING:
 _PROFILED_FROM = 30  # `measure.values.profiled.DEFAULT_STEP`: the help does not import it
 
 
-def add_profile_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which the user agrees to a profiler in the training."""
-    group = parser.add_argument_group(
-        "profilers (these slow down four steps, and torch may print while it records)"
-    )
-    for name, tool in (("--profile", "torch.profiler"), ("--nsys", "Nsight Systems")):
-        group.add_argument(
-            name,
-            metavar="STEP",
-            nargs="?",
-            type=int,
-            const=_PROFILED_FROM,
-            help=f"record three steady steps with {tool}, from STEP on (default: step "
-            f"{_PROFILED_FROM})",
-        )
-    group.add_argument(
-        "--profile-stacks",
-        action="store_true",
-        help="with --profile: also record which functions of the script led to each operator; "
-        "this is slower still",
-    )
-    add_counter_options(group)
-
-
-def add_counter_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options that print a command for hardware counters."""
-    group.add_argument(
-        "--ncu",
-        metavar="KERNEL",
-        nargs="?",
-        const="",
-        help="print the ncu command that reads the counters of KERNEL (default: of the kernel "
-        "that takes most time)",
-    )
-    group.add_argument(
-        "--perf",
-        action="store_true",
-        help="print the perf command that reads the CPU's counters",
-    )
-
-
 def profile_wish(options: argparse.Namespace) -> ProfileWish | None:
     """Return the profiler that the options ask for, or None.
 

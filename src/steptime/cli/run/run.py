@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_store, store_to_write, take_command
+from steptime.cli.options import COUNTERS, STORE, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
-from steptime.cli.run.profilers import add_profile_options, profile_wish, write_counters
+from steptime.cli.run.profilers import profile_wish, write_counters
 from steptime.errors import install_command
 
 if TYPE_CHECKING:
@@ -36,59 +36,36 @@ examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count --peak bf16=312 -- python train_compiled.py
-  steptime run --price 2.49/h --profile -- python train.py
+  steptime run --hourly-price 2.49/h --profile -- python train.py
   steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `run`."""
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--recipe",
-        metavar="FILE",
-        help="train with the recipe that `steptime tune` wrote to FILE",
-    )
-    training.add_argument(
-        "--count",
-        action="store_true",
-        help="if the run itself must not count the work of a step (the script compiles, calls a "
-        "teacher without gradients, …), count it in a short extra run that changes nothing",
-    )
-    training.add_argument(
-        "--peak",
-        metavar="TYPE=TFLOPS",
-        action="append",
-        default=[],
-        help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
-        "are shares of it",
-    )
-    training.add_argument(
-        "--health",
-        action="store_true",
-        help="name layer and samples of a number that is not finite, take norms by layer (slower)",
-    )
-    training.add_argument(
-        "--price",
-        metavar="PRICE/h",
-        help="what an hour of the machine costs, for the run's cost",
-    )
-    add_profile_options(parser)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--report", metavar="FILE", help="write the report to FILE as plain text, not to stderr"
-    )
-    output.add_argument(
-        "--json", metavar="FILE", help="write the result to FILE as one JSON document"
-    )
-    output.add_argument(
-        "--live",
-        action="store_true",
-        help="show progress in the terminal (the command's output must go to a file), and warn at "
-        "once of a NaN loss or a hang",
-    )
-    add_store(output)
+OPTIONS = (
+    """\
+training:
+  --recipe FILE  train with the recipe that `steptime tune` wrote to FILE
+  --count  if the run itself must not count the work of a step (the script compiles, calls a
+      teacher without gradients, …), count it in a short extra run that changes nothing
+  --peak TYPE=TFLOPS  the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU
+      and HFU are shares of it (repeatable)
+  --health  name layer and samples of a number that is not finite, take norms by layer (slower)
+  --hourly-price X/h  what an hour of the machine costs, for the run's cost
+profilers (these slow down four steps, and torch may print while it records):
+  --profile [STEP]  record three steady steps with torch.profiler, from STEP on (default: 30)
+  --nsys [STEP]  record three steady steps with Nsight Systems, from STEP on (default: 30)
+  --profile-stacks  with --profile: also record which functions of the script led to each
+      operator; this is slower still
+"""
+    + COUNTERS
+    + """\
+output:
+  --report FILE  write the report to FILE as plain text, not to stderr
+  --json FILE  write the result to FILE as one JSON document
+  --live  show progress in the terminal (the command's output must go to a file), and warn at once
+      of a NaN loss or a hang
+"""
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -134,7 +111,6 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     """Return what the command line asks for, checked before anything starts."""
     command = take_command(options, verb="run", usage=USAGE)
     check_target("--report", options.report)
-    check_target("--json", options.json)
     profile = profile_wish(options)
     from steptime.app.run.prepare import RunOptions
     from steptime.core.devices.given_peaks import parse_peaks
@@ -148,7 +124,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         profile=profile,
         looks_at_layers=options.health,
         peaks=parse_peaks(options.peak),
-        price_per_h=parse_price(options.price),
+        price_per_h=parse_price(options.hourly_price),
     )
 
 
@@ -192,7 +168,7 @@ def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
             _render(options, observed, console_for(file, is_plain=True))
     elif observed.is_empty:
         say(observed.describe_empty())
-    elif sys.stderr is not None:
+    elif sys.stderr is not None and not options.quiet:
         _render(options, observed, console_for(sys.stderr))
 
 

@@ -7,7 +7,7 @@ import difflib
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, check_json
+from steptime.cli.options import JSON
 from steptime.cli.output import console_for, tell, write_json
 from steptime.errors import UsageError
 
@@ -23,20 +23,17 @@ examples:
   steptime levers autocast
   steptime levers --json
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `levers`."""
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="the lever to explain; without it, all are listed"
-    )
-    output = parser.add_argument_group("output")
-    add_json(output)
+OPTIONS = (
+    """\
+  [NAME]  the lever to explain; without it, all are listed
+output:
+"""
+    + JSON
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
-    check_json(options)
     from steptime.app.study.lever_cards import card_of
     from steptime.levers import load_all
     from steptime.report.document.envelope import enclose

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
-from steptime.cli.options import add_json, check_json
+from steptime.cli.options import JSON
 from steptime.cli.output import STDOUT, check_target, say, tell, write_json
 from steptime.errors import StoreError
 
@@ -28,39 +28,25 @@ examples:
   steptime patch tuned.toml | git apply
   steptime patch tuned.toml -o tuned.patch --check
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `patch`."""
-    parser.add_argument(
-        "recipe", metavar="RECIPE", help="the recipe that `steptime tune` wrote: tuned.toml"
-    )
-    check = parser.add_argument_group("check")
-    check.add_argument(
-        "--check",
-        action="store_true",
-        help="try the patched script beside the recipe in trials that can do no harm: its losses "
-        "must be equal, and its speed the same within noise; exit with code 5 if they are not. "
-        "What is left by hand is not in it",
-    )
-    check.add_argument(
-        "--budget",
-        metavar="TIME",
-        default="2m",
-        help="the longer, the more updates and time the trials of --check compare, such as 30s or "
-        "10m (default: 2m); they take about as long",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o", "--output", metavar="FILE", help="write the diff to FILE, instead of to stdout"
-    )
-    add_json(output)
+OPTIONS = (
+    """\
+  RECIPE  the recipe that `steptime tune` wrote: tuned.toml
+check:
+  --check  try the patched script beside the recipe in trials that can do no harm: its losses must
+      be equal, and its speed the same within noise; exit with code 5 if they are not. What is
+      left by hand is not in it
+  --budget TIME  the longer, the more updates and time the trials of --check compare, such as 30s
+      or 10m (default: 2m); they take about as long
+output:
+  -o, --output FILE  write the diff to FILE, instead of to stdout
+"""
+    + JSON
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Make the edit, write it, and check it where asked."""
     check_target("--output", options.output)
-    check_json(options)
     budget_s = parse_time(options.budget)
     from steptime.app.study.patch import check, patch
 

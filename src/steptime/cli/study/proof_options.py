@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from steptime.app.verify.prove_training import ProofOptions
 
 
-def add_proof(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a proof over seeds."""
-    proof = parser.add_argument_group("proof over seeds")
-    proof.add_argument("--prove", action="store_true", help="judge the recipe over seeds, too")
-    proof.add_argument("--margin", metavar="M", help="0.01, 1%%, 1%%-of-training")
-    proof.add_argument("--metric", metavar="NAME", help="a pattern, tb:TAG, ...")
-    proof.add_argument("--better", choices=("down", "up"), default="down", help="default: down")
-    proof.add_argument("--seeds", metavar="N", type=int, default=5, help="runs of each (5)")
-    proof.add_argument("--seed-flag", metavar="FLAG", help="option of the script for the seed")
-    proof.add_argument(
-        "--run-timeout", metavar="TIME", default="24h", help="for one run (default: 24h)"
-    )
-
-
 def proof_of(options: argparse.Namespace) -> ProofOptions | None:
     """Return what is to be proven; None where nobody asked for it.
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import (
-    BESIDE,
-    add_contained,
-    add_json,
-    add_store,
-    check_json,
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
     store_to_write,
     take_command,
 )
@@ -46,61 +44,35 @@ examples:
       --metric csv:log.csv:accuracy --target 0.98 --budget 30m \\
       --recipe tuned.toml -- python train.py --lr {lr} --seed {seed}
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `sweep`."""
-    parser.add_argument(
-        "--param",
-        metavar="P",
-        action="append",
-        default=[],
-        help="lr=1e-4..1e-2:log, layers=2..8 or bs=16,32,64; once for each {name}",
-    )
-    parser.add_argument(
-        "--metric",
-        metavar="M",
-        required=True,
-        help="a pattern for what a run prints, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG",
-    )
-    parser.add_argument(
-        "--target", metavar="X", type=float, required=True, help="the quality to reach"
-    )
-    parser.add_argument(
-        "--better", choices=("down", "up"), default="down", help="as of a loss (default: down)"
-    )
-    parser.add_argument(
-        "--budget", metavar="TIME", required=True, help="for the whole search, as 30m or 2h"
-    )
-    parser.add_argument(
-        "--default",
-        metavar="P",
-        help="your values now, as lr=1e-3,bs=32: the winner has to beat them",
-    )
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    runs = parser.add_argument_group("runs")
-    runs.add_argument(
-        "--seed-flag",
-        metavar="FLAG",
-        help="option of the script that takes the seed; else {seed}, or we seed",
-    )
-    runs.add_argument("--recipe", metavar="FILE", help="a recipe of `tune` that each run has on")
-    runs.add_argument(
-        "--ray", metavar="ADDRESS", help="make runs on a Ray cluster, one a machine (or: local)"
-    )
-    runs.add_argument("--fresh", action="store_true", help="do not use earlier runs of the same")
-    add_contained(runs)
-    output = parser.add_argument_group("output")
-    output.add_argument("--page", metavar="FILE", help="also write a page to FILE (HTML)")
-    add_json(output, what=BESIDE)
-    add_store(output)
+OPTIONS = (
+    """\
+  [WORDS...]
+  --param P  lr=1e-4..1e-2:log, layers=2..8 or bs=16,32,64; for each {name} one (repeatable)
+  --metric M  a pattern for what a run prints, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG (required)
+  --target X  the quality to reach (required)
+  --better {down,up}  as of a loss (default: down)
+  --budget TIME  for the whole sweep, as 30m or 2h (required)
+  --default P  your values now, as lr=1e-3,bs=32: the winner has to beat them
+runs:
+  --seed-flag FLAG  option of the script that takes the seed; else {seed}, or we seed
+  --recipe FILE  a recipe of `tune` that each run has on
+  --ray ADDRESS  make runs on a Ray cluster, one a machine (or: local)
+  --fresh  do not use what an earlier call has found
+"""
+    + CONTAINED
+    + """\
+output:
+  -o, --output FILE  also write a page to FILE (HTML)
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Search, and print what was found."""
     command = take_command(options, verb="sweep", usage=USAGE)
-    check_json(options)
-    check_target("--page", options.page)
+    check_target("--output", options.output)
     asked = _asked(options, command)
     from steptime.app.search.search import search
 
@@ -116,8 +88,8 @@ def execute(options: argparse.Namespace) -> int:
 
         page = page_of(console_for(sys.stdout))
         page.write(search_lines(found, page=page, next_command=_next(asked, found)))
-    if options.page is not None:
-        _write_page(options.page, found, title=shlex.join(command))
+    if options.output is not None:
+        _write_page(options.output, found, title=shlex.join(command))
     return code
 
 

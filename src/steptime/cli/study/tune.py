@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING
 from steptime.cli.fit.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
-    BESIDE,
-    add_allow,
-    add_contained,
-    add_json,
-    add_store,
-    add_training,
-    check_json,
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
     store_to_write,
     take_command,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
-from steptime.cli.study.proof_options import add_proof, proof_of
+from steptime.cli.study.proof_options import proof_of
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,71 +36,40 @@ examples:
   steptime tune --budget 1h --exclude compile -- python train.py
   steptime run --recipe tuned.toml -- python train.py
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `tune`."""
-    _add_search(parser.add_argument_group("search"))
-    add_proof(parser)
-    trials = parser.add_argument_group("trials")
-    add_contained(trials)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--output",
-        metavar="FILE",
-        default="tuned.toml",
-        help="write the recipe to FILE (default: tuned.toml)",
-    )
-    output.add_argument(
-        "--report",
-        metavar="FILE",
-        help="write the report as plain text to FILE",
-    )
-    add_json(output, what=BESIDE)
-    output.add_argument(
-        "--require-speedup",
-        metavar="X",
-        type=float,
-        help="exit with code 5 unless proven to be X times as fast",
-    )
-    add_store(output)
-
-
-def _add_search(search: argparse._ArgumentGroup) -> None:
-    """Add the options that say what is tried, and for how long."""
-    search.add_argument(
-        "--budget",
-        metavar="TIME",
-        default="10m",
-        help="for the whole study (default: 10m); more continues it",
-    )
-    search.add_argument(
-        "--levers", metavar="A,B", help="try only these; `steptime levers` lists them"
-    )
-    search.add_argument("--recipe", metavar="FILE", help="with --levers: those of a recipe, too")
-    search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
-    add_allow(search)
-    search.add_argument(
-        "--python", metavar="FILE", help="try another interpreter, with its own torch, too"
-    )
-    search.add_argument(
-        "--objective",
-        metavar="WHAT",
-        choices=("speed", "fits", "memory"),
-        default="speed",
-        help="speed; or as `steptime fit`: fits (--limit), memory",
-    )
-    search.add_argument("--limit", metavar="SIZE", help="of --objective fits: such as 8GiB")
-    search.add_argument(
-        "--run-steps",
-        metavar="N",
-        type=int,
-        help="how many steps your real training has",
-    )
-    search.add_argument(
-        "--fresh", action="store_true", help="do not continue an earlier study of this command"
-    )
-    add_training(search, what="tune", default="needed where a command starts several")
+OPTIONS = (
+    """\
+search:
+  --budget TIME  for the whole study (default: 10m); more continues it
+  --levers A,B  try only these; `steptime levers` lists them
+  --recipe FILE  with --levers: those of a recipe, too
+  --exclude A,B  try all levers but these
+  --allow-training-changes  also name levers that change training
+  --python FILE  try another interpreter, with its own torch, too
+  --objective {speed,fits,memory}  the last two: as `fit` (default: speed)
+  --memory-limit SIZE  of --objective fits: such as 8GiB
+  --run-steps N  how many steps your real training has
+  --fresh  do not use what an earlier call has found
+  --training N  of a command that started several trainings
+proof over seeds:
+  --prove  judge the recipe over seeds, too
+  --margin M  0.01, 1%, 1%-of-training
+  --metric NAME  a pattern, tb:TAG, ...
+  --better {down,up}  as of a loss (default: down)
+  --seeds N  runs of each (default: 5)
+  --seed-flag FLAG  option of the script that takes the seed
+  --run-timeout TIME  how long one run may take (default: 24h)
+trials:
+"""
+    + CONTAINED
+    + """\
+output:
+  -o, --output FILE  write the recipe to FILE (default: tuned.toml)
+  --report FILE  write the report as plain text to FILE
+  --require-speedup X  exit with code 5 unless proven to be X times as fast
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -112,7 +77,6 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="tune", usage=USAGE)
     check_target("--report", options.report)
     check_target("--output", options.output, is_recipe=True)
-    check_json(options)
     if options.run_steps is not None and options.run_steps < 1:
         raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
     if options.training is not None and options.training < 1:
@@ -124,8 +88,10 @@ def execute(options: argparse.Namespace) -> int:
         refuse_what_is_of_speed(options)
         low = options.objective == "memory"
         return fit_and_report(options, command, verb="tune", aims_low=low)
-    if options.limit is not None:
-        raise UsageError("--limit needs --objective fits.", hint="Or: steptime fit --limit SIZE")
+    if options.memory_limit is not None:
+        raise UsageError(
+            "--memory-limit needs --objective fits.", hint="Or: steptime fit --memory-limit SIZE"
+        )
     proof = proof_of(options)
     asked = _study_options(options, command)
     from steptime.app.study.tune import tune_command
@@ -169,7 +135,6 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
     """Say what was found, where the options say; return the exit code."""
-    from steptime.core.printable import printable
     from steptime.report.document.envelope import ErrorItem
     from steptime.report.document.study_document import StudyDocument, study_envelope
     from steptime.report.text.study_text import StudyRequest, render_study
@@ -199,7 +164,7 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
     if options.report is not None or options.json == STDOUT:
         tell(describe_outcome(study))
     if tuned.page is not None:
-        say(f"steptime: the page of this study: {printable(str(tuned.page))}")
+        tell(f"the page of this study: {tuned.page!s}")
     if options.json is not None:
         page = None if tuned.page is None else str(tuned.page)
         document = study_envelope(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from steptime.cli.parser import Parser, add_parts
-
 PARTS: tuple[str, ...] = ("training", "power")
 """The commands of `steptime verify`."""
 
@@ -22,8 +20,3 @@ examples:
   steptime verify training --table runs.csv --metric loss --margin 0.01
   steptime verify power --margin 0.01 --sd 0.006
 """
-
-
-def add_options(parser: Parser) -> None:
-    """Add the commands of `verify`."""
-    add_parts(parser, "verify", PARTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from steptime.cli.options import add_json, check_json
+from steptime.cli.options import JSON
 from steptime.cli.output import console_for, write_json
 from steptime.errors import UsageError
 
@@ -21,33 +21,19 @@ examples:
   steptime verify power --sd 0.006 --pilots 3 --margin 0.01   # SD of 3 runs
   steptime verify power --sd 0.006 --runs 5
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `verify power`."""
-    parser.add_argument(
-        "--sd",
-        metavar="SD",
-        type=float,
-        required=True,
-        help="standard deviation of the metric from seed to seed",
-    )
-    parser.add_argument(
-        "--pilots",
-        metavar="N",
-        type=int,
-        help="the SD is of N runs: plan with what it may be at most",
-    )
-    parser.add_argument(
-        "--margin", metavar="M", type=float, help="the loss that does not matter, in its unit"
-    )
-    parser.add_argument("--runs", metavar="N", type=int, help="runs of each arm that you can make")
-    add_json(parser)
+OPTIONS = (
+    """\
+  --sd X  standard deviation of the metric from seed to seed (required)
+  --pilots N  the SD is of N runs: plan with what it may be at most
+  --margin X  the loss that does not matter, in its unit
+  --runs N  runs of each arm that you can make
+"""
+    + JSON
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print what runs can decide."""
-    check_json(options)
     from steptime.verify.convergence.power_plan import plan_power
 
     try:

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
-from steptime.cli.options import (
-    BESIDE,
-    add_contained,
-    add_json,
-    add_store,
-    check_json,
-    store_to_write,
-)
+from steptime.cli.options import CONTAINED, JSON_BESIDE, STORE, store_to_write
 from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
 from steptime.errors import UsageError
 
@@ -46,73 +39,42 @@ examples:
       --metric 'val loss ([0-9.]+)'
   steptime verify training --margin 0.5 --better up --metric json:result.json:accuracy ...
 """
+OPTIONS = (
+    """\
+  --margin M  the loss that does not matter: 0.01, 1%, or 1%-of-training (required)
+  --metric NAME  column of the table; of a command: a pattern, csv:FILE:COLUMN, json:FILE:KEY,
+      tb:TAG (default: loss)
+  --better {down,up}  as of a loss (default: down)
+  --target X  time its first crossing
+  --interim N  judge N times: 1, or 3 (after 3, 5 and 10 runs of each) (default: 1)
+  --paired  runs with the same seed belong together
+  --search-time TIME  what it took to find the candidate, added to its time once
+runs:
+  --table FILE  recorded runs, as comma-separated values
+  --reference CMD  the training as it is
+  --candidate CMD  the training as it shall be
+  --cut CMD  the reference with as many percent fewer steps as --margin says: measures the margin
+  --seeds N  runs of each (default: 5)
+  --seed-flag FLAG  option of the script that takes the seed; else {seed} in the commands; without
+      either, random, numpy and torch are seeded
+  --run-timeout TIME  how long one run may take (default: 24h)
+  --fresh  do not use what an earlier call has found
+"""
+    + CONTAINED
+    + """\
+output:
+  -o, --output FILE  also write a page to FILE (HTML)
+"""
+    + JSON_BESIDE
+    + STORE
+)
 
 _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `verify training`."""
-    parser.add_argument(
-        "--margin",
-        metavar="M",
-        required=True,
-        help="the loss that does not matter: 0.01, 1%%, or 1%%-of-training",
-    )
-    parser.add_argument(
-        "--metric",
-        metavar="NAME",
-        default="loss",
-        help="column of the table; of a command: a pattern, csv:FILE:COLUMN, json:FILE:KEY, tb:TAG",
-    )
-    parser.add_argument(
-        "--better", choices=("down", "up"), default="down", help="as of a loss (default: down)"
-    )
-    parser.add_argument("--target", metavar="X", type=float, help="time its first crossing")
-    parser.add_argument(
-        "--interim",
-        metavar="N",
-        type=int,
-        choices=(1, 3),
-        default=1,
-        help="judge N times: 1, or 3 (after 3, 5 and 10 runs of each; default: 1)",
-    )
-    parser.add_argument(
-        "--paired", action="store_true", help="runs with the same seed belong together"
-    )
-    parser.add_argument(
-        "--price", metavar="TIME", help="what it took to find the candidate, added to its time once"
-    )
-    runs = parser.add_argument_group("runs")
-    runs.add_argument("--table", metavar="FILE", help="recorded runs, as comma-separated values")
-    runs.add_argument("--reference", metavar="CMD", help="the training as it is")
-    runs.add_argument("--candidate", metavar="CMD", help="the training as it shall be")
-    runs.add_argument(
-        "--cut",
-        metavar="CMD",
-        help="the reference with as many percent fewer steps as --margin says: measures the margin",
-    )
-    runs.add_argument("--seeds", metavar="N", type=int, default=5, help="runs of each (default: 5)")
-    runs.add_argument(
-        "--seed-flag",
-        metavar="FLAG",
-        help="option of the script that takes the seed; else {seed} in the commands; without "
-        "either, random, numpy and torch are seeded",
-    )
-    runs.add_argument(
-        "--limit", metavar="TIME", default="24h", help="how long one run may take (default: 24h)"
-    )
-    runs.add_argument("--fresh", action="store_true", help="do not use earlier runs of the same")
-    add_contained(runs)
-    output = parser.add_argument_group("output")
-    output.add_argument("--page", metavar="FILE", help="also write a page to FILE (HTML)")
-    add_json(output, what=BESIDE)
-    add_store(output)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Judge the runs, and print the verdict."""
-    check_json(options)
-    check_target("--page", options.page)
+    check_target("--output", options.output)
     question = _question(options)
     from steptime.verify.convergence.judge_training import judge_training
 
@@ -128,7 +90,7 @@ def execute(options: argparse.Namespace) -> int:
 
         page = page_of(console_for(sys.stdout))
         page.write(verdict_lines(found, page=page))
-    if options.page is not None:
+    if options.output is not None:
         _write_page(options, found)
     return code
 
@@ -143,7 +105,7 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
     page = render_verify_page(
         found, title=title, version=installed_version(), power=power_of_verdict(found)
     )
-    target = Path(options.page)
+    target = Path(options.output)
     tell(f"the page of this verdict: {write_page_file(page, target, target)}")
 
 
@@ -157,7 +119,9 @@ def _question(options: argparse.Namespace) -> TrainingQuestion:
         target=options.target,
         num_looks=options.interim,
         are_paired=options.paired,
-        price_s=0.0 if options.price is None else parse_time(options.price, flag="--price"),
+        price_s=0.0
+        if options.search_time is None
+        else parse_time(options.search_time, flag="--search-time"),
     )
 
 
@@ -194,7 +158,7 @@ def _asked(options: argparse.Namespace) -> SeedRuns:
         store=store_to_write(options),
         seed_flag=options.seed_flag,
         cut=options.cut,
-        limit_s=parse_time(options.limit, flag="--limit"),
+        limit_s=parse_time(options.run_timeout, flag="--run-timeout"),
         is_fresh=options.fresh,
         share_network=options.share_network,
         allow_unsafe=options.unsafe_trials,

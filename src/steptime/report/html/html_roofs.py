@@ -80,7 +80,7 @@ def _doubts(found: Waterfall) -> list[Html]:
         tag(
             "p",
             f"{describe_exceeded(one)}: ",
-            tag("code", "steptime machine --again"),
+            tag("code", "steptime machine --fresh"),
             class_="bad",
         )
         for one in found.exceeded[:3]

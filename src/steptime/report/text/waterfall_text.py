@@ -284,7 +284,7 @@ def _verdict_lines(waterfall: Waterfall, roofs: Roofs | None, page: Page) -> lis
         text = f"provisional: {describe_provisional(waterfall.provisional, roofs)}. {AGAIN}"
         lines += page.block("not firm", printable(text), style="yellow")
     for one in waterfall.exceeded[:3]:
-        text = f"{describe_exceeded(one)}: steptime machine --again"
+        text = f"{describe_exceeded(one)}: steptime machine --fresh"
         lines += page.block("exceeded", printable(text), style="yellow")
     if not waterfall.is_conclusive:
         named = ", ".join(describe_lacking(word) for word in waterfall.lacking)
