@@ -474,6 +474,18 @@ def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) 
     assert "outcome faster: 1.52x" in out
 
 
+def test_a_study_goes_on_with_the_options_that_it_was_given(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    given = ("--exclude", "compile", "--fresh", "--store", ".")
+    store_study(tmp_path, replace(interrupted(), options=given))
+    right = "steptime tune --exclude compile --store . -- python train.py"
+    assert main.main(["show"]) == 0
+    assert right in capsys.readouterr().out
+    assert main.main(["report", "--no-open"]) == 0
+    assert right in Path(capsys.readouterr().out.strip()).read_text()
+
+
 def test_the_recipe_in_the_studys_folder_can_be_used(tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
     recipe = tmp_path / ".steptime" / "studies" / STUDY_ID / "tuned.toml"

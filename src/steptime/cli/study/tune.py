@@ -130,6 +130,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
         output=Path(options.output),
         training=options.training,
         other_python=other,
+        given=tuple(options.given[1:]),
     )
 
 
@@ -154,8 +155,7 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
     for item in errors:
         tell(item.message)
     written = None if tuned.recipe_file is None else str(tuned.recipe_file)
-    words = tuple(options.given[1:])
-    asked = StudyRequest(recipe=written, options=words, budget_s=budget_s)
+    asked = StudyRequest(recipe=written, budget_s=budget_s)
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
             render_study(study, console=console_for(file, is_plain=True), asked=asked)

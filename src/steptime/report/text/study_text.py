@@ -321,7 +321,7 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
         return "Train with it:", f"steptime run --recipe {recipe} -- {command}"
     if study.outcome is StudyOutcome.NOTHING_HELPS:
         return "See why, choice by choice:", f"steptime show {study.study_id}"
-    options = list(asked.options)
+    options = list(asked.options or study.options)
     baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
     if study.outcome is None and baseline is not None and baseline.reason == "outlived":
         process = str((baseline.facts or {}).get("process", ""))
