@@ -110,6 +110,7 @@ EXTRAS = {
         "patch/edits/own_loops.py",
         "patch/source_file.py",
     },
+    "argcomplete": {"cli/completion.py"},
     "numpy": {"report/html/html_canvas.py"},
     "tensorboard": {"app/search/run_metric.py"},
     "scipy": {"verify/convergence/statistics.py"},

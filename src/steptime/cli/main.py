@@ -86,6 +86,10 @@ class _Version(argparse.Action):
 
 def entry() -> int:
     """Be the program: run one command, and end as the user's command ended."""
+    if "_ARGCOMPLETE" in os.environ and "COMP_LINE" in os.environ:
+        from steptime.cli.completion import complete
+
+        complete(build_parser, tuple(COMMANDS))
     code = main()
     if type(code) is int:
         return code

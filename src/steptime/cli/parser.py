@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from steptime.cli.option_table import add_table
 from steptime.errors import UsageError
@@ -22,6 +22,8 @@ class Parser(argparse.ArgumentParser):
     """Raises instead of exiting; `commands` are the parsers by name of what it consists of."""
 
     commands: Mapping[str, Parser] = MappingProxyType({})
+    is_strict: ClassVar[bool] = True
+    """Whether words are refused; those of a line that is completed are not whole yet."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where the help is."""
@@ -38,6 +40,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse words; what is not known is refused here, where the nearest is known."""
         words = self._joined(list(sys.argv[1:] if args is None else args))
+        if not self.is_strict:
+            return super().parse_known_args(words, namespace)
         if self.commands and not words:
             self.print_help(sys.stderr)
             self.exit(UsageError.exit_code)
