@@ -22,7 +22,7 @@ HEAD = """\
 
 def cli_reference() -> str:
     """The whole page as Markdown, one section a command."""
-    from steptime.cli.data import PARTS
+    from steptime.cli.data.data import PARTS
     from steptime.cli.main import COMMANDS
 
     sections = [_section()] + [_section(command) for command in COMMANDS]

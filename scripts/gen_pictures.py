@@ -343,7 +343,7 @@ def _svg_row(row: Row) -> str:
 # --- the page -------------------------------------------------------------------------
 
 
-def take_page(folder: Path, picture: Path, *options: str) -> None:
+def take_page(folder: Path, picture: Path, what: str = "run") -> None:
     """The top of the page of the newest run (or study) in the folder, as Chromium shows it."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if browser is None:
@@ -351,7 +351,7 @@ def take_page(folder: Path, picture: Path, *options: str) -> None:
     page = folder / "page.html"
     steptime = [sys.executable, "-m", "steptime"]
     subprocess.run(
-        [*steptime, "report", "last", *options, "-o", str(page), "--open-never"],
+        [*steptime, "report", what, "-o", str(page), "--no-open"],
         cwd=folder,
         check=True,
     )
@@ -381,7 +381,7 @@ def take_pictures(wanted: set[str]) -> None:
         if "run" in wanted:
             take_page(folder, PICTURES / "page.png")
         if "tune" in wanted:
-            take_page(folder, PICTURES / "study.png", "--study")
+            take_page(folder, PICTURES / "study.png", "study")
         if "changed" in wanted:
             slowed = Path(temporary) / "slowed"
             slowed.mkdir()

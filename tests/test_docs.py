@@ -112,7 +112,7 @@ NEEDS = {
     ("data", "convert"): "data",
     ("patch",): "patch",
     ("report",): "report",
-    ("search",): "search",
+    ("sweep",): "search",
     ("verify", "power"): "verify",
     ("verify", "training"): "verify",
 }

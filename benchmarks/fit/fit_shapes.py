@@ -1,4 +1,4 @@
-"""Compares what `fit --shapes` predicts with what timing the operators alone shows.
+"""Compares what `plan shapes` predicts with what timing the operators alone shows.
 
     python benchmarks/fit/fit_shapes.py [--rounds 3] [--best 3] [-o FILE]
     python benchmarks/fit/fit_shapes.py --sweep [-o FILE]

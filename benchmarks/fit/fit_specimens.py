@@ -4,8 +4,8 @@
 
 Five scripts of our own (benchmarks/fit/fit_scripts) and, with DIR, nanoGPT, makemore and pytorch's
 ImageNet example, unmodified (benchmarks/open_scripts.toml says where they come from and what DIR
-holds). Each is run bare under the limit (RLIMIT_DATA), which it does not survive; then
-`steptime fit --limit` makes it fit; then it is run with the recipe under the limit, on its own. For
+holds). Each is run bare under the limit (RLIMIT_DATA), which it does not survive; then `steptime
+fit --memory-limit` makes it fit; then it is run with the recipe under the limit, on its own. For
 each: how it died, the recipe, how many real runs that took, the verdict on quality, and how the run
 with the recipe ended. Results go to benchmarks/results/fit_specimens.json.
 """
@@ -135,7 +135,7 @@ def try_one(one: Specimen, root: Path | None, budget: str) -> dict[str, Any] | N
     with tempfile.TemporaryDirectory() as folder:
         recipe, out = Path(folder) / "fit.toml", Path(folder) / "fit.json"
         ours = [sys.executable, "-m", "steptime"]
-        fit = [*ours, "fit", "--limit", f"{one.limit_mib}MiB", "--budget", budget]
+        fit = [*ours, "fit", "--memory-limit", f"{one.limit_mib}MiB", "--budget", budget]
         fit += ["--output", str(recipe), "--json", str(out), "--store", folder]
         begun_s = time.monotonic()
         done = subprocess.run(

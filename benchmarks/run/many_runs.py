@@ -1,10 +1,10 @@
-"""What `runs`, `show` and `compare` cost where a store holds many runs, in CPU time and memory.
+"""What `list`, `show` and `compare` cost where a store holds many runs, in CPU time and memory.
 
     python benchmarks/run/many_runs.py [--src NAME=DIR ...] [--runs 100 600 3000 10000]
 
 One run of 400 steps is folded by the real command; its folder is copied under other ids, with
 step times that differ by chance, so that every file is as a run leaves it. `index` lists the store
-while it has no index, `runs` lists it again, `json` as a document. `show` prints the newest run,
+while it has no index, `list` lists it again, `json` as a document. `show` prints the newest run,
 and `compare` compares every other run with the rest, all named by their ids: `first` where no run
 was compared before, then again. Each command is a fresh process; CPU time and peak resident memory
 are its own. A command that takes longer than the limit is ended, and so noted. With several

@@ -100,7 +100,7 @@ class Bench:
         found = {"plain": self.steptime(*link)}
         if not (self.newest() / "measurement.json").is_file():
             raise SystemExit(f"{self.src}: the run was not folded; see {self.newest()}")
-        found["page"] = self.steptime("report", "last", "--open-never", page=True)
+        found["page"] = self.steptime("report", "last", "--no-open", page=True)
         found["show"] = self.steptime("show", "last")
         for name in ("measurement.json", "diagnosis.json"):
             (self.newest() / name).unlink()

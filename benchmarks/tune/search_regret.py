@@ -9,7 +9,7 @@ alone: a step counts so many seconds by its batch, and a run's machine is up to 
 or slower, so that the figures do not depend on who else uses this computer. Both searches have the
 same clock, the same budget, the same ranges, and a run that reaches the target ends for both.
 
-Ours is the whole of `steptime search` but for the contained child: Optuna's sampler, `seek`'s
+Ours is the whole of `steptime sweep` but for the contained child: Optuna's sampler, `seek`'s
 rules, repeats and new seeds. The other is what one writes with Optuna: TPE, its median pruner, the
 time to the target as the objective, the best trial as the answer. Each answer is then measured
 with 40 seeds that neither search had. Regret is its mean log time less that of the best parameters
@@ -165,7 +165,7 @@ class ScriptedMaker:
 
 
 def search_ours(script: Script, seed: int) -> dict[str, object]:
-    """Search as `steptime search` does."""
+    """Search as `steptime sweep` does."""
     question = SeekQuestion(
         parameters=script.parameters, target=script.target, budget_s=script.budget_s
     )
@@ -335,13 +335,13 @@ def search_really(budget_s: float, num_fresh: int) -> dict[str, object]:
         words = [word for text in texts for word in ("--param", text)]
         words += ["--metric", "val ([0-9.]+)", "--target", str(script.target)]
         words += ["--budget", f"{budget_s:.0f}s", "--store", folder, "--json"]
-        command = [sys.executable, "-m", "steptime", "search", *words, "--"]
+        command = [sys.executable, "-m", "steptime", "sweep", *words, "--"]
         command += real_command(places, "{seed}")
         said = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False).stdout
     data = json.loads(said)["data"]
     theirs = search_optuna(script, 0)
     found = {}
-    sides = {"steptime search": data["best"], "optuna": theirs["best"]}
+    sides = {"steptime sweep": data["best"], "optuna": theirs["best"]}
     times: dict[str, list[float | None]] = {side: [] for side in sides}
     for seed in FRESH_SEEDS[:num_fresh]:
         for side, values in sides.items():  # in turns
@@ -354,7 +354,7 @@ def search_really(budget_s: float, num_fresh: int) -> dict[str, object]:
             "geometric_mean_s": math.exp(statistics.fmean(map(math.log, reached))),
         }
     kept = ("holds", "time_to_target_s", "num_trials", "num_runs", "num_pruned", "spent_s")
-    found["steptime search"] |= {name: data[name] for name in kept}
+    found["steptime sweep"] |= {name: data[name] for name in kept}
     found["optuna"] |= {name: theirs[name] for name in ("promised_s", "num_trials", "spent_s")}
     return {"budget_s": budget_s, **found}
 
@@ -377,9 +377,9 @@ def main() -> None:
     began_s = time.process_time()
     rows, scripts = [], {}
     for script in SCRIPTS:
-        found = {"steptime search": [], "optuna": []}
+        found = {"steptime sweep": [], "optuna": []}
         for seed in range(options.seeds):
-            found["steptime search"].append(judged(script, search_ours(script, seed)))
+            found["steptime sweep"].append(judged(script, search_ours(script, seed)))
             found["optuna"].append(judged(script, search_optuna(script, seed)))
         answers = [one["best"] for side in found.values() for one in side if one["best"]]
         best_log = reference_log(script, answers)
@@ -403,7 +403,7 @@ def main() -> None:
             f"{math.exp(best_log):.2f} s: ratio {mine / theirs:.2f}", flush=True,
         )  # fmt: skip
     sides = {}
-    for side in ("steptime search", "optuna"):
+    for side in ("steptime sweep", "optuna"):
         mine = [row for row in rows if row["search"] == side]
         said = [row for row in mine if row["holds"] is True]
         sides[side] = {

@@ -42,7 +42,7 @@ sys.path[:0] = [str(SRC), str(BENCHMARKS.parent / "tests")]
 MAX_MORE_BYTES = 500_000_000
 LIMIT_S = 30.0
 """For all commands of a case, on a machine that others may keep busy. Most take some 40 ms, but
-`machine --check` starts an interpreter with torch."""
+`doctor` starts an interpreter with torch."""
 
 REAL_EVERY, REPORT_EVERY = 100, 20
 WORST = ("a failure of Steptime itself", "Traceback (most recent call last)")
@@ -138,12 +138,12 @@ def damaged_run(chance: random.Random, originals: Originals, here: Path) -> Case
     commands.append(["compare", name, "--", other])
     commands += [["stacks", name]] if chance.random() < 0.2 else []
     if chance.random() < 0.3:
-        commands.append(["export", name, "--format", "chrome", "--output", "trace.json"])
-    commands += [["machine", "--check"]] if chance.random() < 0.02 else []
+        commands.append(["export", name, "--to", "chrome", "--output", "trace.json"])
+    commands += [["doctor"]] if chance.random() < 0.02 else []
     if chance.random() < 1 / REPORT_EVERY:
-        commands.append(["report", name, "--open-never"])
+        commands.append(["report", name, "--no-open"])
     if chance.random() < 0.2:
-        commands.append(["ask", name, chance.choice(("--memory", "--count")), "--timeout", "1s"])
+        commands.append(["attach", name, chance.choice(("--memory", "--count")), "--timeout", "1s"])
     return Case(done, commands)
 
 
@@ -176,7 +176,7 @@ def odd_variables(chance: random.Random, originals: Originals, here: Path) -> Ca
     variables = {name: any_word(chance) for name in names}
     commands = [["runs"], ["show", "last"], ["--help"]]
     commands += [["machine", "--inventory"]] if chance.random() < 0.3 else []
-    commands += [["machine", "--check"]] if chance.random() < 0.03 else []
+    commands += [["doctor"]] if chance.random() < 0.03 else []
     if chance.random() < 0.1 and "PATH" not in variables:
         commands.append(["run", "--", "true"])
     return Case([f"{k}={v[:60]!a}" for k, v in variables.items()], commands, variables)
@@ -195,12 +195,12 @@ def odd_arguments(chance: random.Random, originals: Originals, here: Path) -> Ca
         ["runs", "--json", place],
         ["compare", word, "--", other],
         ["compare", "last", "--", "last~1", "--fail-if-slower", word],
-        ["compare", "last", "--", "last~1", "--price", word],
+        ["compare", "last", "--", "last~1", "--hourly-price", word],
         ["study", "show", word],
         ["study", "list", "--store", word],
         ["levers", word],
         ["stacks", word],
-        ["export", "last", "--format", "chrome", "--output", place],
+        ["export", "last", "--to", "chrome", "--output", place],
         ["machine", "--inventory", "--data", word],
         ["machine", "--budget", word],
         ["run", "--recipe", word, "--", "true"],

@@ -57,7 +57,7 @@ def main() -> None:
                  "--metric", r"step (?P<step>\d+) test loss (\S+)", "--json", str(out)]  # fmt: skip
         words += pairs
         if options.page and margin == MARGINS[0] and not pairs:
-            words += ["--page", options.page]
+            words += ["--output", options.page]
         print(f"--margin {margin} {' '.join(pairs)}", flush=True)
         code = subprocess.run(words).returncode
         data = json.loads(out.read_text())["data"]

@@ -1,7 +1,7 @@
 """Steptime: make training faster, and prove it.
 
 From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
-command; `ask` a run while it trains; `count` the work of a model. Whatever goes wrong is a
+command; `attach` to a run while it trains; `count` the work of a model. Whatever goes wrong is a
 `SteptimeError`.
 """
 
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 if typing.TYPE_CHECKING:
-    from steptime.app.run.ask import ask
+    from steptime.app.run.attach import attach
     from steptime.app.run.observe import observe
     from steptime.app.run.observed_run import ObservedRun
     from steptime.app.run.run_answer import RunAnswer
@@ -32,7 +32,7 @@ __all__ = [
     "SteptimeError",
     "TunedCommand",
     "__version__",
-    "ask",
+    "attach",
     "compare",
     "count",
     "load",
@@ -47,7 +47,7 @@ _PLACES = {
     "RunComparison": "app.stored.compare",
     "SteptimeError": "errors",
     "TunedCommand": "app.study.tune",
-    "ask": "app.run.ask",
+    "attach": "app.run.attach",
     "compare": "app.stored.compare",
     "count": "counting.count_model",
     "load": "app.stored.load",

@@ -55,7 +55,7 @@ SETTLED += ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 IMPORTED = (
     *(
         "steptime.cli.main",
-        "steptime.cli.run",
+        "steptime.cli.run.run",
         "steptime.app.run.observe",
         "steptime.app.stored.load",
     ),

@@ -70,7 +70,9 @@ def ask_all(folder: Path, job: Fork | Job, *whats: str) -> Asked:
     try:
         for what in whats:
             steps = 20 if what == "health" else None
-            answers[what] = steptime.ask(run_folder(folder), what, steps=steps, timeout_s=LIMIT_S)
+            answers[what] = steptime.attach(
+                run_folder(folder), what, steps=steps, timeout_s=LIMIT_S
+            )
     finally:
         (folder / "stop").touch()
         done = job.finish()
@@ -171,7 +173,7 @@ def test_what_was_counted_is_in_the_record_too(asked: Asked) -> None:
 
 def test_an_ended_run_is_not_asked(asked: Asked) -> None:
     with pytest.raises(steptime.SteptimeError, match="has ended"):
-        steptime.ask(run_folder(asked.folder), "memory")
+        steptime.attach(run_folder(asked.folder), "memory")
 
 
 def test_a_step_of_two_optimizers_has_two_updates(tmp_path: Path) -> None:

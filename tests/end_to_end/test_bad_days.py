@@ -400,7 +400,7 @@ def test_damaged_results_are_made_again_from_the_record(damaged: Path) -> None:
 
 def test_damaged_runs_are_listed(damaged: Path) -> None:
     (run_folder(damaged) / "command.json").write_text("{")
-    done = ask_steptime(damaged, "runs", "--json")
+    done = ask_steptime(damaged, "list", "--json")
     (row,) = json.loads(done.stdout)["data"]["runs"]
     assert (done.exit_code, row["run_id"]) == (0, run_folder(damaged).name)
 

@@ -48,7 +48,7 @@ def test_a_script_that_dies_under_a_limit_runs_afterwards_and_trains_as_well(
     )
     assert "can't allocate memory" in bare.stderr
 
-    done = fit(tmp_path, "--limit", f"{LIMIT_MIB}MiB", "--exclude", "autocast,micro_batches")
+    done = fit(tmp_path, "--memory-limit", f"{LIMIT_MIB}MiB", "--exclude", "autocast,micro_batches")
 
     assert done.exit_code == 0, done.stderr.decode()
     data = done.data
@@ -72,7 +72,7 @@ def test_a_command_that_does_not_run_here_as_written_is_made_to_fit_by_a_forecas
     tmp_path: Path,
 ) -> None:
     shutil.copy(SCRIPTS / "hungry.py", tmp_path)
-    ours = [*STEPTIME, "fit", "--json", "result.json", "--limit", f"{LIMIT_MIB}MiB"]
+    ours = [*STEPTIME, "fit", "--json", "result.json", "--memory-limit", f"{LIMIT_MIB}MiB"]
     words = [*ours, "--exclude", "autocast", "--", sys.executable, "hungry.py"]
     here = f"ulimit -d {(LIMIT_MIB + 50) << 10}; exec {shlex.join(words)}"
     done = Job(tmp_path, ["sh", "-c", here], environment(tmp_path)).finish()

@@ -1,4 +1,4 @@
-"""`steptime fit --shapes -- COMMAND`: the script unmodified, contained, its products seen."""
+"""`steptime plan shapes -- COMMAND`: the script unmodified, contained, its products seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks" / "fit" / "shape_sc
 
 def fit(folder: Path, *options: str, command: tuple[str, ...]):
     return subprocess.run(
-        [*STEPTIME, "fit", "--shapes", "--json", *options, "--", *command],
+        [*STEPTIME, "plan", "shapes", "--json", *options, "--", *command],
         cwd=folder,
         env=environment(folder),
         capture_output=True,

@@ -49,7 +49,7 @@ def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_f
         wait_until(lambda: any((tmp_path / ".steptime").glob("runs/*/stalls.jsonl")))
         wait_until(lambda: len(rows(run_folder(tmp_path) / "stalls.jsonl")) == 2)
         now = subprocess.run(
-            [*STEPTIME, "stacks", "last"],
+            [*STEPTIME, "attach", "last"],
             cwd=tmp_path,
             env=environment(tmp_path),
             capture_output=True,

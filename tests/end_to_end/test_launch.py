@@ -679,7 +679,7 @@ def test_the_load_of_the_machine_is_sampled_while_the_command_runs(tmp_path: Pat
 
 def test_the_store_is_listed_and_shown_again(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "exit 3")
-    listed = subprocess.check_output([*STEPTIME, "runs"], cwd=tmp_path, env=environment(tmp_path))
+    listed = subprocess.check_output([*STEPTIME, "list"], cwd=tmp_path, env=environment(tmp_path))
     assert run_folder(tmp_path).name in listed.decode()
     assert "exit 3" in listed.decode()
     assert stat.S_ISREG((tmp_path / ".steptime" / "index.sqlite").stat().st_mode)

@@ -36,8 +36,8 @@ pytestmark = [needs_linux]
 
 
 def runs(folder: Path) -> Mapping[str, Any]:
-    """What `steptime runs` says of the one run."""
-    done = ask_steptime(folder, "runs", "--json")
+    """What `steptime list` says of the one run."""
+    done = ask_steptime(folder, "list", "--json")
     assert done.exit_code == 0, done.stderr.decode()
     (row,) = json.loads(done.stdout)["data"]["runs"]
     return dict(row)
@@ -54,7 +54,7 @@ def test_a_run_says_how_its_page_is_drawn(tmp_path: Path) -> None:
     *_, last = done.stderr.decode().splitlines()
     assert last == f"steptime: the page of this run: steptime report {page.parent.name}"
     assert not page.exists()
-    assert ask_steptime(tmp_path, *last.split()[-2:], "--open-never").exit_code == 0
+    assert ask_steptime(tmp_path, *last.split()[-2:], "--no-open").exit_code == 0
     assert page.stat().st_size > 500_000  # the plotting library is in it
 
 

@@ -1,4 +1,4 @@
-"""`steptime machine --check` on this machine: real torch, real kernel, planted variables."""
+"""`steptime doctor` on this machine: real torch, real kernel, planted variables."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def check(folder, *words, **variables):
     """The document of the command, in a folder, with planted variables."""
     environment = {**os.environ, "PYTHONDEVMODE": "", **variables}
     done = subprocess.run(
-        [sys.executable, "-c", START, "machine", "--check", "--json", *words],
+        [sys.executable, "-c", START, "doctor", "--json", *words],
         cwd=folder,
         env=environment,
         capture_output=True,

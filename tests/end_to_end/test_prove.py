@@ -15,7 +15,7 @@ from end_to_end.harness import needs_linux
 from steptime.app.study.tune import _with_recipe, tune_command
 from steptime.app.verify.prove_training import ProofOptions, prove_study
 from steptime.cli.main import main
-from steptime.cli.tune import exit_code_of
+from steptime.cli.study.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import ScriptFailedError

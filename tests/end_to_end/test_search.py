@@ -1,4 +1,4 @@
-"""`steptime search`: real contained runs, pruned and kept; what is refused; a small Ray cluster."""
+"""`steptime sweep`: real contained runs, pruned and kept; what is refused; a small Ray cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def search(*words: str, command: tuple[str, ...] = TRAIN) -> tuple[int, dict[str, Any]]:
-    code = main(["search", *words, "--json", "s.json", "--", *command])
+    code = main(["sweep", *words, "--json", "s.json", "--", *command])
     path = Path("s.json")
     return code, json.loads(path.read_text()) if path.exists() else {}
 
@@ -66,7 +66,7 @@ def search(*words: str, command: tuple[str, ...] = TRAIN) -> tuple[int, dict[str
 def test_the_faster_value_is_found_holds_with_new_seeds_and_is_not_run_again(capfd):
     words = ("--param", "lr=0.001,0.1", *METRIC, "--target", "1.0", "--budget", "2m")
 
-    code, document = search(*words, "--page", "page.html")
+    code, document = search(*words, "--output", "page.html")
 
     said, data = capfd.readouterr(), document["data"]
     assert (code, data["best"], data["holds"]) == (0, {"lr": "0.1"}, True)
@@ -187,10 +187,10 @@ def test_what_is_not_installed_is_named_with_its_extra(package, words, extra, ca
 @pytest.mark.slow("a dozen contained runs of a second each")
 def test_a_search_that_was_killed_goes_on_and_makes_no_run_twice(capfd):
     words = ("--param", "lr=0.05,0.1", *METRIC, "--target", "1.0", "--budget", "9s")
-    ours = [sys.executable, "-m", "steptime", "search", *words, "--", *TRAIN]
+    ours = [sys.executable, "-m", "steptime", "sweep", *words, "--", *TRAIN]
     running = subprocess.Popen(ours, stderr=subprocess.PIPE, start_new_session=True)
     until = time.monotonic() + 60
-    while not (kept := list(Path().glob(".steptime/searches/*/run-0002.json"))):
+    while not (kept := list(Path().glob(".steptime/sweeps/*/run-0002.json"))):
         assert time.monotonic() < until
         assert running.poll() is None
         time.sleep(0.05)
@@ -246,7 +246,7 @@ def test_runs_on_a_ray_cluster_leave_the_same_files(capfd):
         ray.shutdown()
 
     assert (code, document["data"]["best"]) == (0, {"lr": "0.1"})
-    (folder,) = Path(".steptime/searches").iterdir()
+    (folder,) = Path(".steptime/sweeps").iterdir()
     assert (folder / "run-0001" / "stdout").read_text().startswith("step 1 val")
     assert len(list(folder.glob("run-*.json"))) == document["data"]["num_runs"]
 
@@ -258,6 +258,6 @@ def test_a_command_without_a_seed_is_seeded_by_the_guest():
 
     search(*words, "--budget", "20s", command=(sys.executable, "train.py", "{lr}"))
 
-    kept = [json.loads(path.read_text()) for path in Path().glob(".steptime/searches/*/run-*.json")]
+    kept = [json.loads(path.read_text()) for path in Path().glob(".steptime/sweeps/*/run-*.json")]
     assert len(kept) == 2
     assert kept[0]["values"] == kept[1]["values"]  # both candidates have the first seed

@@ -104,7 +104,7 @@ def test_the_trace_of_two_ranks_has_a_process_each(observe: Observe, tmp_path: P
     folder = observe(*launcher, "--standalone", SPECIMENS / "ddp.py")
     assert len(list(folder.glob("rank-*.jsonl"))) == 2
     store, path = str(folder.parent.parent.parent), tmp_path / "trace.json"
-    assert main(["export", "--chrome", "last", "--store", store, "-o", str(path)]) == 0
+    assert main(["export", "last", "--store", store, "-o", str(path)]) == 0
     events = json.loads(path.read_text())["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     assert {"rank 0", "rank 1", "machine"} <= set(names)

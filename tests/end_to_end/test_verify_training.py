@@ -265,7 +265,7 @@ def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
     path = table(tmp_path / "runs.csv", rows_of(0.0))
 
     page = tmp_path / "page.html"
-    words = ["verify", "training", "--table", path, "--margin", "0.02", "--page", str(page)]
+    words = ["verify", "training", "--table", path, "--margin", "0.02", "--output", str(page)]
     assert main(words) == 0
     drawn = page.read_text()
     assert drawn.count("<polygon") == 2  # a band for each arm

@@ -1,7 +1,7 @@
 """Whole nodes that are replayed: what their tools and their kernel say, read by our own readers.
 
 Each machine is a function that plants files of the kernel and returns NVML and tools. Texts are
-ours, in the form of public samples; `facts_of` reads them as `machine --check` does.
+ours, in the form of public samples; `facts_of` reads them as `doctor` does.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ SYNCHRONIZED = ClockSync(is_synchronized=True, error_s=0.05)
 
 
 def facts_of(node: Node, tree: Tree, patch: pytest.MonkeyPatch) -> CheckFacts:
-    """Read the node as `machine --check` does; only what is of this very process is replaced."""
+    """Read the node as `doctor` does; only what is of this very process is replaced."""
     patch.setattr(gather_node, "own_user", lambda: (1000, "ada"))
     patch.setattr(read_node, "_soft_processes", lambda: None)
     patch.setattr(read_node, "_kernel_clock", lambda: node.synchronized or SYNCHRONIZED)

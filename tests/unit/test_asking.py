@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from steptime.app.run import ask as app_ask
-from steptime.app.run.ask import ask_run
+from steptime.app.run import attach as app_attach
+from steptime.app.run.attach import ask_run
 from steptime.app.run.conversation import Conversation, Waiting
 from steptime.app.run.stacks import RankStacks
 from steptime.cli import main
@@ -404,7 +404,7 @@ def test_ranks_that_end_no_step_are_shown_where_they_are(
         stacks=(stack,),
     )
     monkeypatch.setattr(
-        app_ask, "take_stacks", lambda run, training: RankStacks(ranks=(stuck,), culprits=())
+        app_attach, "take_stacks", lambda run, training: RankStacks(ranks=(stuck,), culprits=())
     )
     answer = ask_run(run, "memory", timeout_s=0.2)
 
@@ -434,7 +434,7 @@ def test_the_command_prints_the_answer(tmp_path: Path, capsys: Capture) -> None:
     run = make_run(tmp_path, ME)
     Guest(run, lambda q: {"rank-0": answer_of(q, facts=MEMORY_FACTS)})
 
-    assert main.main(["ask", "last", "--memory", "--store", str(tmp_path)]) == 0
+    assert main.main(["attach", "last", "--memory", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("rank 0     update 30")
     assert err == ""
@@ -444,7 +444,7 @@ def test_the_document_of_a_refusal_is_partial(tmp_path: Path, capsys: Capture) -
     run = make_run(tmp_path, ME)
     Guest(run, lambda q: {"rank-0": answer_of(q, missing="compiled")})
 
-    assert main.main(["ask", "last", "--count", "--json", "--store", str(tmp_path)]) == 1
+    assert main.main(["attach", "last", "--count", "--json", "--store", str(tmp_path)]) == 1
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert (document["status"], document["exit_code"]) == ("partial", 1)
@@ -456,8 +456,7 @@ def test_the_document_of_a_refusal_is_partial(tmp_path: Path, capsys: Capture) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "one of the arguments"),
-        (["--memory", "--count"], "not allowed with"),
+        (["--memory", "--count"], "--memory and --count were given"),
         (["--memory", "--timeout", "soon"], "--timeout must be a time"),
         (["--profile", "0"], "1 to 50 steps"),
         (["--health", "0"], "1 to 1000 steps"),
@@ -469,7 +468,7 @@ def test_a_wrong_command_line_is_told_in_a_sentence(
 ) -> None:
     make_run(tmp_path, ME)
 
-    assert main.main(["ask", "last", *words, "--store", str(tmp_path)]) == 2
+    assert main.main(["attach", "last", *words, "--store", str(tmp_path)]) == 2
     assert says in capsys.readouterr().err
 
 

@@ -211,7 +211,7 @@ def test_control_characters_of_variables_do_no_harm() -> None:
 def test_the_document_fits_its_schema(facts: CheckFacts) -> None:
     envelope = check_envelope(judge(facts), basis=facts.basis, exit_code=0)
 
-    data = check_document(envelope, "check")["data"]
+    data = check_document(envelope, "doctor")["data"]
 
     assert {check["code"] for check in data["checks"]} == {row.code for row in CHECKS}
     assert data["words"].keys() == {row.code for row in CHECKS}
@@ -220,7 +220,7 @@ def test_the_document_fits_its_schema(facts: CheckFacts) -> None:
 def test_what_fires_comes_first_with_its_figures_and_its_words() -> None:
     facts = ailing()
 
-    data = check_document(check_envelope(judge(facts), basis=facts.basis, exit_code=0), "check")[
+    data = check_document(check_envelope(judge(facts), basis=facts.basis, exit_code=0), "doctor")[
         "data"
     ]
 
@@ -245,7 +245,7 @@ def test_what_fires_comes_first_with_its_figures_and_its_words() -> None:
 
 
 def test_the_schema_names_every_cost() -> None:
-    said = json_schema("check")["$defs"]["Cost"]["properties"]["of"]["description"]
+    said = json_schema("doctor")["$defs"]["Cost"]["properties"]["of"]["description"]
 
     assert all(f"`{word}`" in said for word in (*COST_OF, "failure"))
 
@@ -266,8 +266,8 @@ def test_what_fires_does_not_fail_the_command(
 ) -> None:
     plant(ailing())
 
-    assert main(["machine", "--check"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("steptime machine --check --all")
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("steptime doctor --all")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_gate_is_met_below_its_severity(
 ) -> None:
     plant(CASES[code].fires)
 
-    assert main(["machine", "--check", "--fail-on", level]) == exit_code
+    assert main(["doctor", "--fail-on", level]) == exit_code
     assert (code in capsys.readouterr().err) == (exit_code == 5)
 
 
@@ -292,43 +292,30 @@ def test_a_gate_that_is_not_met_is_in_the_document(plant: Any, tmp_path: Path) -
     plant(ailing())
     file = tmp_path / "checks.json"
 
-    assert main(["machine", "--check", "--fail-on", "critical", "--json", str(file)]) == 5
+    assert main(["doctor", "--fail-on", "critical", "--json", str(file)]) == 5
     document = json.loads(file.read_text())
 
-    check_fits(document, "check")
+    check_fits(document, "doctor")
     assert document["status"] == "partial"
     assert document["errors"][0]["code"] == "gate_not_met"
     assert document["data"]["checks"][0]["code"] == "launch_blocking"
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["--all"],
-        ["--fail-on", "warning"],
-        ["--nccl-log", "x"],
-    ],
+    "words", [["machine", "--all"], ["machine", "--fail-on", "warning"], ["doctor", "--fresh"]]
 )
-def test_an_option_of_the_checks_alone_is_refused(
+def test_measuring_and_checking_have_options_of_their_own(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["machine", *words]) == 2
-    assert f"{words[0]} works only with --check" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--inventory"], ["--again"], ["--budget", "9s"]])
-def test_an_option_of_measuring_is_refused(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["machine", "--check", *words]) == 2
-    assert f"{words[0]} has no effect with --check" in capsys.readouterr().err
+    assert main(words) == 2
+    assert f"there is no option `{words[1]}`" in capsys.readouterr().err
 
 
 def test_a_log_or_python_that_is_not_there_is_one_message(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert main(["machine", "--check", "--nccl-log", str(tmp_path / "no.log")]) == 2
+    assert main(["doctor", "--nccl-log", str(tmp_path / "no.log")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
-    assert main(["machine", "--check", "--python", "no-such-python"]) == 2
+    assert main(["doctor", "--python", "no-such-python"]) == 2
     assert "`no-such-python` was not found" in capsys.readouterr().err

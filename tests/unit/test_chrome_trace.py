@@ -193,7 +193,7 @@ def make_store(folder: Path, *lines: Line) -> Path:
 
 
 def export(store: Path, *words: str) -> int:
-    return main(["export", "--chrome", "last", "--store", str(store), *words])
+    return main(["export", "last", "--store", str(store), *words])
 
 
 def test_a_run_is_written_as_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +245,6 @@ def test_a_run_without_anything_to_draw_is_said(
     assert not (tmp_path / "trace.json").exists()
 
 
-def test_the_format_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "last", "-o", "trace.json"]) == 2
-    assert "--chrome" in capsys.readouterr().err
+def test_a_format_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--to", "csv", "-o", "trace.json"]) == 2
+    assert "chrome" in capsys.readouterr().err

@@ -21,7 +21,11 @@ from steptime.app.run.attempt import attempt
 from steptime.app.run.observe import EndedRun
 from steptime.app.run.prepare import RunOptions, RunPlan
 from steptime.app.stored.load import load_run, save
-from steptime.cli import main, output, run, runs
+from steptime.cli import list as lists
+from steptime.cli import main, output
+from steptime.cli import parser as parsers
+from steptime.cli.option_table import add_table
+from steptime.cli.run import run
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, create_run, write_value
@@ -108,8 +112,7 @@ def test_help_fits_two_screens_of_a_terminal(
         (["run"], "no command was given"),
         (["run", "--"], "usage: steptime run [options] -- COMMAND"),
         (["run", "--json"], "expected one argument"),
-        (["show"], "ID"),
-        (["runs", "--store"], "expected one argument"),
+        (["list", "--store"], "expected one argument"),
         (["data", "check", "--"], "no command was given"),
         (["data", "check", "--batches", "9" * 5000], "value: '999999999... (5,000 digits)'"),
         (["data", "check", "--batches", "x"], "See `steptime data check --help`"),
@@ -125,16 +128,18 @@ def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Cap
         (["rnu", "--", "true"], "Did you mean `steptime run`? See `steptime --help`."),
         (["bench"], "Did you mean `steptime data bench`?"),
         (["data", "chek"], "Did you mean `steptime data check`? See `steptime data --help`."),
-        (["runs", "--jsn"], "Did you mean `--json`? See `steptime runs --help`."),
+        (["list", "--jsn"], "Did you mean `--json`? See `steptime list --help`."),
         (["data", "check", "--batchs=3"], "Did you mean `--batches`?"),
         (["verify", "training", "--margn", "1%"], "Did you mean `--margin`?"),
-        (["--bogus", "runs"], "there is no option `--bogus`.\n       See `steptime --help`."),
-        (["runs", "last"], "`last` is one word too many"),
+        (["--bogus", "list"], "there is no option `--bogus`.\n       See `steptime --help`."),
+        (["list", "runs", "x"], "`x` is one word too many"),
         (["data", "check", "--batches", "-3", "x"], "--batches must be 2 or more, got -3"),
         (["data", "bench", "--window", "-3s", "x"], "--window must not be negative, got `-3s`"),
-        (["fit", "--limit", "-8GiB", "true"], "--limit must not be negative, got `-8GiB`"),
+        (
+            ["fit", "--memory-limit", "-8GiB", "true"],
+            "must not be negative, got `-8GiB`",
+        ),
         (["run", "--profile", "40", "true"], "If it belongs to --profile, write --profile=40"),
-        (["fit", "--json", "f", "--batch", "python"], "`python` names no size"),
         (["data", "bench", "x", "--lr", "3"], "If it is the command's own: that comes after `--`"),
     ],
     ids=" ".join,
@@ -155,7 +160,7 @@ def test_a_group_without_a_word_prints_its_help(verb: str, capsys: Capture) -> N
 
 
 def test_a_verb_with_words_of_its_own_asks_for_the_dashes(capsys: Capture) -> None:
-    ours = ["search", "--metric", "m", "--target", "-1e-3", "--budget", "5m"]
+    ours = ["sweep", "--metric", "m", "--target", "-1e-3", "--budget", "5m"]
     words = [*ours, "python", "my train.py", "--", "x"]
     right = f"Write: steptime {' '.join(ours)} -- python 'my train.py' -- x"
     check_failure(capsys, *words, code=2, says=right)
@@ -197,6 +202,42 @@ def test_a_command_begins_at_the_dashes_or_at_the_first_word_that_is_no_value(
         assert main._split(words, parser) == ([verb, *ours], command)
 
 
+def test_options_are_what_their_table_says() -> None:
+    parser = parsers.Parser(prog="x", usage="x", allow_abbrev=False)
+    table = """\
+  [RUN...]  which
+group:
+  --to {a,b}  which one, of
+      100% (default: b)
+  --peak TYPE=N  one (repeatable)
+  --rate X=Y [X=Y ...]  some
+  --steps [N]  how many (default: 3)
+  --margin X  how much (required)
+  -o, --output FILE  where
+  --json [FILE]  a document
+  --dry-run  nothing
+"""
+    add_table(parser, table)
+
+    given = ["--margin=-1.5", "--steps", "--rate", "a=1", "b=2", "--peak", "x", "--peak", "y"]
+    assert vars(parser.parse_args([*given, "-o", "f", "--json", "--", "r"])) == {
+        "run": ["r"],
+        "to": "b",
+        "peak": ["x", "y"],
+        "rate": ["a=1", "b=2"],
+        "steps": 3,
+        "margin": -1.5,
+        "output": "f",
+        "json": "-",
+        "dry_run": False,
+    }
+    assert "group:\n" in parser.format_help()
+    assert "which one, of 100% (default: b)" in " ".join(parser.format_help().split())
+    for words in (["--margin", "x"], [], ["--margin", "1", "--to", "c"]):
+        with pytest.raises(UsageError):
+            parser.parse_args(words)
+
+
 def test_windows_is_refused_in_one_sentence(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +265,7 @@ def test_a_folder_as_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(["report", "last", "-o", "F"], ["export", "last", "--chrome", "-o", "F"]),
+        *(["report", "last", "-o", "F"], ["export", "last", "-o", "F"]),
         *(["run", "--json", "F", "--", "true"], ["run", "--report", "F", "--", "true"]),
         *(["patch", "tuned.toml", "-o", "F"], ["tune", "--report", "F", "--", "true"]),
         ["levers", "--json", "F"],
@@ -257,11 +298,11 @@ def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
     def fail(_: object) -> int:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(runs, "execute", fail)
+    monkeypatch.setattr(lists, "execute", fail)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".steptime").mkdir()
     for _ in range(12):
-        assert main.main(["runs"]) == 1
+        assert main.main(["list"]) == 1
         err = capsys.readouterr().err
         found = re.search(r"The details are in (\S+)\.\n", err)
         assert found is not None
@@ -272,25 +313,25 @@ def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
 def test_a_number_that_python_does_not_read_is_no_failure_of_ours(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("steptime.cli.runs.execute", lambda options: int("9" * 5000))
+    monkeypatch.setattr("steptime.cli.list.execute", lambda options: int("9" * 5000))
 
-    check_failure(capsys, "runs", code=1, says="a number has more digits than Python reads (4,300)")
+    check_failure(capsys, "list", code=1, says="a number has more digits than Python reads (4,300)")
 
 
 def test_a_failure_without_a_place_for_its_details_is_still_said(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "execute", lambda _: 1 // 0)
+    monkeypatch.setattr(lists, "execute", lambda _: 1 // 0)
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
-    check_failure(capsys, "runs", code=1, says="a failure of Steptime itself: ZeroDivisionError")
+    check_failure(capsys, "list", code=1, says="a failure of Steptime itself: ZeroDivisionError")
 
 
 def test_ctrl_c_ends_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "execute", interrupt)
-    assert main.main(["runs"]) == 130
+    monkeypatch.setattr(lists, "execute", interrupt)
+    assert main.main(["list"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -343,9 +384,9 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(
     def leave(_: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(runs, "execute", leave)
+    monkeypatch.setattr(lists, "execute", leave)
     stdout = os.dup(1)
-    assert main.main(["runs"]) == 141
+    assert main.main(["list"]) == 141
     os.dup2(stdout, 1)
     os.close(stdout)
     assert capfd.readouterr().err == ""
@@ -353,7 +394,7 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(
 
 def test_a_reader_that_leaves_a_report_early_is_told_by_the_same_code(tmp_path: Path) -> None:
     make_run(tmp_path)
-    for words in (["show", "last"], ["runs"], ["levers", "--json"], ["levers"]):
+    for words in (["show", "last"], ["list"], ["levers", "--json"], ["levers"]):
         read, write = os.pipe()
         os.close(read)
         command = [sys.executable, "-m", "steptime", *words]
@@ -362,7 +403,7 @@ def test_a_reader_that_leaves_a_report_early_is_told_by_the_same_code(tmp_path: 
         assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["runs"], ["levers", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["levers", "--json"]])
 def test_a_full_stdout_is_a_failure_in_one_line(words: list[str], tmp_path: Path) -> None:
     make_run(tmp_path)
     with open("/dev/full", "w") as full:
@@ -388,7 +429,7 @@ def test_a_trace_without_a_step_could_not_be_told(tmp_path: Path, capsys: Captur
     load = {"k": "h", "t_unix_s": NOON + 1, "dt_s": 1.0, "busy_cores": 2.0, "job_cores": 0.0}
     lines = "".join(json.dumps(line) + "\n" for line in (head, load))
     (run.folder / "host.jsonl").write_text(lines)
-    assert main.main(["export", "--chrome", "last", "-o", "t.json", "--json"]) == 4
+    assert main.main(["export", "last", "-o", "t.json", "--json"]) == 4
     document = json.loads(capsys.readouterr().out)
     assert (document["exit_code"], document["errors"][0]["code"]) == (4, "no_steps")
 
@@ -418,7 +459,7 @@ def test_no_color_is_printed_where_the_user_wants_none(monkeypatch: pytest.Monke
 # -- documents of failures
 
 
-@pytest.mark.parametrize("words", [["show", "x", "--json"], ["runs", "--json", "--store", "x"]])
+@pytest.mark.parametrize("words", [["show", "x", "--json"], ["list", "--json", "--store", "x"]])
 def test_a_failure_is_one_document_on_stdout(words: list[str], capsys: Capture) -> None:
     assert main.main(words) == 2
     document = json.loads(capsys.readouterr().out)
@@ -488,7 +529,7 @@ def test_show_where_nothing_was_measured_says_how_to_begin(capsys: Capture) -> N
 def test_runs_kept_elsewhere_are_listed_with_a_word(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / ".steptime").write_text("a file in the way")
     run = make_run(tmp_path)
-    assert main.main(["runs"]) == 0
+    assert main.main(["list"]) == 0
     out, err = capsys.readouterr()
     assert run.run_id in out
     why = f"{tmp_path}/.steptime cannot be written (a file has its name)"
@@ -496,9 +537,9 @@ def test_runs_kept_elsewhere_are_listed_with_a_word(tmp_path: Path, capsys: Capt
 
 
 READERS = (
-    *(("show", "last"), ("runs",), ("report", "last"), ("stacks", "last")),
-    *(("export", "last", "--chrome", "-o", "trace.json"), ("compare", "last", "--", "last~1")),
-    *(("study", "list"), ("study", "show", "last"), ("machine", "--check")),
+    *(("show", "last"), ("list",), ("report", "last"), ("attach", "last")),
+    *(("export", "last", "-o", "trace.json"), ("compare", "last", "--", "last~1")),
+    *(("list", "studies"), ("show", "study"), ("doctor",)),
 )
 
 
@@ -564,7 +605,7 @@ def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capt
 def test_runs_lists_with_the_whole_command_in_a_pipe(tmp_path: Path, capsys: Capture) -> None:
     command = ("python", "train.py", "--name", "x" * 200)
     run = make_run(tmp_path, argv=command)
-    assert main.main(["runs"]) == 0
+    assert main.main(["list"]) == 0
     heading, line, *_ = capsys.readouterr().out.splitlines()
     assert heading.split() == ["run", "end", "diagnosis", "steps", "step", "time", "command"]
     assert line.startswith(f"{run.run_id}  finished")
@@ -576,8 +617,8 @@ def test_runs_cuts_the_command_on_a_terminal(
 ) -> None:
     make_run(tmp_path, argv=("python", "x" * 200))
     terminal = Console(width=80, force_terminal=True, color_system=None, highlight=False)
-    monkeypatch.setattr(runs, "console_for", lambda _: terminal)
-    assert main.main(["runs"]) == 0
+    monkeypatch.setattr(lists, "console_for", lambda _: terminal)
+    assert main.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) == 80
     assert lines[1].endswith("...")
@@ -585,7 +626,7 @@ def test_runs_cuts_the_command_on_a_terminal(
 
 def test_runs_writes_the_document(tmp_path: Path, capsys: Capture) -> None:
     run = make_run(tmp_path)
-    assert main.main(["runs", "--reindex", "--json"]) == 0
+    assert main.main(["list", "--reindex", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["status"] == "ok"
     assert [row["run_id"] for row in document["data"]["runs"]] == [run.run_id]
@@ -647,7 +688,7 @@ def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_proc")
 def test_without_proc_a_command_says_so(capsys: Capture) -> None:
-    check_failure(capsys, "runs", code=1, says="/proc is not mounted here")
+    check_failure(capsys, "list", code=1, says="/proc is not mounted here")
 
 
 @pytest.mark.usefixtures("without_proc")

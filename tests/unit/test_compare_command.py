@@ -11,7 +11,8 @@ import pytest
 
 from compare_cases import run_id_of, store_run, with_machine
 from steptime.cli.main import main
-from steptime.cli.options import parse_percent, parse_price
+from steptime.cli.option_values import parse_percent
+from steptime.core.devices.given_price import parse_price
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import UsageError
 
@@ -50,7 +51,7 @@ def test_the_report_says_what_was_changed_and_what_it_did(capsys: Capture) -> No
     record = {"argv": ("python", "train.py", "--lr", "0.2"), "environment": {}}
     words = store(QUIET, SLOWER, record=record)
 
-    assert main([*words, "--price", "36/h"]) == 0
+    assert main([*words, "--hourly-price", "36/h"]) == 0
 
     said = " ".join(capsys.readouterr().out.split())
     assert "B is slower: a step takes 100 ms in A and 120 ms in B, +20.0 %" in said
@@ -132,7 +133,7 @@ def test_a_failed_run_never_passes(capsys: Capture) -> None:
 
     assert main(words) == 0
     assert main([*words, "--fail-if-slower", "5%"]) == 3
-    assert main([*words, "--fail-if-slower", "5%", "--anyway"]) == 3
+    assert main([*words, "--fail-if-slower", "5%", "--force"]) == 3
     assert "failed (code 1)" in capsys.readouterr().out
 
 
@@ -141,7 +142,7 @@ def test_unlike_runs_are_judged_only_where_the_user_insists(capsys: Capture) -> 
 
     assert main([*words, "--fail-if-slower", "5%"]) == 2
     assert "a CPU; another" in capsys.readouterr().out
-    assert main([*words, "--fail-if-slower", "5%", "--anyway"]) == 0
+    assert main([*words, "--fail-if-slower", "5%", "--force"]) == 0
     assert main(words) == 0
 
 
@@ -150,7 +151,7 @@ def test_a_run_without_a_step_time_never_passes(step_s: float | None, capsys: Ca
     words = store(QUIET, (0.1, 0.1))
     store_run(Path(), None, number=50)
 
-    code = main([*words, run_id_of(50), "--fail-if-slower", "5%", "--anyway", "--json"])
+    code = main([*words, run_id_of(50), "--fail-if-slower", "5%", "--force", "--json"])
 
     document = json.loads(capsys.readouterr().out)
     assert (code, document["errors"][0]["code"]) == (2, "not_comparable")
@@ -201,7 +202,10 @@ def test_options_may_stand_on_either_side(capsys: Capture) -> None:
         (["last", "--", "last", "--fail-if-slower", "0.05"], "must be a percentage, got `0.05`"),
         (["last", "--", "last", "--fail-if-slower", "nan%"], "must be a percentage"),
         (["last", "--", "last", "--fail-if-slower", "-3%"], "must not be negative, got `-3%`"),
-        (["last", "--", "last", "--price", "cheap"], "--price must be the price of an hour"),
+        (
+            ["last", "--", "last", "--hourly-price", "cheap"],
+            "must be the price of an hour",
+        ),
         (["last", "--", "last", "--unknown"], "--unknown"),
         (["last~9", "--", "last"], "there is no run `last~9`"),
         (["no/such/folder", "--", "last"], "`no/such/folder` is no run folder"),

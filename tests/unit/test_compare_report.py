@@ -11,7 +11,7 @@ from rich.console import Console
 
 from compare_cases import CASES, single, slower
 from documents import check_document
-from steptime.cli.compare import exit_code_of
+from steptime.cli.run.compare import exit_code_of
 from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, TraitChange
 from steptime.core.note import Note
 from steptime.errors import NotFoundError
@@ -156,7 +156,7 @@ def test_a_failed_run_is_not_judged_whatever_the_user_asks() -> None:
     said = text_of(replace(slower(), obstacles=(failed,)), asked=ComparisonRequest(is_forced=True))
 
     assert "not judged" in said
-    assert "--anyway" not in said
+    assert "--force" not in said
 
 
 def test_numbers_have_their_sign() -> None:

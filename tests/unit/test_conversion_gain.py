@@ -238,7 +238,7 @@ def test_a_refusal_says_what_would_help():
 
     assert "--decode" in refusal_text(make_prediction(gain=low))
     assert "faster disk" in refusal_text(make_prediction(gain=low, is_disk_bound=True))
-    assert "--anyway" in refusal_text(make_prediction(gain=low, treatment="decoded to RGB"))
+    assert "--force" in refusal_text(make_prediction(gain=low, treatment="decoded to RGB"))
 
 
 # --- the command --------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_the_command_refuses_with_5_unless_anyway(tmp_path, monkeypatch, capsys)
     assert main([*words, "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["errors"][0]["code"]) == ("partial", "no_gain")
-    assert main([*words, "--anyway"]) == 0
+    assert main([*words, "--force"]) == 0
     assert "Wrote 40 samples" in capsys.readouterr().out
-    assert main([*words, "--anyway"]) == 2
+    assert main([*words, "--force"]) == 2
     assert "there already" in capsys.readouterr().err

@@ -240,7 +240,7 @@ def steptime(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", ["COLUMNS", "LINES", "WORLD_SIZE"])
 def test_a_variable_that_holds_no_number_is_no_failure_of_ours(name: str, tmp_path: Path) -> None:
     (tmp_path / ".steptime" / "runs").mkdir(parents=True)
-    ended = steptime("runs", "--store", str(tmp_path), **{name: "²", "RANK": "0"})
+    ended = steptime("list", "--store", str(tmp_path), **{name: "²", "RANK": "0"})
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "no runs yet" in ended.stdout

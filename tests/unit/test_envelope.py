@@ -29,7 +29,7 @@ from steptime.report.document.envelope import (
     render_json,
 )
 from steptime.report.document.json_schema import DOCUMENTS, json_schema, take_apart
-from steptime.report.document.listings import RunsDocument
+from steptime.report.document.listings import ListDocument
 from steptime.report.document.run_document import RunDocument, run_envelope
 
 KINDS = {
@@ -114,14 +114,14 @@ def test_the_picture_is_in_the_document_where_it_was_made() -> None:
 
 
 def test_an_error_has_no_data_and_keeps_its_code_and_hint() -> None:
-    error = NotFoundError("there is no run `x`.", hint="List them: steptime runs")
+    error = NotFoundError("there is no run `x`.", hint="List them: steptime list")
     found = check_document(error_envelope("show", error), "run")
     assert (found["status"], found["exit_code"], found["data"]) == ("error", 2, None)
     assert found["errors"] == [
         {
             "code": "not_found",
             "message": "there is no run `x`.",
-            "hint": "List them: steptime runs",
+            "hint": "List them: steptime list",
         }
     ]
 
@@ -133,7 +133,8 @@ def test_the_list_of_runs_fits_the_schema() -> None:
         command=("python", "a.py"),
         state=RunState.RUNNING,
     )
-    found = check_document(enclose("runs", RunsDocument(store="/x/.steptime", runs=(row,))), "runs")
+    made = ListDocument(store="/x/.steptime", runs=(row,), studies=(), others=())
+    found = check_document(enclose("list", made), "list")
     assert found["data"]["runs"][0]["num_steps"] is None
 
 
@@ -234,7 +235,7 @@ def test_the_schema_knows_every_word_the_code_can_say() -> None:
 
 
 def test_a_schema_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="`name` must be one of run, runs"):
+    with pytest.raises(ValueError, match="`name` must be one of run, tune"):
         json_schema("walk")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+from steptime.cli.main import main
+from steptime.core.codec import to_json
 from steptime.plan.per_device import peaks_per_device
 from steptime.report.blocks.fit.fit_report import fit_report
 from steptime.report.html.paint_html import paint_page
@@ -76,3 +79,20 @@ def test_ranks_that_need_as_much_are_named_together():
     assert describe_ranks(study) == told
     assert told[1:] in _page(study)
     assert describe_ranks(replace(study, ranks=())) is None
+
+
+def test_a_fit_is_listed_shown_and_drawn_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = study_of(search(ScriptedFit(), 6 * GIB))
+    folder = tmp_path / ".steptime" / "fits" / "20261120-101500-3fa2"
+    folder.mkdir(parents=True)
+    (folder / "fit.json").write_text(json.dumps(to_json(study)))
+
+    assert main(["show"]) == 0
+    assert "limit" in capsys.readouterr().out
+    assert main(["show", "fit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"]["limit_bytes"] == study.limit_bytes
+    assert main(["report", "--no-open"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'fit.html'}\n"
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.split()[:2] == [folder.name, "fits"]

@@ -1,4 +1,4 @@
-"""`steptime fit --batch` and `--shapes`: words in, tables and documents out."""
+"""`steptime plan`: words in, tables and documents out."""
 
 import json
 from dataclasses import replace
@@ -49,8 +49,8 @@ def text_of(advice):
     return "\n".join(line.plain for line in shapes_lines(advice, page=unwrapped_page()))
 
 
-def fit(capsys, *words):
-    code = main(["fit", *words])
+def plan(capsys, *words):
+    code = main(["plan", *words])
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -59,15 +59,15 @@ def fit(capsys, *words):
 
 
 def test_sizes_that_are_given_give_the_rest(capsys):
-    code, out, _ = fit(capsys, "--batch", "global=512", "micro=8", "dp=4")
+    code, out, _ = plan(capsys, "batch", "global=512", "micro=8", "dp=4")
 
     assert code == 0
     assert out.splitlines()[1].split() == ["8", "16", "4", "512", "128", "4"]
 
 
 def test_a_rate_follows_with_its_source(capsys):
-    words = ("--batch", "global=512", "micro=8", "--rate", "optimizer=adamw", "from=256", "lr=3e-4")
-    code, out, _ = fit(capsys, *words)
+    words = ("batch", "global=512", "micro=8", "--rate", "optimizer=adamw", "from=256", "lr=3e-4")
+    code, out, _ = plan(capsys, *words)
     out = " ".join(out.split())
 
     assert code == 0
@@ -77,10 +77,10 @@ def test_a_rate_follows_with_its_source(capsys):
 
 
 def test_the_document_of_a_batch(capsys):
-    code, out, _ = fit(capsys, "--json", "--batch", "global=64", "devices=8", "tp=2", "zero=1")
+    code, out, _ = plan(capsys, "batch", "global=64", "devices=8", "tp=2", "zero=1", "--json")
 
     document = json.loads(out)
-    assert (code, document["command"]) == (0, "fit")
+    assert (code, document["command"]) == (0, "plan batch")
     batch = document["data"]["batch"]
     assert batch["num_choices"] == 5
     assert batch["state_bytes_per_parameter"] == 9
@@ -89,28 +89,28 @@ def test_the_document_of_a_batch(capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--batch", "global=100", "micro=8"), "96 or 104"),
-        (("--batch", "size=4"), "names no size"),
-        (("--batch", "micro=many"), "whole number"),
-        (("--batch", "micro=1", "micro=2"), "twice"),
-        (("--batch", "micro=1", "--rate", "optimizer=sgd"), "old global batch"),
-        (("--batch", "micro=1", "--rate", "optimizer=sgd", "from=x"), "numbers"),
-        (("--rate", "optimizer=sgd"), "--batch"),
-        (("--measure",), "no command"),
-        (("--batch", "micro=1", "--shapes"), "one at a time"),
-        (("--batch", "micro=1", "--", "python", "train.py"), "Leave out"),
-        (("--shapes",), "no command"),
+        (("batch", "global=100", "micro=8"), "96 or 104"),
+        (("batch", "size=4"), "names no size"),
+        (("batch", "micro=many"), "whole number"),
+        (("batch", "micro=1", "micro=2"), "twice"),
+        (("batch", "micro=1", "--rate", "optimizer=sgd"), "old global batch"),
+        (("batch", "micro=1", "--rate", "optimizer=sgd", "from=x"), "numbers"),
+        (("batch", "--rate", "optimizer=sgd", "from=8"), "SIZE=N"),
+        (("shapes", "--measure"), "no command"),
+        (("shapes", "python", "train.py"), "Write: steptime plan shapes -- python train.py"),
+        (("batch", "micro=1", "--", "python", "train.py"), "Leave out"),
+        (("shapes",), "no command"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(capsys, words, told):
-    code, out, err = fit(capsys, *words)
+    code, out, err = plan(capsys, *words)
 
     assert (code, out) == (2, "")
     assert told in err
 
 
 def test_a_rule_that_forbids_is_named_in_the_document(capsys):
-    code, out, _ = fit(capsys, "--json", "--batch", "micro=1", "tp=4", "heads=6")
+    code, out, _ = plan(capsys, "batch", "micro=1", "tp=4", "heads=6", "--json")
 
     assert code == 2
     assert json.loads(out)["errors"][0]["code"] == "batch_rule"

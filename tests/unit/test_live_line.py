@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from report_cases import desynced
-from steptime.cli import live
+from steptime.cli.run import live
 from steptime.measure.wall.stall_file import StallFile
 from steptime.report.text.live_text import Pace, live_line
 

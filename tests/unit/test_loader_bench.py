@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
-from steptime.cli import data_bench
+from steptime.cli.data import data_bench
 from steptime.core.codec import from_json, to_json
 from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
 from steptime.measure.tried.bench_steps import mean_interval

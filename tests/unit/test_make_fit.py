@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from report_cases import make_anatomy
-from steptime.cli.fit_answer import exit_code_of
+from steptime.cli.fit.fit_answer import exit_code_of
 from steptime.cli.main import main
-from steptime.cli.options import parse_size
+from steptime.cli.option_values import parse_size
 from steptime.core.codec import from_json, to_json
 from steptime.core.devices.part_memory import find_parts
 from steptime.errors import UsageError
@@ -822,27 +822,26 @@ def test_the_peak_says_what_is_not_known():
     ("text", "size"), [("8GiB", 8 * GIB), ("1.5 GiB", 3 * GIB // 2), ("80GB", 80 * 10**9)]
 )
 def test_sizes(text: str, size: int):
-    assert parse_size(text, flag="--limit") == size
+    assert parse_size(text, flag="--memory-limit") == size
 
 
 @pytest.mark.parametrize("text", ["8", "8G", "0GiB", "-1GiB", "many"])
 def test_what_is_no_size_is_refused(text: str):
     says = "must not be negative" if text.startswith("-") else "must be a size such as 8GiB"
     with pytest.raises(UsageError, match=says):
-        parse_size(text, flag="--limit")
+        parse_size(text, flag="--memory-limit")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tune", "--limit", "8GiB"], "--limit needs --objective fits"),
-        (["tune", "--objective", "memory", "--limit", "8GiB"], "goes with --objective fits"),
+        (["tune", "--memory-limit", "8GiB"], "--memory-limit needs --objective fits"),
+        (["tune", "--objective", "memory", "--memory-limit", "8GiB"], "goes with --objective fits"),
         (["tune", "--objective", "fits", "--levers", "autocast"], "--levers goes with --obj"),
-        (["fit", "--limit", "8GiB", "--on", "L40S"], "both name a limit"),
+        (["fit", "--memory-limit", "8GiB", "--on", "L40S"], "both name a limit"),
         (["fit", "--on", "A100"], "may be A100 SXM 80GB"),
         (["fit", "--on", "abacus"], "is not in the table"),
-        (["fit", "--batch", "global=8", "--measure"], "--measure goes with a command"),
-        (["fit", "--limit", "8"], "must be a size such as"),
+        (["fit", "--memory-limit", "8"], "must be a size such as"),
         (["fit", "--on", "L40S", "--gpus", "0"], "--gpus must be 1 or more"),
         (["fit", "--gpus", "8"], "--gpus needs the memory of one of them"),
     ],

@@ -251,9 +251,9 @@ def test_a_sample_without_a_known_batch_is_named() -> None:
 @pytest.mark.parametrize(
     ("facts", "device", "command"),
     [
-        ({"limit_bytes": 813 * MIB + 5}, "cpu", "--limit 813MiB -- python train.py"),
-        ({}, "cuda", "--limit 80GiB -- python train.py"),
-        ({}, "cpu", "--limit 4GiB -- python train.py"),
+        ({"limit_bytes": 813 * MIB + 5}, "cpu", "--memory-limit 813MiB -- python train.py"),
+        ({}, "cuda", "--memory-limit 80GiB -- python train.py"),
+        ({}, "cpu", "--memory-limit 4GiB -- python train.py"),
     ],
 )
 def test_the_last_line_after_a_death_is_the_command_that_makes_it_fit(

@@ -27,7 +27,7 @@ from patch_cases import (
 )
 from steptime.app.study import patch as app
 from steptime.cli import main
-from steptime.cli.patch import exit_code_of
+from steptime.cli.study.patch import exit_code_of
 from steptime.core.interval import Interval
 from steptime.errors import ContainmentError
 from steptime.isolate.tiers import Containment, Tier

@@ -12,7 +12,7 @@ import pytest
 import steptime.report
 from steptime.app.stored.load import load_run
 from steptime.cli import main, report
-from steptime.cli import run as run_command
+from steptime.cli.run import run as run_command
 from steptime.core.store import Run
 from unit.builders import make_end, make_head, make_row
 from unit.test_cli import check_failure, make_run
@@ -53,7 +53,7 @@ def test_the_page_lies_in_the_run_folder_and_its_place_is_printed(
 ) -> None:
     needs_bokeh()
     run = make_run_with_steps(tmp_path)
-    assert main.main(["report", "last", "--open-never"]) == 0
+    assert main.main(["report", "last", "--no-open"]) == 0
     out, err = capsys.readouterr()
     assert out == f"{run.folder / 'report.html'}\n"
     assert err == ""
@@ -85,7 +85,7 @@ def test_the_document_names_the_page(tmp_path: Path, capsys: Capture) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["command"] == "report"
     page = str(run.folder / "report.html")
-    assert document["data"] == {"run_id": run.run_id, "study_id": None, "page": page}
+    assert document["data"] == {"id": run.run_id, "kind": "runs", "page": page}
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: Capture) -> None:
@@ -105,7 +105,9 @@ def test_a_file_that_cannot_be_written_is_said_with_what_to_do(
 
 def test_an_unknown_run_is_said(tmp_path: Path, capsys: Capture) -> None:
     make_run(tmp_path)
-    check_failure(capsys, "report", "19990101", code=2, says="there is no run `19990101`")
+    check_failure(
+        capsys, "report", "19990101", code=2, says="there is no run or study or fit `19990101`"
+    )
 
 
 @pytest.mark.usefixtures("no_bokeh")

@@ -84,7 +84,7 @@ def test_a_list_of_another_store_says_how_to_see_a_run_of_it(
     elsewhere: Path, capsys: Capture
 ) -> None:
     run = make_run_with_steps(elsewhere)
-    assert main.main(["runs", "--store", str(elsewhere)]) == 0
+    assert main.main(["list", "--store", str(elsewhere)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].strip() == show_of(run, elsewhere)
 
 
@@ -100,7 +100,7 @@ def test_an_error_about_a_run_of_another_store_says_how_to_see_it(
     elsewhere: Path, capsys: Capture
 ) -> None:
     run = make_run(elsewhere)
-    assert main.main(["stacks", run.run_id, "--store", str(elsewhere)]) == 2
+    assert main.main(["attach", run.run_id, "--store", str(elsewhere)]) == 2
     assert show_of(run, elsewhere) in capsys.readouterr().err
 
 

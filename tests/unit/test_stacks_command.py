@@ -1,4 +1,4 @@
-"""`steptime stacks`: of a run that goes on, of one that ended, and of none."""
+"""`steptime attach`: stacks of a run that goes on, that ended, of none, and of a process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from steptime.app.run import attach as app_attach
 from steptime.app.run import beside
 from steptime.cli import main
-from steptime.core.store import create_run
+from steptime.core.store import Run, create_run
 from steptime.errors import StoreError
 from steptime.measure.values.stall import Stall
 from steptime.measure.wall.stall_file import StallFile
@@ -83,24 +84,24 @@ def test_the_stacks_of_a_run_are_printed(
         rank_stacks, "probe_ranks", lambda _: ProbedRanks(ranks=ranks, culprits=(1,))
     )
 
-    assert main.main(["stacks", "last", "--store", str(tmp_path)]) == 0
+    assert main.main(["attach", "last", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("rank 0 waits in a collective at train.py:40, for rank 1\n")
     assert "  main  /p/train.py:31" in out
     assert err == ""
 
-    assert main.main(["stacks", "last", "--store", str(tmp_path), "--json"]) == 0
+    assert main.main(["attach", "last", "--store", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["command"], document["status"]) == ("stacks", "ok")
+    assert (document["command"], document["status"]) == ("attach", "ok")
     assert document["data"]["run_id"] == folder.name
     assert document["data"]["culprits"] == [1]
-    assert document["data"]["ranks"][1]["stacks"][0]["frames"][0]["line"] == 31
+    assert document["data"]["stacks"][1]["stacks"][0]["frames"][0]["line"] == 31
 
 
 def test_of_a_run_that_ended_those_of_its_stall_are_shown(tmp_path: Path, capsys: Capture) -> None:
     make_run(tmp_path, stall=make_stall())
 
-    assert main.main(["stacks", "last", "--store", str(tmp_path)]) == 0
+    assert main.main(["attach", "last", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert "rank 0 waits for a lock" in out
     assert "taken while it was stalled" in err
@@ -115,8 +116,35 @@ def test_without_processes_and_stalls_it_says_so(
 ) -> None:
     make_run(tmp_path, exit_code=exit_code)
 
-    assert main.main(["stacks", "last", "--store", str(tmp_path)]) == 2
+    assert main.main(["attach", "last", "--store", str(tmp_path)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_process_is_that_of_its_run_or_is_shown_alone(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, me = make_run(tmp_path), os.getpid()
+    monkeypatch.setattr(rank_stacks, "probe_process", lambda pid: make_probe(pid, HERE))
+    monkeypatch.setattr(rank_stacks, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(app_attach, "run_folder_of", {me: folder}.get)
+
+    assert app_attach.find_target(me, lambda: pytest.fail("it is a process")) == Run(
+        run_id=folder.name, folder=folder.resolve()
+    )
+
+    monkeypatch.setattr(app_attach, "run_folder_of", lambda _: None)
+    store = ["--store", str(tmp_path)]
+    assert main.main(["attach", str(me), *store, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert (data["run_id"], data["stacks"][0]["pid"]) == (None, me)
+    assert main.main(["attach", str(me), *store, "--memory"]) == 2
+    assert f"process {me} cannot be asked: `steptime run` did not start it" in (
+        capsys.readouterr().err
+    )
+    # Digits that begin the id of a run are no process that nobody measures.
+    year = folder.name[:4]
+    found = app_attach.find_target(year, lambda: Run(run_id="x", folder=folder))
+    assert isinstance(found, Run)
 
 
 # -- what is done beside a command

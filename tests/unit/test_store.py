@@ -276,12 +276,12 @@ def test_an_unknown_id_names_the_nearest(tmp_path: Path) -> None:
 def test_an_id_like_no_other_points_to_the_list(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as caught:
         find_run(make_run(tmp_path).store, "zzz")
-    assert caught.value.hint == "List them: steptime runs"
+    assert caught.value.hint == "List them: steptime list"
 
 
 def test_a_beginning_of_several_ids_asks_for_more_of_it(tmp_path: Path) -> None:
     first, second = make_run(tmp_path), make_run(tmp_path)
-    with pytest.raises(NotFoundError, match="2 runs begin with") as caught:
+    with pytest.raises(NotFoundError, match="2 ids begin with") as caught:
         find_run(first.store, first.run_id[:8])
     assert second.run_id in (caught.value.hint or "")
 

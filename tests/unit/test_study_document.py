@@ -10,7 +10,7 @@ import pytest
 from documents import check_document
 from steptime.errors import RecipeError
 from steptime.report.document.envelope import enclose, error_envelope
-from steptime.report.document.listings import StudiesDocument, summarize
+from steptime.report.document.listings import ListDocument, summarize
 from steptime.report.document.study_document import StudyDocument, study_envelope
 from steptime.tune.values.study_values import Study, TrialEnd
 from study_cases import CASES, faster, nothing_helps, too_noisy
@@ -93,7 +93,8 @@ def test_a_failure_without_a_study_fits_the_schema() -> None:
 def test_the_list_of_studies_fits_the_schema() -> None:
     rows = tuple(summarize(study) for study in (faster(), too_noisy()))
 
-    found = check_document(enclose("study", StudiesDocument(store="/x", studies=rows)), "studies")
+    made = ListDocument(store="/x", runs=(), studies=rows, others=())
+    found = check_document(enclose("list", made), "list")
 
     assert [study["outcome"] for study in found["data"]["studies"]] == ["faster", "too_noisy"]
     assert [study["num_trials"] for study in found["data"]["studies"]] == [6, 2]

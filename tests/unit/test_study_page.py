@@ -188,56 +188,60 @@ def test_a_run_of_the_same_command_says_what_a_step_is_made_of(tmp_path: Path) -
 # -- the commands
 
 
-@pytest.mark.parametrize("words", [[STUDY_ID], [STUDY_ID[:9]], ["last", "--study"], ["last"]])
+@pytest.mark.parametrize("words", [[STUDY_ID], [STUDY_ID[:9]], ["study"], ["last"], []])
 def test_report_writes_the_page_of_a_study(
     tmp_path: Path, capsys: Capture, words: list[str]
 ) -> None:
     folder = make_folder(tmp_path, faster())
 
-    assert main.main(["report", *words, "--open-never"]) == 0
+    assert main.main(["report", *words, "--no-open"]) == 0
 
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
     assert "report of one study" in (folder / "report.html").read_text()
 
 
-def test_last_is_a_run_where_there_is_one(tmp_path: Path, capsys: Capture) -> None:
-    make_run(tmp_path)
+def test_last_is_the_newest_of_all_kinds_or_of_the_one_that_is_named(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    run = make_run(tmp_path)
     folder = make_folder(tmp_path, faster())
 
-    assert main.main(["report", STUDY_ID, "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)["data"]
-    assert data == {"run_id": None, "study_id": STUDY_ID, "page": str(folder / "report.html")}
+    for words, kind in ((["last"], "studies"), (["run"], "runs"), (["last~0"], "runs")):
+        assert main.main(["report", *words, "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)["data"]
+        place = folder if kind == "studies" else run.folder
+        assert data == {"id": place.name, "kind": kind, "page": str(place / "report.html")}
 
-    assert main.main(["report", "last", "--study", "-o", "mine.html"]) == 0
+    assert main.main(["report", "study", "-o", "mine.html"]) == 0
     assert "report of one study" in (tmp_path / "mine.html").read_text()
 
 
-def test_an_id_of_neither_is_refused_as_that_of_a_run(tmp_path: Path, capsys: Capture) -> None:
+def test_an_id_of_nothing_names_the_kinds_that_were_searched(
+    tmp_path: Path, capsys: Capture
+) -> None:
     make_run(tmp_path)
     make_folder(tmp_path, faster())
 
-    check_failure(capsys, "report", "1999", code=2, says="there is no run `1999`")
-    check_failure(capsys, "report", "1999", "--study", code=2, says="there is no study `1999`")
+    check_failure(capsys, "report", "1999", code=2, says="there is no run or study or fit `1999`")
+    check_failure(capsys, "report", "fit", code=2, says="there are no fits in")
 
 
-def test_a_training_of_a_study_is_refused(capsys: Capture) -> None:
-    words = ("report", "last", "--study", "--training", "2")
-    check_failure(capsys, *words, code=2, says="Leave --training out.")
-
-
-def test_show_names_the_command_that_shows_a_study(tmp_path: Path, capsys: Capture) -> None:
-    make_run(tmp_path)
+@pytest.mark.parametrize("words", [["report", "--training", "2"], ["show", "--perf"]])
+def test_an_option_of_runs_is_refused_for_a_study(
+    words: list[str], tmp_path: Path, capsys: Capture
+) -> None:
     make_folder(tmp_path, faster())
 
-    check_failure(capsys, "show", STUDY_ID, code=2, says=f"steptime study show {STUDY_ID}")
+    says = f"{words[1]} has no effect with a study"
+    check_failure(capsys, *words, "study", code=2, says=says)
 
 
-def test_study_show_names_the_page_in_its_document(tmp_path: Path, capsys: Capture) -> None:
+def test_show_names_the_page_of_a_study_in_its_document(tmp_path: Path, capsys: Capture) -> None:
     folder = make_folder(tmp_path, faster())
     main.main(["report", "last"])
     capsys.readouterr()
 
-    assert main.main(["study", "show", "--json"]) == 0
+    assert main.main(["show", "--json"]) == 0
 
     assert json.loads(capsys.readouterr().out)["data"]["page"] == str(folder / "report.html")
 

@@ -178,7 +178,7 @@ def test_many_trials_leave_room_for_what_decided_something() -> None:
     dull = [trial(n, FUSED, speedup=speedup(1, 0.99, 1.01), reason="no_gain") for n in range(1, 60)]
     study = replace(faster(), trials=(*faster().trials, *dull))
     text = show(study)
-    assert "40 more trials: steptime study show 20261120-101500-3fa2" in text
+    assert "40 more trials: steptime show 20261120-101500-3fa2" in text
     assert "proof" in text
 
 

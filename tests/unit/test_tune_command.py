@@ -1,4 +1,4 @@
-"""`steptime tune` and `steptime study`: options, exit codes, what is said where."""
+"""`steptime tune`, and studies in `list` and `show`: options, exit codes, what is said where."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from steptime.app.study import tune
 from steptime.cli import main
-from steptime.cli.options import parse_time
+from steptime.cli.option_values import parse_time
 from steptime.cli.progress import ProgressPrinter
 from steptime.core.codec import to_json
 from steptime.core.note import Note
@@ -74,13 +74,13 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException],
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30s", 30), ("10m", 600), ("1h", 3600), ("1.5m", 90)]
+    ("text", "seconds"), [("30s", 30), ("10m", 600), ("1h", 3600), ("1.5m", 90), ("2d", 172_800)]
 )
 def test_a_budget_is_a_number_with_its_unit(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["10", "m", "0s", "10 m", "1d", ""])
+@pytest.mark.parametrize("text", ["10", "m", "0s", "10 m", "1w", ""])
 def test_any_other_budget_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="30s, 10m or 1h"):
         parse_time(text)
@@ -456,16 +456,16 @@ def test_studies_are_listed_newest_first(tmp_path: Path, capsys: Capture) -> Non
     begun = tmp_path / ".steptime" / "studies" / "20261122-090000-bbbb"
     begun.mkdir()
     (begun / "study.json").write_text('{"schema": 1, "key": "x", "started_unix_s": 1.0}')
-    assert main.main(["study", "list"]) == 0
+    assert main.main(["list", "studies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:2] == [newer.study_id, "interrupted"]
     assert lines[2].split()[:4] == [STUDY_ID, "faster", "1.52x", "6"]
-    assert lines[-1].strip() == f"steptime study show {newer.study_id}"
+    assert lines[-1].strip() == f"steptime show {newer.study_id}"
 
 
 def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
-    assert main.main(["study", "show", "last"]) == 0
+    assert main.main(["show", "last"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "1. The command was compared with itself 24 times" in out
     assert "2. autocast applies here. It could give at most 9.10x." in out
@@ -474,29 +474,39 @@ def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) 
     assert "outcome faster: 1.52x" in out
 
 
+def test_a_study_goes_on_with_the_options_that_it_was_given(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    given = ("--exclude", "compile", "--fresh", "--store", ".")
+    store_study(tmp_path, replace(interrupted(), options=given))
+    right = "steptime tune --exclude compile --store . -- python train.py"
+    assert main.main(["show"]) == 0
+    assert right in capsys.readouterr().out
+    assert main.main(["report", "--no-open"]) == 0
+    assert right in Path(capsys.readouterr().out.strip()).read_text()
+
+
 def test_the_recipe_in_the_studys_folder_can_be_used(tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
     recipe = tmp_path / ".steptime" / "studies" / STUDY_ID / "tuned.toml"
     recipe.write_text("")
-    assert main.main(["study", "show", STUDY_ID[:8]]) == 0
+    assert main.main(["show", STUDY_ID[:8]]) == 0
     assert f"--recipe {recipe}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["list"], ["show", "last"]])
+@pytest.mark.parametrize("words", [["list"], ["show", "last"], ["list", "studies"]])
 def test_studies_are_documents_too(words: list[str], tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
-    assert main.main(["study", *words, "--json"]) == 0
+    assert main.main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["command"], document["status"]) == ("study", "ok")
+    assert (document["command"], document["status"]) == (words[0], "ok")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["study", "list"], "there are no studies in"),
-        (["study", "show", "last"], "Make one: steptime tune -- python train.py"),
-        (["study"], "list|show"),
-        (["study", "shew"], "invalid choice"),
+        (["list", "studies"], "there are no studies in"),
+        (["show", "last"], "Make one: steptime run -- python train.py"),
     ],
 )
 def test_where_there_is_no_study_it_is_said_how_to_begin(
@@ -508,24 +518,22 @@ def test_where_there_is_no_study_it_is_said_how_to_begin(
 
 def test_an_unknown_study_names_the_nearest(tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
-    assert main.main(["study", "show", "20261120-101501"]) == 2
+    assert main.main(["show", "20261120-101501"]) == 2
     assert f"Nearest: {STUDY_ID}" in capsys.readouterr().err
-    assert main.main(["study", "list", "x"]) == 2
-    assert "steptime study show x" in capsys.readouterr().err
 
 
 def test_a_store_of_nothing_but_unborn_studies_is_an_empty_list(
     tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / ".steptime" / "studies").mkdir(parents=True)
-    assert main.main(["study", "list"]) == 0
+    assert main.main(["list", "studies"]) == 0
     assert "steptime tune -- python train.py" in capsys.readouterr().out
-    assert main.main(["study", "show"]) == 2
+    assert main.main(["show"]) == 2
 
 
 def test_a_damaged_study_is_one_message(tmp_path: Path, capsys: Capture) -> None:
     store_study(tmp_path, faster())
     path = tmp_path / ".steptime" / "studies" / STUDY_ID / "study.json"
     path.write_text("{")
-    assert main.main(["study", "show", STUDY_ID]) == 1
+    assert main.main(["show", STUDY_ID]) == 1
     assert "is not JSON" in capsys.readouterr().err

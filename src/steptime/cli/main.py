@@ -14,31 +14,35 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from steptime.cli.output import error_text, say, write_failure
+from steptime.cli.output import STDOUT, check_target, error_text, say, set_tone, write_failure
 from steptime.cli.parser import Parser, add_command
 from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
-COMMANDS = (
-    "run",
-    "tune",
-    "fit",
-    "patch",
-    "runs",
-    "show",
-    "stacks",
-    "ask",
-    "report",
-    "compare",
-    "export",
-    "study",
-    "levers",
-    "machine",
-    "data",
-    "verify",
-    "search",
-    "schema",
-)
-_WITH_COMMAND = ("run", "tune", "fit", "data", "search")
+COMMANDS = {
+    "run": "run.run",
+    "tune": "study.tune",
+    "fit": "fit.fit",
+    "patch": "study.patch",
+    "list": "list",
+    "show": "show",
+    "attach": "run.attach",
+    "report": "report",
+    "compare": "run.compare",
+    "export": "run.export",
+    "rm": "rm",
+    "prune": "prune",
+    "levers": "study.levers",
+    "machine": "machine.machine",
+    "doctor": "machine.doctor",
+    "plan": "plan.plan",
+    "data": "data.data",
+    "verify": "verify.verify",
+    "sweep": "study.sweep",
+    "schema": "schema",
+}
+"""The commands, in the order of the help, and the module of each."""
+
+_WITH_COMMAND = ("run", "tune", "fit", "plan", "data", "sweep")
 """The user's command follows their first `--`."""
 _WITH_COMMAND_ALONE = ("run", "tune", "fit")
 """They take no other words, so the command is known without a `--`, too."""
@@ -51,8 +55,7 @@ _EXAMPLES = """\
 examples:
   steptime run -- python train.py --lr 3e-4    measure a training
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
-  steptime fit --limit 8GiB -- python train.py make it fit into memory
-  steptime show last                           print the newest report again
+  steptime fit --memory-limit 8GiB -- python train.py
 
 exit codes:
   0    done; "nothing helps" and "it does not fit" are answers, too
@@ -67,7 +70,7 @@ exit codes:
   141  the reader of the output has left
   `steptime run` ends as its command ended.
 
-colors: none where NO_COLOR is set, or what is printed goes to a file
+everywhere: -q: only errors; -v: also tracebacks; --no-color or NO_COLOR
 """
 
 
@@ -83,6 +86,10 @@ class _Version(argparse.Action):
 
 def entry() -> int:
     """Be the program: run one command, and end as the user's command ended."""
+    if "_ARGCOMPLETE" in os.environ and "COMP_LINE" in os.environ:
+        from steptime.cli.completion import complete
+
+        complete(build_parser, tuple(COMMANDS))
     code = main()
     if type(code) is int:
         return code
@@ -120,6 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from steptime.app.run.attempt import describe_failure
 
+        if {"-v", "--verbose"} & set(ours):
+            import traceback
+
+            traceback.print_exc()
+
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return _fail(SteptimeError(str(error)), ours)
         return _fail(SteptimeError(describe_failure(error)), ours)
@@ -144,7 +156,7 @@ def build_parser(only: str | None = None) -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="VERB --help", prog="steptime")
     for name in COMMANDS if only is None else (only,):
-        add_command(commands, name, import_module(f"steptime.cli.{name}"))
+        add_command(commands, name, import_module(f"steptime.cli.{COMMANDS[name]}"))
     parser.commands = commands.choices
     return parser
 
@@ -158,6 +170,9 @@ def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> 
             from steptime.core.kernel_files import need_proc
 
             need_proc()
+        set_tone(is_quiet=options.quiet, is_colored=not options.no_color)
+        target = getattr(options, "json", None)
+        check_target("--json", None if target == STDOUT else target)
         code: int = options.execute(options)
         return code
     except SystemExit as end:  # after a help, that of a second side, too, or --version
@@ -178,9 +193,8 @@ def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | Non
     if verb in _WITH_COMMAND_ALONE:
         reader = parser.commands[verb]
         place = reader.command_at(before, takes_optional=True)
-        takes_none = any(word.partition("=")[0] == "--batch" for word in before[:place])
         is_marked = dashes is not None and place is None
-        place = None if takes_none or is_marked else reader.command_at(before)
+        place = None if is_marked else reader.command_at(before)
         if place is not None:
             return words[: place + 1], words[place + 1 :]
     if dashes is None:

@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from steptime.cli.output import STDOUT, check_target
-from steptime.cli.parser import NEGATIVE
+from steptime.cli.output import open_store
 from steptime.errors import UsageError
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)")
-_SIZE_UNITS = {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1)} | {
-    f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)
-}
-_PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
-_PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
+if TYPE_CHECKING:
+    from steptime.app.kept.kept import Stored
+
+JSON = """\
+  --json [FILE]  write one JSON document instead, to FILE or to stdout
+"""
+JSON_BESIDE = """\
+  --json [FILE]  also write one JSON document to FILE; or to stdout alone
+"""
+STORE = """\
+  --store DIR  the folder with .steptime; else the current one
+"""
+ID = """\
+  [ID]  the id or the beginning of it; `last~1` is the run before; `run`, `study` or `fit` the
+      newest of its kind (default: last)
+"""
+MACHINE = """\
+  --python FILE  the Python with the torch of the training; without it, the first on the PATH
+  --data DIR  the folder with the training data (default: .)
+"""
+CONTAINED = """\
+  --share-network  let trials use this machine's network and socket files
+  --unsafe-trials  run trials even if nothing here keeps them from harm
+"""
+COUNTERS = """\
+  --ncu [KERNEL]  print the ncu command that reads the counters of KERNEL, or of the kernel that
+      takes most time
+  --perf  print the perf command that reads the CPU's counters
+"""
+REMOVAL = """\
+  --yes  remove without asking
+  --dry-run  only say what would be removed
+output:
+"""
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
@@ -60,58 +85,47 @@ def refuse_windows(verb: str) -> None:
         )
 
 
-INSTEAD = "write one JSON document instead, to FILE or to stdout"
-BESIDE = "write one JSON document to FILE beside the report, or to stdout instead of it"
+def was_given(options: argparse.Namespace, name: str) -> bool:
+    """Return whether an option without a default was given; 0 was."""
+    value = getattr(options, name)
+    return value is not None and value is not False
 
 
-def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
-    """Add `--json`, alone for stdout or with a file."""
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help=what,
-    )
+def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
+    """Return the run, study or fit that `ID` names; with an option of runs, `last` is a run.
 
-
-def add_run_id(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a run."""
-    parser.add_argument(
-        "run", metavar="ID", help="the id of a run, the beginning of it, or `last` for the newest"
-    )
-
-
-LONGEST = "default: the one that lasted longest"
-
-
-def add_training(group: argparse._ActionsContainer, *, what: str, default: str = LONGEST) -> None:
-    """Add `--training`, which names one of several trainings of a command."""
-    group.add_argument(
-        "--training",
-        metavar="N",
-        type=int,
-        help=f"{what} training N of a command that started several ({default})",
-    )
-
-
-def add_store(group: argparse._ActionsContainer) -> None:
-    """Add `--store`; its default is the current folder."""
-    group.add_argument(
-        "--store",
-        metavar="DIR",
-        help="the folder that holds .steptime (default: the current folder)",
-    )
-
-
-def check_json(options: argparse.Namespace) -> None:
-    """Refuse a file of `--json` that cannot be written, before anything is done.
+    Args:
+        options: of the command line.
+        of_run: the options that only a run has.
 
     Raises:
-        UsageError: its folder is missing, or it is a folder.
+        NotFoundError: there is none.
+        UsageError: it is no run, and an option of runs was given.
     """
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    from steptime.app.kept.kept import KINDS, find_kept
+
+    given = [flag for flag in of_run if was_given(options, flag.strip("-"))]
+    wanted = "run" if given and options.id == "last" else options.id
+    found = find_kept(open_store(store_folder(options), kind=None), wanted)
+    if given and found.kind != "runs":
+        raise UsageError(
+            f"{given[0]} has no effect with a {KINDS[found.kind]}.",
+            hint="Leave it out, or name a run: steptime list runs",
+        )
+    return found
+
+
+def data_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of `--data`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not os.path.isdir(options.data):
+        raise UsageError(
+            f"--data: there is no folder `{options.data}`.", hint="Name an existing one."
+        )
+    return Path(options.data)
 
 
 def store_folder(options: argparse.Namespace) -> str | None:
@@ -144,77 +158,3 @@ def store_to_write(options: argparse.Namespace) -> Path:
                 hint="Name a folder; the store is made in it.",
             )
     return Path(folder)
-
-
-def _refuse_negative(text: str, flag: str) -> None:
-    if NEGATIVE.match(text.strip()):
-        raise UsageError(f"{flag} must not be negative, got `{text}`.")
-
-
-def parse_percent(text: str, *, flag: str) -> float:
-    """Return the fraction in `5%`.
-
-    Raises:
-        UsageError: the text is not a percentage.
-    """
-    found = _PERCENT.fullmatch(text.strip())
-    if found is None:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a percentage, got `{text}`.", hint=f"Write: {flag} 5%")
-    return float(found[1]) / 100
-
-
-def parse_price(text: str, *, flag: str) -> float:
-    """Return the price of an hour in `2.5/h` or `2.5`.
-
-    Raises:
-        UsageError: the text is not a number above zero.
-    """
-    found = _PRICE.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
-        message = f"{flag} must be the price of an hour, a number above 0, got `{text}`."
-        raise UsageError(message, hint=f"Write: {flag} 2.5/h")
-    return float(found[1])
-
-
-def parse_time(text: str, *, flag: str = "--budget") -> float:
-    """Return the seconds in `30s`, `10m`, `1h`.
-
-    Raises:
-        UsageError: the text is not a time above zero.
-    """
-    found = _TIME.fullmatch(text)
-    value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
-    if value_s <= 0:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a time such as 30s, 10m or 1h, got `{text}`.")
-    return value_s
-
-
-def parse_size(text: str, *, flag: str) -> int:
-    """Return the bytes in `8GiB`, `900MiB` or `80GB`.
-
-    Raises:
-        UsageError: the text is not a size above zero.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    size = round(float(found[1]) * _SIZE_UNITS[found[2]]) if found else 0
-    if size <= 0:
-        _refuse_negative(text, flag)
-        raise UsageError(f"{flag} must be a size such as 8GiB, 900MiB or 80GB, got `{text}`.")
-    return size
-
-
-def add_allow(search: argparse._ArgumentGroup) -> None:
-    """Add `--allow training-changes`: no lever that changes the training is named without it."""
-    search.add_argument(
-        "--allow",
-        metavar="WHAT",
-        choices=("training-changes",),
-        help="training-changes: also name levers that change training",
-    )
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in `a,b`."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from steptime.errors import SteptimeError, UsageError
+from steptime.errors import NotFoundError, SteptimeError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,19 @@ STDOUT = "-"
 """The target of `--json` without a file."""
 
 _REPORT_WIDTH = 100
+
+_TONE = {"quiet": False, "plain": False}
+"""What `-q` and `--no-color` asked of this process."""
+
+
+def set_tone(*, is_quiet: bool, is_colored: bool) -> None:
+    """Take what `-q` and `--no-color` ask, for all that this process says from now on."""
+    _TONE.update(quiet=is_quiet, plain=not is_colored)
+
+
+def is_quiet() -> bool:
+    """Return whether only results and errors are wanted."""
+    return _TONE["quiet"]
 
 
 def say(text: str, *, end: str = "\n") -> None:
@@ -41,7 +54,8 @@ def tell(text: str) -> None:
     """
     from steptime.core.printable import printable
 
-    say(f"steptime: {printable(text)}")
+    if not is_quiet():
+        say(f"steptime: {printable(text)}")
 
 
 def error_text(error: SteptimeError) -> str:
@@ -55,12 +69,19 @@ def error_text(error: SteptimeError) -> str:
     return "error: " + "\n       ".join(printable(line) for line in lines)
 
 
-def open_store(folder: str | None, *, kind: str = "runs") -> Path:
-    """Return the store of the runs (or `studies`) in a named folder, or of the current one.
+def open_store(folder: str | None, *, kind: str | None = "runs") -> Path:
+    """Return the store of the runs (or another kind; None: of any) in a folder, or the current one.
 
     Raises:
         NotFoundError: there is none.
     """
+    if kind is None:
+        from steptime.app.kept.kept import KINDS
+
+        for one in KINDS:
+            with suppress(NotFoundError):
+                return open_store(folder, kind=one)
+        kind = "runs"
     from steptime.core.store import find_store, other_store, store_in, why_unwritable
 
     store = find_store(None if folder is None else Path(folder), kind=kind)
@@ -92,7 +113,7 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
         return Piped(
             file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None, _environ=told
         )
-    return Piped(file=file, _environ=told)
+    return Piped(file=file, no_color=_TONE["plain"] or None, _environ=told)
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:

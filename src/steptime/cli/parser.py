@@ -9,8 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
+from steptime.cli.option_table import add_table
 from steptime.errors import UsageError
 
 NEGATIVE = re.compile(r"-\.?\d")
@@ -21,6 +22,8 @@ class Parser(argparse.ArgumentParser):
     """Raises instead of exiting; `commands` are the parsers by name of what it consists of."""
 
     commands: Mapping[str, Parser] = MappingProxyType({})
+    is_strict: ClassVar[bool] = True
+    """Whether words are refused; those of a line that is completed are not whole yet."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where the help is."""
@@ -37,6 +40,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse words; what is not known is refused here, where the nearest is known."""
         words = self._joined(list(sys.argv[1:] if args is None else args))
+        if not self.is_strict:
+            return super().parse_known_args(words, namespace)
         if self.commands and not words:
             self.print_help(sys.stderr)
             self.exit(UsageError.exit_code)
@@ -112,7 +117,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
-    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, EXAMPLES, its functions.
+    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, OPTIONS, EXAMPLES.
 
     Args:
         commands: what `add_subparsers` returned.
@@ -128,16 +133,20 @@ def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    module.add_options(command)
+    add_table(command, getattr(module, "OPTIONS", ""))
+    for switch in (("-v", "--verbose"), ("-q", "--quiet"), ("--no-color",)):
+        command.add_argument(*switch, action="store_true", help=argparse.SUPPRESS)
+    if hasattr(module, "PARTS"):
+        _add_parts(command, name, module.PARTS)
     command.set_defaults(parser=command, execute=getattr(module, "execute", None))
     return command
 
 
-def add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
-    """Add the commands of a verb: `NAME` is `cli/VERB_NAME.py`, with what a command has."""
+def _add_parts(parser: Parser, verb: str, names: Sequence[str]) -> None:
+    """Add the commands of a verb: `NAME` is `cli/VERB/VERB_NAME.py`, with what a command has."""
     parts = parser.add_subparsers(
         title="commands", metavar="COMMAND --help", prog=f"steptime {verb}"
     )
     parser.commands = parts.choices
     for name in names:
-        add_command(parts, name, import_module(f"steptime.cli.{verb}_{name}"))
+        add_command(parts, name, import_module(f"steptime.cli.{verb}.{verb}_{name}"))

@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from typing import TextIO
 
+from steptime.cli.output import is_quiet
 from steptime.report.blocks.phrasing import shortened
 from steptime.report.text.progress_text import (
     describe_containment,
@@ -23,7 +24,7 @@ class OverwrittenLine:
     """One line that is overwritten on a terminal; it does not fail if stderr does."""
 
     def __init__(self, file: TextIO | None) -> None:
-        self._file = file
+        self._file = file = None if is_quiet() else file
         self.is_live = _is_terminal(file) and os.environ.get("TERM") not in ("dumb", "")
 
     def show(self, text: str) -> None:

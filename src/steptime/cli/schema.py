@@ -6,8 +6,8 @@ import argparse
 import difflib
 import sys
 
-from steptime.cli.options import check_json
-from steptime.cli.output import STDOUT, console_for, write_text
+from steptime.cli.options import JSON
+from steptime.cli.output import console_for, write_text
 from steptime.errors import UsageError
 
 SUMMARY = "say what a command's --json document holds"
@@ -25,32 +25,20 @@ EXAMPLES = """\
 examples:
   steptime schema
   steptime schema run
-  steptime schema machine check
+  steptime schema show study
   steptime schema run --json run.schema.json
 """
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `schema`."""
-    parser.add_argument(
-        "verb",
-        metavar="VERB",
-        nargs="*",
-        help="a command, in one word or two; without it, all are listed",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="write the JSON Schema of the document instead, to FILE or to stdout",
-    )
+OPTIONS = (
+    """\
+  [VERB...]  a command, in one word or two; without it, all are listed
+output:
+"""
+    + JSON
+)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list of verbs, or what one of them writes."""
-    check_json(options)
     from steptime.app.schema import render_schema, schema_lines, verb_lines
 
     verb = " ".join(options.verb)
@@ -75,13 +63,13 @@ def _check_verb(verb: str) -> None:
     Raises:
         UsageError: there is none of that name.
     """
-    from steptime.app.schema import VERBS
+    from steptime.app.schema import DOCUMENTS
 
-    if verb in VERBS:
+    if verb in DOCUMENTS:
         return
-    parts = [name for name in VERBS if name.startswith(f"{verb} ")]
-    near = difflib.get_close_matches(verb, VERBS, n=1)
-    hint = f"There are: {', '.join(VERBS)}."
+    parts = [name for name in DOCUMENTS if name.startswith(f"{verb} ")]
+    near = difflib.get_close_matches(verb, DOCUMENTS, n=1)
+    hint = f"There are: {', '.join(DOCUMENTS)}."
     if parts:
         hint = f"Its commands write one each: {', '.join(parts)}."
     elif near:

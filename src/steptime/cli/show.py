@@ -1,60 +1,54 @@
-"""`steptime show`: the report of one run again."""
+"""`steptime show`: the report of a run, of a study or of a fit again."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import (
-    add_json,
-    add_run_id,
-    add_store,
-    add_training,
-    check_json,
-    store_folder,
-)
-from steptime.cli.output import console_for, open_store, write_json
-from steptime.cli.profilers import add_counter_options, write_counters
-from steptime.errors import NotFoundError, SteptimeError, UsageError
+from steptime.cli.options import COUNTERS, ID, JSON, STORE, find_named
+from steptime.cli.output import console_for, write_json
+from steptime.cli.run.profilers import write_counters
+from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.core.store import Run
+    from steptime.app.kept.kept import Stored
 
-SUMMARY = "print the report of a run again"
+SUMMARY = "print the report of a run, a study or a fit again"
 DESCRIPTION = """\
-Print the report of a run again. If the command is still running, or a training
-that it left in the background, the report covers what has happened so far.
+Print the report of a run, of a study (what was tried, and the reason for every
+choice) or of a fit again. If the command is still running, or a training that
+it left in the background, the report covers what has happened so far.
 """
-USAGE = "steptime show ID [options]"
+USAGE = "steptime show [ID] [options]"
 EXAMPLES = """\
 examples:
-  steptime show last --waterfall
+  steptime show
+  steptime show study
   steptime show 20261120-1015 --json
+  steptime show last~1 --waterfall
   steptime show last --training 2
-  steptime show last --perf
 """
+OPTIONS = (
+    ID
+    + """\
+  --training N  show training N of a command that started several
+counters, for a run that was profiled:
+"""
+    + COUNTERS
+    + """\
+output:
+  --waterfall  show where the time of a step goes, compared with what this machine can reach
+"""
+    + JSON
+    + STORE
+)
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `show`."""
-    add_run_id(parser)
-    add_training(parser, what="show")
-    add_counter_options(parser.add_argument_group("counters, for a run that was profiled"))
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--waterfall",
-        action="store_true",
-        help="show where the time of a step goes, compared with what this machine can reach",
-    )
-    add_json(output)
-    add_store(output)
+_OF_RUN = ("--training", "--waterfall", "--ncu", "--perf")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print what is known about the run."""
-    check_json(options)
+    """Print what is known about it."""
     if options.json is not None and (options.ncu is not None or options.perf):
         raise UsageError(
             "--json cannot be combined with --ncu or --perf: those print a command.",
@@ -65,42 +59,58 @@ def execute(options: argparse.Namespace) -> int:
             "--waterfall has no effect with --json: the document always holds the waterfall.",
             hint="Leave --waterfall out.",
         )
+    kept = find_named(options, of_run=_OF_RUN)
+    if kept.kind == "runs":
+        return _show_run(options, kept)
+    return _show_study(options, kept) if kept.kind == "studies" else _show_fit(options, kept)
+
+
+def _show_run(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.stored.load import load_run
-    from steptime.core.store import store_to_name
+    from steptime.core.store import Run, store_to_name
     from steptime.report.blocks.run.run_report import picture_report
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.paint_text import print_report
     from steptime.report.text.print_run import render
 
-    run = _find(open_store(store_folder(options)), options)
+    run = Run(run_id=kept.id, folder=kept.folder)
     document = load_run(run, training=options.training).document
-    console = console_for(sys.stdout)
     if options.json is not None:
         write_json(options.json, run_envelope(document, command="show", exit_code=0))
-    elif options.waterfall:
+        return 0
+    console = console_for(sys.stdout)
+    if options.waterfall:
         print_report(picture_report(document), console=console)
     else:
         render(document, console=console, store=store_to_name(run.store))
-    if options.json is None:
-        write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
+    write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0
 
 
-def _find(store: Path, options: argparse.Namespace) -> Run:
-    """Return the run.
+def _show_study(options: argparse.Namespace, kept: Stored) -> int:
+    from steptime.app.study.study_listing import page_of, read_study, recipe_of
+    from steptime.report.document.study_document import StudyDocument, study_envelope
+    from steptime.report.text.study_story import render_story
 
-    Raises:
-        NotFoundError: there is none; of the id of a study, it names the command that shows it.
-    """
-    from steptime.app.stored.run_listing import find_run
-    from steptime.app.study.study_listing import find_study
+    study = read_study(kept.folder)
+    recipe = recipe_of(kept.folder)
+    if options.json is None:
+        render_story(study, console=console_for(sys.stdout), recipe=recipe)
+        return 0
+    shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))
+    write_json(options.json, study_envelope(shown, command="show", exit_code=0))
+    return 0
 
-    try:
-        return find_run(store, options.run)
-    except NotFoundError as error:
-        try:
-            study = find_study(store, options.run)
-        except SteptimeError:
-            raise error from None
-        hint = f"It is a study: steptime study show {study.study_id}"
-        raise NotFoundError(str(error), hint=hint) from error
+
+def _show_fit(options: argparse.Namespace, kept: Stored) -> int:
+    from steptime.app.fit.fit import read_fit
+    from steptime.report.blocks.fit.fit_report import fit_report
+    from steptime.report.document.envelope import enclose
+    from steptime.report.text.paint_text import print_report
+
+    study = read_fit(kept.folder)
+    if options.json is None:
+        print_report(fit_report(study), console=console_for(sys.stdout))
+    else:
+        write_json(options.json, enclose("show", study))
+    return 0

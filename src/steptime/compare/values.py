@@ -177,7 +177,7 @@ class Obstacle:
         code: a stable word: `too_few_steps`, `named_twice`, `failed`, `other_script`,
             `other_machine`, `other_device`, `other_ranks`, `other_input`.
         facts: the numbers and names that belong to it.
-        is_final: `--anyway` does not help.
+        is_final: `--force` does not help.
     """
 
     code: str

@@ -234,6 +234,7 @@ class _Run:
             **known,
             study_id=self._folder.study_id,
             command=self._options.command,
+            options=self._options.given,
             started_unix_s=self._folder.started_unix_s,
             ended_unix_s=time.time() if has_ended else None,
             tier=None if containment is None else containment.tier.value,

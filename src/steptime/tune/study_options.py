@@ -46,6 +46,7 @@ class StudyOptions(TrialOptions):
         is_fresh: begin a new study, even where an unfinished one could be resumed.
         output: where a copy of the recipe goes; None: it stays in the study's folder alone.
         other_python: another interpreter, which is one more arm; None: there is none.
+        given: the options as the user typed them, to be typed again.
     """
 
     run_steps: int | None = None
@@ -53,3 +54,4 @@ class StudyOptions(TrialOptions):
     is_fresh: bool = False
     output: Path | None = None
     other_python: OtherPython | None = None
+    given: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from typing import Any
 from steptime.app.run.attempt import attempt
 from steptime.app.stored.page_file import write_page_file
 from steptime.core.executable import need_executable
+from steptime.core.folder_lock import working_in
 from steptime.core.store import Run, create_run, write_value
 from steptime.core.version import installed_version
 from steptime.data.tf_data import read_tf_data
@@ -94,7 +95,8 @@ def bench_loader(options: BenchOptions, *, tell: Tell) -> tuple[LoaderBench, Run
         containment=containment,
         tell=tell,
     )
-    bench = _measure(start, options, tell)
+    with working_in(run.folder):
+        bench = _measure(start, options, tell)
     write_value(run, VALUE, bench)
     return bench, run
 

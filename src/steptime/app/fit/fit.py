@@ -14,11 +14,13 @@ from pathlib import Path
 from steptime.app.run.attempt import attempt
 from steptime.app.stored.page_file import write_page_file
 from steptime.app.stored.plain_text import WIDTH, plain_text
+from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
 from steptime.core.version import installed_version
 from steptime.errors import RecipeError, StoreError, UsageError
-from steptime.tune.fit.run_fit import FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
+from steptime.record.regular_file import read_regular
+from steptime.tune.fit.run_fit import DOCUMENT, FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
 from steptime.tune.recipe.recipe_file import check_output, read_recipe, render_recipe, write_recipe
 from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.values.fit_values import FitStudy
@@ -85,13 +87,39 @@ def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
     """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
     pages: list[Path] = []
     with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
-        from steptime.report.blocks.fit.fit_report import fit_report
-        from steptime.report.html.paint_html import paint_page
-
         folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id
-        text = paint_page(fit_report(study, recipe=recipe), version=installed_version())
-        pages.append(write_page_file(text, folder / PAGE, None))
+        pages.append(write_fit_page(study, folder, recipe=recipe))
     return replace(study, page=str(pages[0])) if pages else study
+
+
+def read_fit(folder: Path) -> FitStudy:
+    """Return the fit in a folder.
+
+    Raises:
+        DamagedRunError: it cannot be understood.
+        StoreError: it cannot be read.
+    """
+    try:
+        return decode(FitStudy, read_regular(folder / DOCUMENT), where=str(folder / DOCUMENT))
+    except OSError as error:
+        raise StoreError(f"the fit {folder.name} cannot be read: {error}") from error
+
+
+def write_fit_page(
+    study: FitStudy, folder: Path, *, target: Path | None = None, recipe: str | None = None
+) -> Path:
+    """Write the page into the fit's folder or to another file; return its path.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    from steptime.report.blocks.fit.fit_report import fit_report
+    from steptime.report.html.paint_html import paint_page
+
+    if recipe is None and (folder / RECIPE).is_file():
+        recipe = render_recipe(read_recipe(folder / RECIPE), name=RECIPE)
+    page = paint_page(fit_report(study, recipe=recipe), version=installed_version())
+    return write_page_file(page, folder / PAGE, target)
 
 
 def limit_of_machine() -> FitLimit:
@@ -103,7 +131,7 @@ def limit_of_machine() -> FitLimit:
     free = read_available_bytes()
     if free is None:
         raise StoreError(
-            "this system does not say how much memory is free.", hint="Name it: --limit 8GiB"
+            "this system does not say how much memory is free.", hint="Name it: --memory-limit 8GiB"
         )
     return FitLimit(bytes=free, origin="machine")
 
@@ -118,7 +146,7 @@ def limit_of_part(name: str) -> FitLimit:
     if not found:
         raise UsageError(
             f"--on: the memory of `{name}` is not in the table.",
-            hint=f"Name it instead (--limit 24GiB), or one of: {', '.join(known_parts())}.",
+            hint=f"Name it instead (--memory-limit 24GiB), or one of: {', '.join(known_parts())}.",
         )
     if len({part.bytes for part in found}) > 1:
         several = ", ".join(part.name for part in found)

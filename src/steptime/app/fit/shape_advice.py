@@ -34,7 +34,6 @@ from steptime.plan.values.shape_values import (
     SeenProducts,
     ShapeAdvice,
 )
-from steptime.tune.fit.run_fit import FOLDERS
 from steptime.tune.trials.children.products_child import products_in_child
 
 _LOGGER = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeOptions:
-    """What `steptime fit --shapes -- COMMAND` was asked for.
+    """What `steptime plan shapes -- COMMAND` was asked for.
 
     Attributes:
         command: its words.
@@ -148,7 +147,7 @@ def write_shapes_page(advice: ShapeAdvice, asked: ShapeOptions) -> Path | None:
         from steptime.report.html.html_shapes import render_shapes_page
 
         text = render_shapes_page(advice, command=asked.command, version=installed_version())
-        run = create_run(asked.store, started_unix_s=time.time(), kind=FOLDERS)
+        run = create_run(asked.store, started_unix_s=time.time(), kind="plans")
         pages.append(write_page_file(text, run.folder / PAGE, None))
     return pages[0] if pages else None
 

@@ -1,4 +1,4 @@
-"""What a run answered while it trained: the value that `ask` returns."""
+"""What a run answered while it trained: the value that `attach` returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steptime.measure.values.stall import StalledRank
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from steptime.report.document.listings import AskDocument
+    from steptime.report.document.listings import AttachDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -23,7 +23,7 @@ class RunAnswer:
     """What a run answered. `print(answer)` shows it as the terminal does.
 
     Attributes:
-        run: its id and its folder.
+        run: its id and its folder; None for a process that `steptime run` did not start.
         what: what was asked: `memory`, `count`, `profile`, `health` or `stacks`.
         asked_unix_s: when it was asked.
         ranks: what each rank answered; empty for `stacks`.
@@ -31,9 +31,10 @@ class RunAnswer:
         culprits: the ranks that the others wait for, where that is known.
         layers: what the probe of the layers saw in the rank with most updates, for `health`.
         desync: how the ranks lost each other, where the stacks were taken and something shows it.
+        is_past: whether the run has ended, and the stacks are those of its last stall.
     """
 
-    run: Run
+    run: Run | None
     what: str
     asked_unix_s: float
     ranks: tuple[RankAnswer, ...] = ()
@@ -41,6 +42,12 @@ class RunAnswer:
     culprits: tuple[int, ...] = ()
     layers: LayerHealth | None = None
     desync: Desync | None = None
+    is_past: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run; None for a process that belongs to none."""
+        return None if self.run is None else self.run.run_id
 
     @property
     def is_whole(self) -> bool:
@@ -48,12 +55,12 @@ class RunAnswer:
         return all(one.missing is None for one in self.ranks)
 
     @property
-    def document(self) -> AskDocument:
+    def document(self) -> AttachDocument:
         """The answer as `--json` writes it."""
-        from steptime.report.document.listings import AskDocument
+        from steptime.report.document.listings import AttachDocument
 
-        return AskDocument(
-            run_id=self.run.run_id,
+        return AttachDocument(
+            run_id=self.run_id,
             what=self.what,
             asked_unix_s=round(self.asked_unix_s, 3),
             ranks=self.ranks,
@@ -61,6 +68,7 @@ class RunAnswer:
             culprits=self.culprits,
             layers=self.layers,
             desync=self.desync,
+            is_past=self.is_past,
         )
 
     def render(self, console: Console) -> None:
@@ -78,7 +86,7 @@ class RunAnswer:
 
     def __repr__(self) -> str:
         num = sum(one.missing is None for one in self.ranks) or len(self.stacks)
-        return f"<RunAnswer {self.run.run_id}: {self.what}, {num} ranks>"
+        return f"<RunAnswer {self.run_id}: {self.what}, {num} ranks>"
 
     def _repr_html_(self) -> str:
         return as_html(str(self))

@@ -21,6 +21,7 @@ from steptime.app.search.run_metric import check_metric
 from steptime.app.search.seek_sampler import CandidateSampler
 from steptime.app.search.sought_trial import SoughtTrial, make_trial
 from steptime.core.codec import decode, encode
+from steptime.core.folder_lock import working_in
 from steptime.core.store import make_folder, write_text
 from steptime.core.units import format_seconds
 from steptime.errors import DamagedRunError, RunsError, ScriptFailedError
@@ -35,7 +36,7 @@ from steptime.seek.standing import parameters_of, standings, times_of
 from steptime.seek.values.seek_values import Role, SeekAnswer, SeekEnd, SeekQuestion, SeekRun
 from steptime.verify.convergence.statistics import load_scipy
 
-FOLDER = "searches"
+FOLDER = "sweeps"
 _MOST_FAILED = 3
 """If the first candidates all fail, the command is broken, not their parameters."""
 _SLOW = 3.0
@@ -135,7 +136,14 @@ def search(asked: SearchAsked, *, heard: Heard) -> SeekAnswer:
     if asked.is_fresh:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    maker = _maker(asked, folder)
+    with working_in(folder):
+        found, num_machines = _seek_in(folder, asked, heard)
+    return answer_of(question, found, num_machines=num_machines)
+
+
+def _seek_in(folder: Path, asked: SearchAsked, heard: Heard) -> tuple[tuple[SeekRun, ...], int]:
+    """Make the runs in a folder; return all of them, and how many machines made them."""
+    question, maker = asked.question, _maker(asked, folder)
     try:
         sampler = CandidateSampler(
             question.parameters,
@@ -151,7 +159,7 @@ def search(asked: SearchAsked, *, heard: Heard) -> SeekAnswer:
         found = seek(asked, runs, sampler=sampler, maker=maker, keep=keep, heard=heard)
     finally:
         maker.close()
-    return answer_of(question, found, num_machines=maker.num_machines)
+    return found, maker.num_machines
 
 
 def seek(

@@ -85,22 +85,23 @@ def run_at(path: Path) -> Run:
     return Run(run_id=folder.name, folder=folder)
 
 
-_MANY = {"run": ("runs", "steptime runs"), "study": ("studies", "steptime study list")}
+def is_run_id(name: str) -> bool:
+    """Return whether a folder has the name of a run, a study or a fit."""
+    return _RUN_ID.fullmatch(name) is not None
 
 
 def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
-    """Return the id of a `run` or `study` that is wanted, or the one that begins like this.
+    """Return the id that is wanted, or the one that begins like this.
 
     Args:
         store: where they are, for the message.
         wanted: the id or the beginning of it.
         ids: all of them, sorted.
-        what: `run` or `study`.
+        what: what has these ids: `run`, or `run or study or fit`.
 
     Raises:
         NotFoundError: there is none, or several begin like this.
     """
-    many, lister = _MANY[what]
     place = bisect_left(ids, wanted)
     matches = list(takewhile(lambda i: i.startswith(wanted), islice(ids, place, None)))
     matches = [wanted] if matches[:1] == [wanted] else matches
@@ -108,11 +109,11 @@ def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
         return matches[0]
     if matches:
         hint = f"Write more of it: {', '.join(matches[-3:])}."
-        raise NotFoundError(f"{len(matches)} {many} begin with `{wanted}`.", hint=hint)
+        raise NotFoundError(f"{len(matches)} ids begin with `{wanted}`.", hint=hint)
     import difflib  # only a wrong id needs it
 
     near = difflib.get_close_matches(wanted, ["last", *ids[-_MAX_NEAR:]], n=3, cutoff=0.4)
-    hint = f"Nearest: {', '.join(near)}." if near else f"List them: {lister}"
+    hint = f"Nearest: {', '.join(near)}." if near else "List them: steptime list"
     raise NotFoundError(f"there is no {what} `{wanted}` in {store}.", hint=hint)
 
 
@@ -196,7 +197,7 @@ def _run_ids(store: Path) -> list[str]:
         names = os.listdir(store / "runs")
     except OSError as error:
         raise StoreError(f"the store cannot be read: {error}") from error
-    return sorted(name for name in names if _RUN_ID.fullmatch(name))
+    return sorted(name for name in names if is_run_id(name))
 
 
 def _run(store: Path, run_id: str) -> Run:

@@ -1,7 +1,7 @@
-"""The studies of a store: found by id and listed, newest first.
+"""The studies of a store: read and listed, newest first.
 
-In: a store. Out: `Study` values as `study.json` holds them. A study that was killed before its
-first answer has no such file yet, and is left out.
+In: a store or a folder. Out: `Study` values as `study.json` holds them. A study that
+was killed before its first answer has no such file yet, and is left out.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.app.stored.run_listing import match_id
+from steptime.app.kept.kept import list_kept
 from steptime.core.codec import decode
-from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.errors import DamagedRunError, StoreError
 from steptime.record.regular_file import read_regular
 from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.values.study_values import Study
@@ -31,49 +31,33 @@ def list_studies(store: Path) -> tuple[Study, ...]:
     return tuple(sorted(found, key=lambda s: (s.started_unix_s, s.study_id), reverse=True))
 
 
-def find_study(store: Path, wanted: str) -> Study:
-    """Return the study with this id or this beginning of an id, or the `last` one.
+def read_study(folder: Path) -> Study:
+    """Return the study in a folder.
 
     Raises:
-        NotFoundError: there is none, or several begin like this.
         DamagedRunError: it cannot be understood.
+        StoreError: it cannot be read.
     """
-    ids = sorted(folder.name for folder in _folders(store))
-    if wanted == "last":
-        studies = list_studies(store)
-        if studies:
-            return studies[0]
-    if not ids or wanted == "last":
-        hint = "Make one: steptime tune -- python train.py"
-        raise NotFoundError(f"there are no studies in {store}.", hint=hint)
-    name = match_id(store, wanted, ids, what="study")
     try:
-        return _read(store / "studies" / name)
+        return _read(folder)
     except OSError as error:
-        raise StoreError(f"the study {name} cannot be read: {error}") from error
+        raise StoreError(f"the study {folder.name} cannot be read: {error}") from error
 
 
-def recipe_of(store: Path, study: Study) -> Path | None:
-    """Return the recipe that is in a study's folder."""
-    return _file_of(store, study, RECIPE)
+def recipe_of(folder: Path) -> str | None:
+    """Return the path of the recipe that is in a study's folder."""
+    return str(folder / RECIPE) if os.path.isfile(folder / RECIPE) else None
 
 
-def page_of(store: Path, study: Study) -> Path | None:
-    """Return the page that is in a study's folder."""
-    return _file_of(store, study, PAGE)
-
-
-def _file_of(store: Path, study: Study, name: str) -> Path | None:
-    path = store / "studies" / study.study_id / name
-    return path if os.path.isfile(path) else None
+def page_of(folder: Path) -> str | None:
+    """Return the path of the page that is in a study's folder."""
+    return str(folder / PAGE) if os.path.isfile(folder / PAGE) else None
 
 
 def _folders(store: Path) -> Iterator[Path]:
-    try:
-        entries = list((store / "studies").iterdir())
-    except OSError as error:
-        raise StoreError(f"the store cannot be read: {error}") from error
-    return (folder for folder in entries if os.path.isfile(folder / FILE))
+    return (
+        one.folder for one in list_kept(store, ["studies"]) if os.path.isfile(one.folder / FILE)
+    )
 
 
 def _read(folder: Path) -> Study:

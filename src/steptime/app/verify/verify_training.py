@@ -19,6 +19,7 @@ from pathlib import Path
 from steptime.app.search.run_metric import KEPT, check_metric, last_lines, read_metric, with_kept
 from steptime.core.codec import from_json, render
 from steptime.core.executable import NotStarted
+from steptime.core.folder_lock import working_in
 from steptime.core.store import make_folder, write_text
 from steptime.core.units import format_seconds
 from steptime.errors import NotStartedError, RunsError, ScriptFailedError, UsageError
@@ -112,6 +113,11 @@ def make_runs(asked: SeedRuns, *, tell: Tell) -> tuple[TrainingRun, ...]:
     if asked.is_fresh and folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    with working_in(folder):
+        return _make_in(folder, asked, tell)
+
+
+def _make_in(folder: Path, asked: SeedRuns, tell: Tell) -> tuple[TrainingRun, ...]:
     containment = probe(
         folder.resolve(), allow_unsafe=asked.allow_unsafe, share_network=asked.share_network
     )
@@ -228,7 +234,7 @@ def make_run(
     if end is None:
         raise ScriptFailedError(
             f"the {arm} with seed {seed} did not end within {format_seconds(asked.limit_s)}.",
-            hint="Give it more time with --limit.",
+            hint="Give it more time with --run-timeout.",
         )
     points, values = read_metric(asked.metric, kept)
     run = TrainingRun(

@@ -10,10 +10,10 @@ from steptime.errors import UsageError
 MAX_PRICE = 1_000_000.0
 """An hour of the largest machines costs less."""
 
-_EXAMPLE = "--price 2.49/h"
+_EXAMPLE = "--hourly-price 2.49/h"
 
 
-def parse_price(text: str | None, *, flag: str = "--price") -> float | None:
+def parse_price(text: str | None, *, flag: str = "--hourly-price") -> float | None:
     """Return the price of an hour; None where none is given.
 
     Raises:

@@ -17,7 +17,7 @@ class CountMode(GuestMode):
     """Count whole updates.
 
     Args:
-        sees_products: the sizes of products are kept, too, for `fit --shapes`.
+        sees_products: the sizes of products are kept, too, for `plan shapes`.
     """
 
     looks_at_weights = answers = records_calls = may_rest = False

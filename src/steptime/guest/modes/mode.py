@@ -21,7 +21,7 @@ class GuestMode:
         looks_at_batches: what batches hold is looked at.
         looks_at_epochs: the largest batches of an epoch are looked for.
         walks_frames: the places of markers are looked for in a few updates.
-        answers: whoever asks during the run is answered (`steptime ask`).
+        answers: whoever asks during the run is answered (`steptime attach`).
         records_calls: collectives are written down before they are entered.
         may_rest: the watch may leave out most updates where it would cost too much.
     """

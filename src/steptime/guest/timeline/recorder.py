@@ -108,7 +108,7 @@ class Recorder:
         self.meet: Callable[[int, Any], None] | None = None  # with each, and its number
         self.follower: UpdateFollower | None = None
         self.at_open: list[Callable[[], None]] = []  # called once a file is open
-        self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
+        self.answers: tuple[str, ...] = ()  # what `steptime attach` may ask this process
         self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
         self.full_updates = FULL_UPDATES
         self.reset()

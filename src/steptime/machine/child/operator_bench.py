@@ -1,6 +1,6 @@
 """Times operators alone, of one size and of another, in turns: A B, B A, A B.
 
-In: pairs of lists of operators, by their kind and sizes as `steptime fit --shapes` sees them. Out:
+In: pairs of lists of operators, by their kind and sizes as `steptime plan shapes` sees them. Out:
 for each pair one line with the time of all of its operators in each round, before and after. On a
 processor with one thread the time is that of the process, which neighbors disturb little.
 """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _AFTER_S = 5.0
 """A sample of the machine this long after a training's last update still tells how it ended."""
 
-_OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
+_OTHERS = "Without it nothing can be shown of this run. Show another: steptime list lists them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class RecordReader:
 
     def __init__(self, folder: Path) -> None:
         if not os.path.isdir(folder):
-            raise NotFoundError(f"no run folder at {folder}", hint="list the runs: steptime runs")
+            raise NotFoundError(f"no run folder at {folder}", hint="list the runs: steptime list")
         self._folder = folder
         self._torn = Torn()
         with _told(folder):

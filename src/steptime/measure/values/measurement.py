@@ -373,7 +373,7 @@ class Measurement:
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
         price_per_h: what an hour of the machine costs, in the user's currency; None without
-            `--price`.
+            `--hourly-price`.
         wall_time: the whole time of the run by what it was spent on; None where no step was seen.
         loops: the loops of the process that made most steps, in the order of first steps, where it
             has several; `steady` and `phases` are then of the one that took most time.

@@ -1,9 +1,9 @@
 """A question to the processes of a run that goes on, and their answers: names, fields, limits.
 
-`steptime ask` writes one question into the run's folder. Each process that it names finds it when
-it writes its record anyway, and answers into a folder that is named like the question. There is one
-question at a time: whoever makes the file asks, and takes it away when there is an end of it.
-docs/internals/run-folder.md has the format.
+`steptime attach` writes one question into the run's folder. Each process that it names finds it
+when it writes its record anyway, and answers into a folder that is named like the question. There
+is one question at a time: whoever makes the file asks, and takes it away when there is an end of
+it. docs/internals/run-folder.md has the format.
 """
 
 from __future__ import annotations

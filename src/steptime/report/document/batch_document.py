@@ -1,4 +1,4 @@
-"""Makes the document of `steptime fit --batch`.
+"""Makes the document of `steptime plan batch`.
 
 In: a `BatchPlan`. Out: a `BatchDocument` in its envelope.
 """
@@ -24,4 +24,4 @@ class BatchDocument:
 
 def batch_envelope(plan: BatchPlan) -> Envelope[BatchDocument]:
     """Return the envelope of a plan."""
-    return enclose("fit", BatchDocument(batch=plan), exit_code=0)
+    return enclose("plan batch", BatchDocument(batch=plan), exit_code=0)

@@ -1,4 +1,4 @@
-"""Makes the document of `steptime machine --check`.
+"""Makes the document of `steptime doctor`.
 
 In: `MachineCheck` values. Out: a `CheckDocument` in its envelope.
 """
@@ -69,7 +69,7 @@ def check_envelope(
     words = {check.code: _text(check) for check in ordered}
     document = CheckDocument(basis=basis, checks=ordered, words=words)
     errors = () if gate is None else (ErrorItem(code="gate_not_met", message=gate),)
-    return enclose("machine", document, exit_code=exit_code, errors=errors)
+    return enclose("doctor", document, exit_code=exit_code, errors=errors)
 
 
 def _text(check: MachineCheck) -> CheckText:

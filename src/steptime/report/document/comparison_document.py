@@ -19,7 +19,7 @@ class RunCost:
     """What a whole run costs at a price for an hour.
 
     Attributes:
-        price_per_hour: the price that was given with `--price`.
+        price_per_hour: the price that was given with `--hourly-price`.
         a: the cost of a run of A.
         b: the cost of a run of B.
         difference: the cost of B minus that of A.
@@ -37,7 +37,7 @@ class ComparisonDocument:
 
     Attributes:
         comparison: what differs.
-        cost: the cost of a whole run; null without `--price`, or where a run has no end.
+        cost: the cost of a whole run; null without `--hourly-price`, or where a run has no end.
     """
 
     comparison: Comparison

@@ -22,13 +22,12 @@ from steptime.report.document.data_check_document import DataCheckDocument
 from steptime.report.document.envelope import Envelope
 from steptime.report.document.handover_document import HandoverDocument
 from steptime.report.document.listings import (
-    AskDocument,
+    AttachDocument,
     ExportDocument,
     LeversDocument,
+    ListDocument,
     PageDocument,
-    RunsDocument,
-    StacksDocument,
-    StudiesDocument,
+    RemovedDocument,
 )
 from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
@@ -41,62 +40,32 @@ from steptime.verify.values.seed_runs import PowerPlan, TrainingVerdict
 
 DOCUMENTS: Mapping[str, Any] = {
     "run": Envelope[RunDocument],
-    "runs": Envelope[RunsDocument],
     "tune": Envelope[StudyDocument],
-    "studies": Envelope[StudiesDocument],
-    "compare": Envelope[ComparisonDocument],
-    "machine": Envelope[MachineDocument],
-    "check": Envelope[CheckDocument],
-    "data_check": Envelope[DataCheckDocument],
-    "data_convert": Envelope[ConversionAnswer],
-    "fit_batch": Envelope[BatchDocument],
-    "fit_shapes": Envelope[ShapesDocument],
-    "levers": Envelope[LeversDocument],
-    "stacks": Envelope[StacksDocument],
-    "ask": Envelope[AskDocument],
-    "report": Envelope[PageDocument],
-    "export": Envelope[ExportDocument],
-    "patch": Envelope[HandoverDocument],
-    "data bench": Envelope[LoaderDocument],
     "fit": Envelope[FitStudy],
+    "patch": Envelope[HandoverDocument],
+    "list": Envelope[ListDocument],
+    "show run": Envelope[RunDocument],
+    "show study": Envelope[StudyDocument],
+    "show fit": Envelope[FitStudy],
+    "attach": Envelope[AttachDocument],
+    "report": Envelope[PageDocument],
+    "rm": Envelope[RemovedDocument],
+    "prune": Envelope[RemovedDocument],
+    "compare": Envelope[ComparisonDocument],
+    "export": Envelope[ExportDocument],
+    "levers": Envelope[LeversDocument],
+    "machine": Envelope[MachineDocument],
+    "doctor": Envelope[CheckDocument],
+    "plan shapes": Envelope[ShapesDocument],
+    "plan batch": Envelope[BatchDocument],
+    "data bench": Envelope[LoaderDocument],
+    "data check": Envelope[DataCheckDocument],
+    "data convert": Envelope[ConversionAnswer],
     "verify training": Envelope[TrainingVerdict],
     "verify power": Envelope[PowerPlan],
-    "search": Envelope[SeekAnswer],
+    "sweep": Envelope[SeekAnswer],
 }
-"""Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
-`tune` and `study show`, `studies` for `study list`, `check` for `machine --check`, `data_check`
-for `data check`, `fit_batch` and `fit_shapes` for `fit --batch` and `fit --shapes`.
-"""
-
-VERBS: Mapping[str, str] = {
-    "run": "run",
-    "show": "run",
-    "runs": "runs",
-    "tune": "tune",
-    "study show": "tune",
-    "study list": "studies",
-    "fit": "fit",
-    "fit batch": "fit_batch",
-    "fit shapes": "fit_shapes",
-    "patch": "patch",
-    "stacks": "stacks",
-    "ask": "ask",
-    "report": "report",
-    "compare": "compare",
-    "export": "export",
-    "levers": "levers",
-    "machine": "machine",
-    "machine check": "check",
-    "data bench": "data bench",
-    "data check": "data_check",
-    "data convert": "data_convert",
-    "verify training": "verify training",
-    "verify power": "verify power",
-    "search": "search",
-}
-"""Maps what is typed to the name of the document that it writes. A switch that asks for another
-document stands here without its dashes: `machine check` is `machine --check`.
-"""
+"""Maps what is typed to the document that it writes; `show` writes that of what it shows."""
 
 
 def name_of(document: Any) -> str:

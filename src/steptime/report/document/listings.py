@@ -15,19 +15,6 @@ from steptime.tune.values.study_values import State, Study, StudyOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunsDocument:
-    """The runs of a store.
-
-    Attributes:
-        store: its path.
-        runs: the runs, newest first.
-    """
-
-    store: str
-    runs: tuple[RunSummary, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StudySummary:
     """One study in a list; the keys mean what they mean in a study.
 
@@ -55,16 +42,54 @@ class StudySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudiesDocument:
-    """The studies of a store.
+class KeptSummary:
+    """A folder of a store: a fit, or what another command has kept.
+
+    Attributes:
+        id: name of its folder.
+        kind: `runs`, `studies`, `fits`, `plans`, `benches`, `sweeps` or `verifications`.
+        changed_unix_s: when something was last added, seconds since 1970.
+        bytes: size of its files.
+        page: path of its page; None where it has none.
+    """
+
+    id: str
+    kind: str
+    changed_unix_s: float
+    bytes: int
+    page: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListDocument:
+    """What a store holds, the newest first; empty where it holds none, or another kind was named.
 
     Attributes:
         store: its path.
-        studies: the studies, newest first.
+        runs: the runs.
+        studies: the studies.
+        others: the fits, and what other commands have kept.
     """
 
     store: str
+    runs: tuple[RunSummary, ...]
     studies: tuple[StudySummary, ...]
+    others: tuple[KeptSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedDocument:
+    """What was removed from a store, or would be.
+
+    Attributes:
+        is_removed: whether it is gone; false with `--dry-run`, and where the answer was no.
+        folders: what goes.
+        bytes: size of all its files.
+    """
+
+    is_removed: bool
+    folders: tuple[KeptSummary, ...]
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,32 +104,12 @@ class LeversDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StacksDocument:
-    """Where each rank of a command is.
+class AttachDocument:
+    """Where the processes of a run are, or what they answered while they trained.
 
     Attributes:
-        run_id: name of the run's folder.
-        taken_unix_s: when the stacks were taken.
-        ranks: the ranks with their stacks.
-        culprits: the ranks that the others wait for; empty where that is not known, and where the
-            ranks are of several trainings.
-        desync: how the ranks lost each other; None where nothing shows it.
-    """
-
-    run_id: str
-    taken_unix_s: float
-    ranks: tuple[StalledRank, ...]
-    culprits: tuple[int, ...]
-    desync: Desync | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskDocument:
-    """What the processes of a run answered while they trained.
-
-    Attributes:
-        run_id: name of the run's folder.
-        what: what was asked: `memory`, `count`, `profile`, `health` or `stacks`.
+        run_id: name of the run's folder; null for a process that belongs to no run.
+        what: what was asked: `stacks`, `memory`, `count`, `profile` or `health`.
         asked_unix_s: when it was asked.
         ranks: what each rank answered, or why it did not; empty for `stacks`.
         stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
@@ -113,9 +118,10 @@ class AskDocument:
         layers: what the probe of the layers saw in the rank with most updates, and in earlier
             probes of the run; None unless `health` was asked.
         desync: how the ranks lost each other; None where nothing shows it.
+        is_past: whether the run has ended, and the stacks are those of its last stall.
     """
 
-    run_id: str
+    run_id: str | None
     what: str
     asked_unix_s: float
     ranks: tuple[RankAnswer, ...]
@@ -123,6 +129,7 @@ class AskDocument:
     culprits: tuple[int, ...]
     layers: LayerHealth | None = None
     desync: Desync | None = None
+    is_past: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +156,14 @@ class PageDocument:
     """The page that was written.
 
     Attributes:
-        run_id: name of the run's folder; null for the page of a study.
+        id: name of the folder of the run, the study or the fit.
+        kind: `runs`, `studies` or `fits`.
         page: path of the file.
-        study_id: name of the study's folder; null for the page of a run.
     """
 
-    run_id: str | None
+    id: str
+    kind: str
     page: str
-    study_id: str | None = None
 
 
 def summarize(study: Study) -> StudySummary:

@@ -73,7 +73,7 @@ class RunSums:
             update was made, without what warmup and stalls took beyond usual steps.
         goodput_fraction: `useful_s` over `wall_s`; null where no time passed.
         is_open: whether no end of the run is known, so that `wall_s` ends with the last update.
-        price_per_h: what an hour of the machine costs, as `--price` says; null without it.
+        price_per_h: what an hour of the machine costs, as `--hourly-price` says; null without it.
         cost: what the run cost, in the same currency.
         cost_beside: how much of it was for anything else than steps that trained.
         energy_j: what the devices drew [J]; null where they do not tell.

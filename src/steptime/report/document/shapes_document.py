@@ -1,4 +1,4 @@
-"""Makes the document of `steptime fit --shapes`.
+"""Makes the document of `steptime plan shapes`.
 
 In: a `ShapeAdvice`. Out: a `ShapesDocument` in its envelope.
 """
@@ -28,4 +28,4 @@ class ShapesDocument:
 def shapes_envelope(advice: ShapeAdvice, *, page: Path | None = None) -> Envelope[ShapesDocument]:
     """Return the envelope of an advice, with the place of its page."""
     where = None if page is None else str(page)
-    return enclose("fit", ShapesDocument(shapes=advice, page=where), exit_code=0)
+    return enclose("plan shapes", ShapesDocument(shapes=advice, page=where), exit_code=0)

@@ -1,4 +1,4 @@
-"""Writes the page of `steptime fit --shapes`: better widths, their gains and their price.
+"""Writes the page of `steptime plan shapes`: better widths, their gains and their price.
 
 In: a `ShapeAdvice`. Out: the text of one file that needs no network and no script. Words come from
 `shape_words`.
@@ -47,7 +47,7 @@ def render_shapes_page(advice: ShapeAdvice, *, command: Sequence[str], version: 
         section("Widths that stay", _kept(advice)),
         section("The products of a step", _products(advice)),
     ]
-    return frame("steptime fit --shapes", [part for part in parts if part is not None])
+    return frame("steptime plan shapes", [part for part in parts if part is not None])
 
 
 def _answer(advice: ShapeAdvice) -> str:

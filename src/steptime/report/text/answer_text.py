@@ -23,7 +23,7 @@ from steptime.report.blocks.work.profile_blocks import REASONS as PROFILE_REASON
 from steptime.report.blocks.work.profile_blocks import describe_trace, rank_profile_blocks
 from steptime.report.blocks.work.work_blocks import REASONS as COUNT_REASONS
 from steptime.report.blocks.work.work_blocks import describe_count
-from steptime.report.document.listings import AskDocument
+from steptime.report.document.listings import AttachDocument
 from steptime.report.text.page import Page, page_of
 from steptime.report.text.paint_text import paint
 from steptime.report.words.answer_words import ASKED_REASONS, describe_missing
@@ -43,7 +43,7 @@ _IN_TENSORS = ("weights", "buffers", "gradients", "optimizer", "activations", "l
 """The parts of an anatomy that an update shows by itself."""
 
 
-def render_answer(document: AskDocument, *, console: Console) -> None:
+def render_answer(document: AttachDocument, *, console: Console) -> None:
     """Print the answer of each rank, then where the ranks are that did not answer."""
     page = page_of(console)
     answered = [one for one in document.ranks if one.missing is None]
@@ -76,7 +76,7 @@ def _rank_lines(one: RankAnswer, page: Page) -> list[Text]:
     return lines
 
 
-def _missing_lines(document: AskDocument, page: Page) -> list[Text]:
+def _missing_lines(document: AttachDocument, page: Page) -> list[Text]:
     """Say why ranks gave no answer; those with the same reason share a line."""
     groups: dict[tuple[int | None, str], list[RankAnswer]] = {}
     for one in document.ranks:

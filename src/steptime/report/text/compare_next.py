@@ -73,7 +73,7 @@ def _past(obstacle: Obstacle, stores: Mapping[str, str]) -> tuple[str, str | Non
     if obstacle.code == "named_twice":
         return (
             "Name each run once, those of A before the `--`, those of B after it. This lists them:",
-            "steptime runs",
+            "steptime list",
         )
     return "Make the runs of B as those of A were made, except for what is to be judged.", None
 

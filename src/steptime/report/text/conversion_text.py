@@ -91,7 +91,7 @@ def refusal_text(predicted: Prediction) -> str:
             "Decoding the pictures, or the format itself, is the cost, and that would stay. Store "
             "pixels with --decode, or smaller pictures with --resize 256."
         )
-    lines.append("To convert it all the same: --anyway")
+    lines.append("To convert it all the same: --force")
     return "\n".join(lines)
 
 

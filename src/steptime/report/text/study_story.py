@@ -139,7 +139,7 @@ def studies_table(studies: Sequence[Study], *, console: Console) -> None:
         command = shlex.join(study.command)
         command = shortened(command, width) if console.is_terminal else printable(command)
         line.append(f"  {command}")
-    show = f"  steptime study show {studies[0].study_id}"
+    show = f"  steptime show {studies[0].study_id}"
     page.write([*lines, Text(), Text(show, style="bold")])
 
 

@@ -309,14 +309,14 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
     if study.seeds is not None and study.seeds.outcome is Outcome.FAIL:
         return (
             "See what it costs, and choice by choice why:",
-            f"steptime study show {study.study_id}",
+            f"steptime show {study.study_id}",
         )
     if study.outcome is StudyOutcome.FASTER and study.recipe:
         recipe = shlex.quote(asked.recipe or "tuned.toml")
         return "Train with it:", f"steptime run --recipe {recipe} -- {command}"
     if study.outcome is StudyOutcome.NOTHING_HELPS:
-        return "See why, choice by choice:", f"steptime study show {study.study_id}"
-    options = list(asked.options)
+        return "See why, choice by choice:", f"steptime show {study.study_id}"
+    options = list(asked.options or study.options)
     baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
     if study.outcome is None and baseline is not None and baseline.reason == "outlived":
         process = str((baseline.facts or {}).get("process", ""))

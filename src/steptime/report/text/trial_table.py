@@ -19,7 +19,7 @@ from steptime.report.words import study_words as words
 from steptime.tune.values.study_values import Study, Trial
 
 MAX_ROWS = 24
-"""Rows of the table of trials; `steptime study show` has the others."""
+"""Rows of the table of trials; `steptime show` has the others."""
 
 _MIN_DRAWING, _MIN_NAME = 12, 12
 _USUAL_NAME = 28  # a lever with a setting: the drawing makes room for so much
@@ -46,7 +46,7 @@ def trial_rows(study: Study, page: Page, *, num_rows: int = MAX_ROWS) -> list[Te
     shown = _most_telling(trials, num_rows)
     lines = _table(shown, [_named(trial, study) for trial in shown], page)
     if len(trials) > len(shown):
-        left_out = f"{len(trials) - len(shown)} more trials: steptime study show {study.study_id}"
+        left_out = f"{len(trials) - len(shown)} more trials: steptime show {study.study_id}"
         lines.append(Text(left_out, style="dim"))
     return lines
 

@@ -237,7 +237,7 @@ def trial_command(levers: Sequence[str], measurement: Measurement) -> str:
 def fit_command(measurement: Measurement) -> str:
     """Return the command that makes the training fit into the memory that it had."""
     limit = memory_limit(measurement)
-    option = "" if limit is None else f" --limit {size_word(limit)}"
+    option = "" if limit is None else f" --memory-limit {size_word(limit)}"
     return _command(f"steptime fit{option} --", measurement)
 
 

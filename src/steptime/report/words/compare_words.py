@@ -45,7 +45,7 @@ GATES: Mapping[GateOutcome, str] = {
     ),
 }
 UNKNOWN_GATE = "too noisy to tell: there is no interval to compare with the limit of {limit}."
-UNJUDGED = "not judged: see above. `--anyway` also judges runs that were not made alike."
+UNJUDGED = "not judged: see above. `--force` also judges runs that were not made alike."
 UNJUDGED_FOR_GOOD = "not judged: see above."
 
 # Why there is no interval.

@@ -126,4 +126,4 @@ def describe_next(word: str) -> str:
         return "Name the Python of your training: steptime machine --python FILE"
     if word == "out_of_time":
         return "Give it more: steptime machine --budget 3m"
-    return "Try again: steptime machine --again"
+    return "Try again: steptime machine --fresh"

@@ -158,7 +158,7 @@ NOT_TRIED: Mapping[str, str] = {
     "failed_before": "it failed in an earlier study of this script, and was not needed",
     "needless": "what was kept leaves it nothing to do",
     "no_settings": "it has no setting for this machine",
-    "changes_training": "it would change the training (--allow training-changes)",
+    "changes_training": "it would change the training (--allow-training-changes)",
     "needs_proof_over_seeds": "it changes the training, and needs proof over seeds",
     "headroom_below_noise": (
         "it could give at most {headroom}, and the noise floor is {noise_floor}"

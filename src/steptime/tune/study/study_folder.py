@@ -19,6 +19,7 @@ from typing import Any
 
 from steptime.core.codec import to_json
 from steptime.core.fallback_store import find_fallback
+from steptime.core.folder_lock import working_in
 from steptime.core.schema import SCHEMA
 from steptime.core.store import (
     NAME,
@@ -196,7 +197,8 @@ def hold_lock(study: StudyFolder) -> Iterator[None]:
         file.truncate(0)
         file.write(f"study {study.study_id} (process {os.getpid()})\n")
         file.flush()
-        yield
+        with working_in(study.folder):
+            yield
 
 
 def _lock(descriptor: int) -> bool:

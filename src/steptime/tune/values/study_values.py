@@ -150,7 +150,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One decision of the search, for `steptime study show`.
+    """One decision of the search, for `steptime show`.
 
     Attributes:
         code: what was decided, a machine word.
@@ -271,6 +271,7 @@ class Study(Found):
         training: the training of the command that was tuned, if one was named.
         sites: where in the source stands what levers change.
         seeds: what trainings over seeds said of the recipe, if that was asked for.
+        options: the options of `steptime tune` as they were typed, to go on with the same.
         schema: version of the record.
     """
 
@@ -291,4 +292,5 @@ class Study(Found):
     training: TrainingScope | None = None
     sites: EditSites | None = None
     seeds: TrainingVerdict | None = None
+    options: tuple[str, ...] = ()
     schema: int = SCHEMA

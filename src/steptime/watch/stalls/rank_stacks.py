@@ -170,8 +170,21 @@ def _pids_of(lines: Sequence[Line], kind: str) -> Iterator[int]:
 
 def belongs_to(pid: int, folder: Path) -> bool:
     """Return whether the process was started with this run's folder in its environment."""
+    return run_folder_of(pid) == folder
+
+
+def run_folder_of(pid: int) -> Path | None:
+    """Return the folder of the run that started a process; None where no run did."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return b"STEPTIME_RUN=" + os.fsencode(folder) in words
+        return None
+    found = [word for word in words if word.startswith(b"STEPTIME_RUN=")]
+    return Path(os.fsdecode(found[-1].partition(b"=")[2])) if found else None
+
+
+def probe_alone(pid: int) -> StalledRank:
+    """Return where a process is that belongs to no run."""
+    before = probe_process(pid)
+    time.sleep(BETWEEN_S)
+    return _describe(pid, None, before, probe_process(pid), None)

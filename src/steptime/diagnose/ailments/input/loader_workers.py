@@ -275,7 +275,7 @@ DROPPED_BATCHES = _first_row(
 LATE_FIRST_BATCH = _first_row(
     "late_first_batch",
     what="the first batch comes late, and nothing says why",
-    remedy="See what the workers do until then: steptime stacks shows them while the run waits.",
+    remedy="See what the workers do until then: steptime attach shows them while the run waits.",
 )
 AILMENTS = (
     *(WORKER_COPIES, TOO_MANY_WORKERS),

@@ -264,7 +264,7 @@ def _verdict(waterfall: Waterfall, roofs: Roofs | None) -> list[Block]:
         text = f"provisional: {describe_provisional(waterfall.provisional, roofs)}. {AGAIN}"
         lines.append(Labeled("not firm", printable(text), style="yellow"))
     for one in waterfall.exceeded[:3]:
-        text = f"{describe_exceeded(one)}: steptime machine --again"
+        text = f"{describe_exceeded(one)}: steptime machine --fresh"
         lines.append(Labeled("exceeded", printable(text), style="yellow"))
     if not waterfall.is_conclusive:
         named = ", ".join(describe_lacking(word) for word in waterfall.lacking)

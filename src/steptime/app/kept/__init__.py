@@ -1,0 +1,1 @@
+"""What the store keeps, of every kind: found, listed, removed."""

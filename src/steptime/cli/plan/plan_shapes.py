@@ -1,0 +1,69 @@
+"""`steptime plan shapes`: widths of a model that suit this device better."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from steptime.cli.options import (
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
+    store_to_write,
+    take_command,
+)
+from steptime.cli.output import STDOUT, console_for, tell, write_json
+
+SUMMARY = "propose widths of a model that suit this device better"
+DESCRIPTION = """\
+Run a training for a moment in a child that can do no harm, see the sizes of its
+matmuls, and propose widths that this device computes faster, with their gain.
+"""
+USAGE = "steptime plan shapes [options] -- COMMAND [ARG ...]"
+EXAMPLES = """\
+examples:
+  steptime plan shapes -- python train.py
+  steptime plan shapes --measure -- python train.py
+"""
+OPTIONS = (
+    """\
+  [WORDS...]
+  --measure  time the operators of the proposals alone, too
+child:
+"""
+    + CONTAINED
+    + """\
+output:
+"""
+    + JSON_BESIDE
+    + STORE
+)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See the sizes of the command, and print what is proposed."""
+    command = take_command(options, verb="plan shapes", usage=USAGE)
+    from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
+
+    asked = ShapeOptions(
+        command=command,
+        store=store_to_write(options),
+        measure=options.measure,
+        share_network=options.share_network,
+        allow_unsafe=options.unsafe_trials,
+    )
+    advice = fit_shapes(asked, tell=tell)
+    written = write_shapes_page(advice, asked)
+    if options.json is not None:
+        from steptime.report.document.shapes_document import shapes_envelope
+
+        write_json(options.json, shapes_envelope(advice, page=written))
+    if options.json != STDOUT:
+        from steptime.report.text.page import page_of
+        from steptime.report.text.shapes_text import shapes_lines
+
+        page = page_of(console_for(sys.stdout))
+        page.write(shapes_lines(advice, page=page))
+    if written is not None:
+        tell(f"the page of these widths: {written!s}")
+    return 0

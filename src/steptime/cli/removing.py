@@ -1,0 +1,66 @@
+"""Removes folders of the store after a question, for `steptime rm` and `steptime prune`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from steptime.cli.output import STDOUT, say, tell, write_json
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from steptime.app.kept.kept import Stored
+
+
+def remove_all(
+    options: argparse.Namespace,
+    found: Sequence[Stored],
+    *,
+    verb: str,
+    stay: Sequence[tuple[Stored, str]] = (),
+) -> int:
+    """Say what goes and what stays, ask, and remove it; return the exit code.
+
+    Args:
+        options: of the command line.
+        found: what goes.
+        verb: of the document.
+        stay: what stays, and why.
+
+    Raises:
+        UsageError: there is nobody to ask.
+    """
+    from steptime.app.kept.kept_list import summary_of
+    from steptime.app.kept.removal import remove
+    from steptime.core.units import format_bytes
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import RemovedDocument
+
+    rows = tuple(summary_of(one) for one in found)
+    for one, reason in stay:
+        tell(f"{one.id} stays: {reason}")
+    for row in rows:
+        say(f"{row.id}  {row.kind:<13}  {format_bytes(row.bytes):>9}")
+    size = sum(row.bytes for row in rows)
+    is_done = not options.dry_run and bool(rows) and _may(options, f"{format_bytes(size)}")
+    if is_done:
+        remove(found)
+        tell(f"removed: {len(rows)} ({format_bytes(size)})")
+    elif not rows:
+        tell("there is nothing to remove")
+    if options.json is not None:
+        document = RemovedDocument(is_removed=is_done, folders=rows, bytes=size)
+        write_json(options.json, enclose(verb, document))
+    return 0
+
+
+def _may(options: argparse.Namespace, size: str) -> bool:
+    if options.yes:
+        return True
+    if not (sys.stdin and sys.stdin.isatty()) or options.json == STDOUT:
+        raise UsageError("nobody can be asked here.", hint="Add --yes, or --dry-run to see it.")
+    say(f"Remove them, {size}? [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

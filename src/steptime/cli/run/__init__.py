@@ -1,0 +1,1 @@
+"""The commands on one run: measure, look into, compare, export."""

@@ -1,0 +1,1 @@
+"""The commands that try or use remedies: tune, sweep, levers, patch."""

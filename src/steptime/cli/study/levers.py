@@ -1,0 +1,66 @@
+"""`steptime levers`: what Steptime can try, or an explanation of one lever."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import TYPE_CHECKING
+
+from steptime.cli.options import JSON
+from steptime.cli.output import console_for, tell, write_json
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.report.text.lever_text import LeverCard
+
+SUMMARY = "list what tune can try, or explain one lever"
+DESCRIPTION = "List the levers that `steptime tune` can try, or explain one of them."
+USAGE = "steptime levers [NAME] [options]"
+EXAMPLES = """\
+examples:
+  steptime levers
+  steptime levers autocast
+  steptime levers --json
+"""
+OPTIONS = (
+    """\
+  [NAME]  the lever to explain; without it, all are listed
+output:
+"""
+    + JSON
+)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the list, or one lever."""
+    from steptime.app.study.lever_cards import card_of
+    from steptime.levers import load_all
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import LeversDocument
+    from steptime.report.text.lever_text import levers_table, render_lever
+
+    cards = [card_of(lever) for lever in load_all(tell)]
+    if options.name is not None:
+        cards = [_find_card(cards, options.name)]
+    if options.json is not None:
+        write_json(options.json, enclose("levers", LeversDocument(levers=tuple(cards))))
+    elif options.name is not None:
+        render_lever(cards[0], console=console_for(sys.stdout))
+    else:
+        levers_table(cards, console=console_for(sys.stdout))
+    return 0
+
+
+def _find_card(cards: list[LeverCard], name: str) -> LeverCard:
+    """Return the card of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = [card.name for card in cards]
+    if name in names:
+        return cards[names.index(name)]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(names)}."
+    raise UsageError(f"there is no lever `{name}`.", hint=hint)
