@@ -131,6 +131,9 @@ WORDS: Mapping[str, str] = {
     **ATTENTION,
     **ALGORITHMS,
     "one_kernel": "Let one kernel update all parameters (the optimizer's `fused=True`)",
+    "deferred_exchange": "with larger batches or with the last backward pass of each update alone "
+    "(no_sync of DDP, set_requires_gradient_sync of FSDP2)",
+    "larger_batches": "with larger batches",
     "few_calls": "Update all parameters in a few calls (torch._foreach_*) instead of one by one",
     "cores_free": "Use more workers, since cores are free, or make",
     "cores_busy": "Make",
