@@ -228,6 +228,10 @@ NOTES: Mapping[str, str] = {
         "training stood still are not known after that."
     ),
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
+    "record_changed": (
+        "{files}: changed while the command ran, and not by Steptime, which only appends; what is "
+        "said of these steps may be untrue."
+    ),
     "guest_failures": "Steptime failed inside the training, which continued; where: {facts}.",
     "device_time_missing": (
         "Rank {ranks} sent no times from its device; the report shows the host's clock alone."
