@@ -201,9 +201,26 @@ time.perf_counter_ns = lambda: real() // 4
 """
 
 
+OWN_CPU_CLOCK = """
+real = time.process_time_ns
+time.process_time_ns = lambda: real() // 4
+
+def pretend():
+    until = time.perf_counter() + 0.005
+    while time.perf_counter() < until:
+        pass
+    return 0.0
+"""
+
+
 @pytest.mark.slow("each trains for some seconds")
 @pytest.mark.parametrize(
-    ("forgery", "reason"), [(OWN_RECORD, "record_changed"), (OWN_CLOCK, "record_untrue")]
+    ("forgery", "reason"),
+    [
+        (OWN_RECORD, "record_changed"),
+        (OWN_CLOCK, "record_untrue"),
+        (OWN_CPU_CLOCK, "cpu_untrue"),
+    ],
 )
 def test_a_trial_with_a_forged_record_is_refused(tmp_path, forgery, reason):
     trial = make_bench(tmp_path, forgery, tier=Tier.GUARDED).start(())

@@ -7,6 +7,7 @@ experiments that ended. It decides nothing; when a trial has lasted long enough 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,9 @@ NS, US = 1e-9, 1e-6
 
 LATE_S, LATE_SHARE = 2.0, 0.1
 """How far the times that a record tells of may be from ours, in all and of what passed: a line is
-on disk 0.2 s after its step, or later on a busy machine."""
+on disk 0.2 s after its step, or later on a busy machine. Of CPU time it is as much by core."""
+
+_CPU_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Process:
         self.ticks: list[Tick] = []
         self._seen_s: list[tuple[float, float]] = []
         """By our clock and by the record's: when the first news came, and the newest."""
+        self._cpu_s: dict[int, float] = {}
+        """CPU time of the process that the record tells of, by the thread that stepped."""
+        self._seen_cpu: list[tuple[float, float, float]] = []
+        """By our clock, the kernel's count and the record's, likewise."""
         self.levers: list[LeverLine] = []
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
@@ -80,6 +87,24 @@ class Process:
             self._seen_s[1:] = [(now_s, self.ticks[-1].end_s)]
         return has_news
 
+    def note_cpu(self, now_s: float, kernel_s: float) -> None:
+        """Note what the kernel has counted for this process, with news of it that were just read.
+
+        Where several threads step, each tells of the whole process.
+        """
+        if len(self._cpu_s) == 1:
+            self._seen_cpu[1:] = [(now_s, kernel_s, sum(self._cpu_s.values()))]
+
+    @property
+    def untrue_cpu_s(self) -> tuple[float, float] | None:
+        """What CPU time its record tells of and what the kernel counted [s], likewise."""
+        if len(self._seen_cpu) < 2 or len(self._cpu_s) != 1:
+            return None
+        passed_s, kernel_s, told_s = (b - a for a, b in zip(*self._seen_cpu, strict=True))
+        late_s = LATE_S * max(1.0, kernel_s / passed_s)
+        is_true = abs(told_s - kernel_s) <= late_s + LATE_SHARE * kernel_s
+        return None if is_true else (told_s, kernel_s)
+
     @property
     def untrue_s(self) -> tuple[float, float] | None:
         """What its record says passed and what did pass [s], where both cannot be."""
@@ -100,9 +125,13 @@ class Process:
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
     def _take_updates(self, line: Line) -> None:
-        self.ticks += [self._tick(row) for row in self._layout.updates(line)]
+        for row in self._layout.updates(line):
+            self.ticks.append(self._tick(row))
+            told_s = self._cpu_s.get(row.thread, 0.0) + sum(row.cpu_ns) * NS
+            self._cpu_s[row.thread] = told_s
 
     def _take_progress(self, line: Line) -> None:
+        self._cpu_s.clear()  # it leaves out evaluations
         self.ticks += [_late_tick(row) for row in rows.progress(line)]
 
     def _take_lever(self, line: Line) -> None:
@@ -186,6 +215,8 @@ class TrialWatch:
         folder: of the trial.
         training: the number of the only training that counts, in the order of start; None for all
             processes.
+        cpu_s: returns what the kernel counted for each process so far, by the id that the process
+            itself has.
         is_scoped: whether the plan reaches that training alone: then it is known by what its
             processes write, and its number may be another one than before.
     """
@@ -197,8 +228,10 @@ class TrialWatch:
         training: int | None = None,
         is_scoped: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], Mapping[int, float]] = dict,
     ) -> None:
-        self._folder, self._clock = folder, clock
+        self._folder, self._clock, self._read_cpu_s = folder, clock, cpu_s
+        self._cpu_due_s = -math.inf
         self.training = training
         self._is_scoped = is_scoped
         self._begun_unix_s: dict[int, float] = {}
@@ -220,8 +253,13 @@ class TrialWatch:
             if path.name not in self._processes:
                 self._processes[path.name] = Process(path)
         now_s = self._clock()
-        num_with_news = sum(process.read(now_s) for process in self._processes.values())
-        return num_with_news > 0
+        news = [process for process in self._processes.values() if process.read(now_s)]
+        if news and now_s >= self._cpu_due_s:
+            self._cpu_due_s, cpu_s = now_s + _CPU_EVERY_S, self._read_cpu_s()
+            for process in news:
+                if process.head is not None and process.head.pid in cpu_s:
+                    process.note_cpu(now_s, cpu_s[process.head.pid])
+        return bool(news)
 
     def changed_file(self) -> str | None:
         """The name of a file that no longer holds what was read of it: the guest only appends."""
@@ -233,6 +271,11 @@ class TrialWatch:
     def untrue_s(self) -> tuple[float, float] | None:
         """What a record says passed and what did pass [s], where both cannot be."""
         return next((one for p in self._processes.values() if (one := p.untrue_s)), None)
+
+    @property
+    def untrue_cpu_s(self) -> tuple[float, float] | None:
+        """What CPU time a record tells of and what the kernel counted [s], likewise."""
+        return next((one for p in self._processes.values() if (one := p.untrue_cpu_s)), None)
 
     @property
     def processes(self) -> tuple[Process, ...]:
