@@ -154,9 +154,13 @@ def summarize_phases(
 ) -> tuple[Phase, ...]:
     """Return every phase over these windows together.
 
-    In the medians, a block has the mean of its steps, weighted by their number.
+    In the medians, a block has the mean of its steps, weighted by their number. Where the watched
+    steps are a sample, which may have been made on a busier machine, they divide the usual step.
     """
     table = _table(windows, missing)
+    factors = (1.0, 1.0)
+    if windows and windows[0].is_sample:
+        factors = _usual_step(windows[0], table)
     if not any(window.steps or window.blocks for window in windows):
         missing = dict.fromkeys((*PHASES, *INNER_PHASES), "no_steady_steps")
     elif not table.inner:
@@ -165,7 +169,7 @@ def summarize_phases(
     return tuple(
         Phase(name=name, missing=missing[name])
         if name in missing
-        else _phase(name, table, totals_s)
+        else _scaled(_phase(name, table, totals_s), *factors)
         for name in (*PHASES, *INNER_PHASES)
     )
 
@@ -215,6 +219,29 @@ def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phas
         device_mean_s=table.device.mean_s(name),
         cpu_median_s=table.cpu.median_s(name),
         device_median_s=table.device.median_s(name),
+    )
+
+
+def _usual_step(window: StepWindow, table: _PhaseTable) -> tuple[float, float]:
+    """Return how long the usual step took by what the watched ones took, in wall and CPU time."""
+    steady, cpu_times_s = window.steady, window.steps.cpu_times_s
+    wall_s = math.fsum(table.wall.mean_s(name) or 0.0 for name in PHASES)
+    cpu_s = median(cpu_times_s) if cpu_times_s else 0.0
+    wall = steady.mean_s / wall_s if steady.mean_s is not None and wall_s > 0 else 1.0
+    cpu = steady.step_cpu_s.estimate / cpu_s if steady.step_cpu_s and cpu_s > 0 else 1.0
+    return wall, cpu
+
+
+def _scaled(phase: Phase, wall: float, cpu: float) -> Phase:
+    def by(value_s: float | None, factor: float) -> float | None:
+        return None if value_s is None else value_s * factor
+
+    return replace(
+        phase,
+        median_s=by(phase.median_s, wall),
+        mean_s=by(phase.mean_s, wall),
+        cpu_median_s=by(phase.cpu_median_s, cpu),
+        cpu_mean_s=by(phase.cpu_mean_s, cpu),
     )
 
 

@@ -66,12 +66,14 @@ class StepWindow:
 
     A block counts as a whole. If the window begins inside a block, the phases leave the block out,
     but its steps' times count. `start_s` and `end_s` are on the clock of the rank's head.
+    `is_sample` says that its phases are of other steps than those whose times count.
     """
 
     steady: SteadyWindow
     period: int | None
     steps: StepTable
     blocks: tuple[StepBlock, ...]
+    is_sample: bool = False
 
     @property
     def start_s(self) -> float:
@@ -242,6 +244,7 @@ def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
     return StepWindow(
         steady=steady,
         period=period,
+        is_sample=bool(series.watched),
         steps=rank.steps.take(kept),
         blocks=tuple(
             block

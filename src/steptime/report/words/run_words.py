@@ -220,7 +220,8 @@ NOTES: Mapping[str, str] = {
     "lost_updates": "Updates that are not in the record (full disk, lost file): {count}.",
     "watched_in_bursts": (
         "Watching each step would cost too much: {watched} of {steps} were watched, in bursts; "
-        "phases are theirs. A watched step took {watched_s}, the usual one {step_s}."
+        "phases are their shares of the usual step. A watched step took {watched_s}, the usual one "
+        "{step_s}."
     ),
     "host_unobserved": (
         "The machine was observed for {observed_s} of the {counted_s} that the counted steps took, "
