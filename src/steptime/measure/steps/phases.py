@@ -80,7 +80,12 @@ class _Times:
     weights: Sequence[int]
 
     def __bool__(self) -> bool:
-        return self.num_steps + len(self.weights) > 0
+        return self.num > 0
+
+    @property
+    def num(self) -> int:
+        """Return the number of steps behind the rows."""
+        return self.num_steps + sum(self.weights)
 
     def median_s(self, name: str) -> float | None:
         """Return the median, weighted by the steps behind each row; None without rows."""
@@ -100,7 +105,7 @@ class _Times:
 
     def mean_s(self, name: str) -> float | None:
         """Return the mean over all steps behind the rows; None without rows."""
-        return self.total_s(name) / (self.num_steps + sum(self.weights)) if self else None
+        return self.total_s(name) / self.num if self else None
 
     def gather(self, missing: Iterable[str]) -> _Times:
         """Return the times with `input_wait` whole, and `other` with what was not observed."""
@@ -209,12 +214,11 @@ def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) ->
 def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
     is_inner = name in INNER_PHASES
     share = _inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s)
-    means_s = [table.wall.mean_s(one) or 0.0 for one in PHASES]
     return Phase(
         name=name,
         median_s=(table.inner if is_inner else table.wall).median_s(name),
         fraction=share,
-        mean_s=None if share is None else share * math.fsum(means_s),
+        mean_s=None if share is None else share * math.fsum(totals_s.values()) / table.wall.num,
         cpu_mean_s=table.cpu.mean_s(name),
         device_mean_s=table.device.mean_s(name),
         cpu_median_s=table.cpu.median_s(name),

@@ -180,8 +180,11 @@ def choose_first_step(series: StepTimes, *, period: int) -> int:
     early = [index for index in series.restarts if 2 * index < num_steps]
     first_group = math.ceil((max(early, default=0) + 1) / period)
     groups = range(first_group, num_steps // period)
-    means = {group: _group_mean(series, group, period) for group in groups}
-    usable = [(group, mean) for group, mean in means.items() if mean is not None]
+    if period == 1:
+        usable = [(one, series.times_s[one]) for one in groups if one not in series.disturbed]
+    else:
+        means = {group: _group_mean(series, group, period) for group in groups}
+        usable = [(group, mean) for group, mean in means.items() if mean is not None]
     cut = warmup_length([mean for _, mean in usable])
     return (usable[cut][0] if usable else first_group) * period
 
@@ -193,8 +196,6 @@ def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
         for i in range(group * period, (group + 1) * period)
         if i not in series.disturbed
     ]
-    if len(times_s) == 1:
-        return times_s[0]
     return math.fsum(times_s) / len(times_s) if times_s else None
 
 
