@@ -269,12 +269,9 @@ class TrialProcess:
         refuse = partial(TrialEnded, end=TrialEnd.FAILED, process=ended.process)
         if (file := self.watch.changed_file()) is not None:
             return refuse(reason="record_changed", seen={"file": file})
-        if (untrue_s := self.watch.untrue_s) is not None:
-            told_s, passed_s = untrue_s
-            return refuse(reason="record_untrue", seen={"told_s": told_s, "passed_s": passed_s})
-        if (untrue_s := self.watch.untrue_cpu_s) is not None:
-            told_s, kernel_s = untrue_s
-            return refuse(reason="cpu_untrue", seen={"told_s": told_s, "kernel_s": kernel_s})
+        if (untrue := self.watch.untrue) is not None:
+            reason, times_s = untrue
+            return refuse(reason=reason, seen=times_s)
         return ended
 
     def _kill(self) -> None:

@@ -96,24 +96,18 @@ class Process:
             self._seen_cpu[1:] = [(now_s, kernel_s, sum(self._cpu_s.values()))]
 
     @property
-    def untrue_cpu_s(self) -> tuple[float, float] | None:
-        """What CPU time its record tells of and what the kernel counted [s], likewise."""
-        if len(self._seen_cpu) < 2 or len(self._cpu_s) != 1:
-            return None
-        passed_s, kernel_s, told_s = (b - a for a, b in zip(*self._seen_cpu, strict=True))
-        late_s = LATE_S * max(1.0, kernel_s / passed_s)
-        is_true = abs(told_s - kernel_s) <= late_s + LATE_SHARE * kernel_s
-        return None if is_true else (told_s, kernel_s)
-
-    @property
-    def untrue_s(self) -> tuple[float, float] | None:
-        """What its record says passed and what did pass [s], where both cannot be."""
-        if len(self._seen_s) < 2:
-            return None
-        (ours_s, theirs_s), (now_s, end_s) = self._seen_s
-        told_s, passed_s = end_s - theirs_s, now_s - ours_s
-        is_true = abs(told_s - passed_s) <= LATE_S + LATE_SHARE * passed_s
-        return None if is_true else (told_s, passed_s)
+    def untrue(self) -> tuple[str, dict[str, float]] | None:
+        """What of its record cannot be true: the reason of a refusal, with both times [s]."""
+        if len(self._seen_s) == 2:
+            passed_s, told_s = _differences(self._seen_s)
+            if abs(told_s - passed_s) > LATE_S + LATE_SHARE * passed_s:
+                return "record_untrue", {"told_s": told_s, "passed_s": passed_s}
+        if len(self._seen_cpu) == 2 and len(self._cpu_s) == 1:
+            passed_s, kernel_s, told_s = _differences(self._seen_cpu)
+            late_s = LATE_S * max(1.0, kernel_s / passed_s)
+            if abs(told_s - kernel_s) > late_s + LATE_SHARE * kernel_s:
+                return "cpu_untrue", {"told_s": told_s, "kernel_s": kernel_s}
+        return None
 
     def was_changed(self) -> bool:
         """Whether its file no longer holds what was read of it."""
@@ -195,6 +189,10 @@ def _late_tick(row: ProgressRow) -> Tick:
     )
 
 
+def _differences(seen: Sequence[tuple[float, ...]]) -> list[float]:
+    return [newest - first for first, newest in zip(*seen, strict=True)]
+
+
 def fold_ticks(ticks: Sequence[Tick]) -> list[float]:
     """Time of each step [s]: a round of updates, until one of its optimizers steps again."""
     steps_s: list[float] = []
@@ -268,14 +266,9 @@ class TrialWatch:
         return next((name for name, one in self._processes.items() if one.was_changed()), None)
 
     @property
-    def untrue_s(self) -> tuple[float, float] | None:
-        """What a record says passed and what did pass [s], where both cannot be."""
-        return next((one for p in self._processes.values() if (one := p.untrue_s)), None)
-
-    @property
-    def untrue_cpu_s(self) -> tuple[float, float] | None:
-        """What CPU time a record tells of and what the kernel counted [s], likewise."""
-        return next((one for p in self._processes.values() if (one := p.untrue_cpu_s)), None)
+    def untrue(self) -> tuple[str, dict[str, float]] | None:
+        """What of a record cannot be true: the reason of a refusal, with both times [s]."""
+        return next((one for p in self._processes.values() if (one := p.untrue)), None)
 
     @property
     def processes(self) -> tuple[Process, ...]:
