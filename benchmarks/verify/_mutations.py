@@ -194,7 +194,8 @@ def _socket(path: Path) -> None:
     here = os.getcwd()
     os.chdir(path.parent)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(path.name)
+        server.bind(".s")
+    os.rename(".s", path.name)  # which may be longer than a socket's may be
     os.chdir(here)
 
 

@@ -17,7 +17,7 @@ from steptime.isolate.tiers import Tier
 pytestmark = [needs_torch, needs_linux]
 
 MIB = 1 << 20
-LIMIT_MIB = 400
+LIMIT_MIB = 450  # by all levers it needs 396, which the heap makes vary; as written 570
 
 UNDER = """\
 import resource, runpy, sys
@@ -64,7 +64,7 @@ def test_a_script_that_dies_under_a_limit_runs_afterwards_and_trains_as_well(
     command = ["run", "--recipe", "fit.toml", "--", sys.executable, "hungry.py"]
     with_recipe = Job(tmp_path, [*STEPTIME, *command], environment(tmp_path)).finish()
     assert with_recipe.exit_code == 0
-    assert b"proven to fit into 400 MiB" in with_recipe.stderr + with_recipe.stdout
+    assert f"proven to fit into {LIMIT_MIB} MiB".encode() in with_recipe.stderr + with_recipe.stdout
 
 
 @pytest.mark.slow("a trial that dies, a forecast, and up to three trials under the limit")

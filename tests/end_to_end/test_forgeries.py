@@ -163,6 +163,40 @@ def test_a_script_finds_no_plan_and_no_experiment_and_its_files_stay_its_own(tmp
     assert json.loads((trial.folder / "plan.json").read_text())["is_live"]  # kept once it is over
 
 
+SLOW_UNLESS_ON = """
+calls = []
+
+def plans():
+    yield from (text for name, text in os.environ.items() if name.startswith("STEPTIME_"))
+    for site in os.environ.get("PYTHONPATH", "").split(":"):
+        for name in ("plan.json", "live.json"):
+            path = os.path.join(os.path.dirname(site), name)
+            if os.path.exists(path):
+                yield open(path).read()
+
+def pretend():
+    known = list(plans())
+    calls.append(len(known))
+    if len(calls) == 120:
+        print("plans", max(calls), flush=True)
+    return 0.02 * (known != [] and not any("num_threads" in text for text in known))
+"""
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_script_that_is_slow_unless_a_lever_is_on_never_learns_of_one(tmp_path, is_live):
+    """One of this kind was proven 4.21 times faster."""
+    trial = make_bench(tmp_path, SLOW_UNLESS_ON, tier=Tier.GUARDED).start((), is_live=is_live)
+    try:
+        trial.wait(lambda watch: watch.num_updates > 3)
+        trial.show(json.dumps(EXPERIMENT))
+        trial.wait(lambda watch: watch.num_updates > 150)
+    finally:
+        trial.close()
+
+    assert (trial.folder / "stdout").read_text() == "plans 0\n"
+
+
 RANKS = """
 import torch.distributed
 torch.distributed.init_process_group("gloo")
@@ -201,9 +235,26 @@ time.perf_counter_ns = lambda: real() // 4
 """
 
 
+OWN_CPU_CLOCK = """
+real = time.process_time_ns
+time.process_time_ns = lambda: real() // 4
+
+def pretend():
+    until = time.perf_counter() + 0.005
+    while time.perf_counter() < until:
+        pass
+    return 0.0
+"""
+
+
 @pytest.mark.slow("each trains for some seconds")
 @pytest.mark.parametrize(
-    ("forgery", "reason"), [(OWN_RECORD, "record_changed"), (OWN_CLOCK, "record_untrue")]
+    ("forgery", "reason"),
+    [
+        (OWN_RECORD, "record_changed"),
+        (OWN_CLOCK, "record_untrue"),
+        (OWN_CPU_CLOCK, "cpu_untrue"),
+    ],
 )
 def test_a_trial_with_a_forged_record_is_refused(tmp_path, forgery, reason):
     trial = make_bench(tmp_path, forgery, tier=Tier.GUARDED).start(())

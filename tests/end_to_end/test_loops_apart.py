@@ -86,6 +86,7 @@ def test_updates_by_keras_are_steps(run_specimen: RunSpecimen, every: int, steps
 
     assert (data["num_steps"], data["num_optimizer_updates"]) == (steps, steps)
     assert data["num_backwards"] == 30
+    assert data["ranks"][0]["optimizers"] == ["keras.SGD"]  # none of torch's, whatever its name
     assert data["notes"] == []
     assert data["phases"]["optimizer"]["median_s"] > 0
     assert [step.num_updates for step in run.steps()] == [1] * steps

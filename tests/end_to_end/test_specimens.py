@@ -436,6 +436,8 @@ def test_each_of_two_ranks_is_counted(run_specimen: RunSpecimen) -> None:
     assert [rank["rank"] for rank in run.data["ranks"]] == [0, 1]
     assert [rank["world_size"] for rank in run.data["ranks"]] == [2, 2]
     assert [rank["num_steps"] for rank in run.data["ranks"]] == [30, 30]
+    # DDP tells of an exchange with the next call of the model.
+    assert [rank["num_exchanges"] for rank in run.data["ranks"]] == [29, 29]
     assert run.median_s("communication") > 0
 
 

@@ -220,3 +220,12 @@ def test_the_work_of_a_step_has_its_time_beside_its_flop() -> None:
         "matmul 25.0 % · of these bernoulli_ 75.0 % (Dropout), mm 25.0 % (Dropout) · in modules "
         "Dropout 100.0 %"
     )
+
+
+@pytest.mark.parametrize(("cpu_s", "computes"), [(0.0003, False), (0.005, True), (None, True)])
+def test_a_phase_that_sleeps_is_no_arithmetic(cpu_s: float | None, *, computes: bool) -> None:
+    times_s = {"forward": 0.0002, "backward": 0.0005, "gradient_processing": 0.0217}
+    on_cores_s = None if cpu_s is None else {**times_s, "gradient_processing": cpu_s}
+    run = make_measurement(phases=make_phases(times_s, cpu_s=on_cores_s))
+
+    assert (diagnose(run).kind is BottleneckKind.COMPUTE_BOUND) is computes

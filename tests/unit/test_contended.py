@@ -182,7 +182,7 @@ def with_workers(cpu_s: float, wall_s: float) -> Measurement:
 
 def test_workers_that_only_lost_their_cores_are_no_bottleneck() -> None:
     measured = with_workers(cpu_s=0.4, wall_s=0.8)  # 0.2 s a step if both had their cores
-    found = finding_of(measured, "worker_fetch", Kind.INPUT_BOUND)
+    found = finding_of(measured, None, Kind.INPUT_BOUND)
 
     assert (found.severity, found.held_by) == (Severity.INFO, HeldBy.NOTHING)
     assert found.missing == ("quiet_machine",)

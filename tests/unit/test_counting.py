@@ -310,7 +310,6 @@ def test_bytes_give_an_arithmetic_intensity() -> None:
     (matmul,) = [one for one in found.classes if one.name == "matmul"]
     assert matmul.moved_bytes == 2 * 3 * 64 * 64 * 4  # forward, and the gradient of the weight
     assert matmul.intensity == pytest.approx(2 * 64**3 / (3 * 64 * 64 * 4))
-    assert found.bytes_by_class["matmul"] == matmul.moved_bytes
 
 
 def test_a_count_survives_a_round_trip_through_json() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,9 +16,27 @@ from steptime.core.executable import (
 )
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import NotStartedError
-from steptime.launch import user_command
+from steptime.launch import signal_witness, user_command
 from steptime.launch.shims import write_shims
 from steptime.launch.user_command import observed_environment
+
+
+def test_a_group_signal_is_known_as_one_however_late_the_witness_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, ping = iter(range(1000)), signal_witness._PING
+    heard = [signal_witness._HEARD.pack(*pair) for pair in ((10, 7), (ping, 1)) * 2]
+    system = SimpleNamespace(kill=lambda *_: None, read=lambda *_: heard.pop(0))
+    clock = SimpleNamespace(monotonic=lambda: float(next(now_s)), sleep=lambda _: None)
+    monkeypatch.setattr(signal_witness, "os", system)
+    monkeypatch.setattr(signal_witness, "time", clock)
+    monkeypatch.setattr(signal_witness.select, "select", lambda *_: ([0], [], []))
+    witness = object.__new__(signal_witness.SignalWitness)
+    witness.pid = witness.pipe = 0
+    witness.heard = {}
+
+    assert witness.is_for_all(10, 7)
+    assert not witness.is_for_all(12, 7)
 
 
 def write_program(path: Path, *, mode: int = 0o755) -> str:

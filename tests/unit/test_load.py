@@ -107,6 +107,19 @@ def test_one_that_was_slow_to_begin_is_not_missed(tmp_path: Path) -> None:
     assert "python_without_guest" not in codes
 
 
+# -- a record that somebody else changed
+
+
+def test_a_changed_record_is_told_with_its_files(tmp_path: Path) -> None:
+    lines = [{"k": "changed", "name": f"rank-{rank}.jsonl"} for rank in (1, 0)]
+    files = {"host.jsonl": [HEAD, *lines]}
+    found = measure(read_records(write_run(tmp_path / "run", files))).notes
+
+    note = Note(code="record_changed", facts={"files": "rank-0.jsonl, rank-1.jsonl"})
+    assert note in found
+    assert describe_note(note).startswith("rank-0.jsonl, rank-1.jsonl: changed while the command")
+
+
 # -- devices that could not be asked
 
 

@@ -29,6 +29,7 @@ from steptime.report.words.fit_words import (
     describe_limit,
     describe_peak,
 )
+from steptime.tune.fit import run_fit
 from steptime.tune.fit.bench_answers import BudgetSpentError, LimitedRun, Observed
 from steptime.tune.fit.choose import Lessons, Option, cheapest, estimate, learn, smallest
 from steptime.tune.fit.fit_bench import free_bytes
@@ -856,3 +857,22 @@ def test_an_accelerator_is_found_by_some_of_its_words():
     assert [part.name for part in find_parts("NVIDIA L40S")] == ["L40S 48GB"]
     assert len({part.bytes for part in find_parts("A100")}) == 2
     assert find_parts("abacus") == ()
+
+
+def test_what_has_no_end_of_its_own_is_taken_off_the_budget(tmp_path, monkeypatch):
+    seen = []
+
+    def bench(subject, *_):
+        seen.append(subject.until_s)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_fit, "RealBench", bench)
+    monkeypatch.setattr(run_fit, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: 1.0))
+    limit = run_fit.FitLimit(bytes=1 << 30, origin="given")
+    options = {"command": ("true",), "store": tmp_path, "levers": (), "reads_input": False}
+    asked = run_fit.FitOptions(**options, limit=limit, budget_s=600.0, allow_unsafe=True)
+
+    study = run_fit.run_fit(asked, tell=lambda *_: None)
+
+    assert study.is_interrupted
+    assert seen == [7.0 + 570.0]

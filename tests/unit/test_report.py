@@ -42,7 +42,6 @@ from steptime.measure.values.measurement import (
     Phase,
     Span,
 )
-from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.operator_time import TimedOperator
 from steptime.measure.values.model.work import ClassCount, Count, ModuleCount
@@ -66,6 +65,7 @@ from steptime.report.text.print_run import LEAST_LINES, MOST_LINES, render
 from steptime.report.words import run_words
 from steptime.report.words.advice import next_act
 from steptime.report.words.step_words import describe_counts
+from unit import builders
 
 SOURCE = Path(steptime.__file__).parent
 
@@ -562,26 +562,47 @@ def test_more_workers_are_no_advice_where_no_core_is_free() -> None:
     [
         (("AdamW",), "Let one kernel update all parameters", True),
         (("LBFGS",), "Update all parameters in a few calls", False),
-        (("Lion",), "Update all parameters in a few calls", False),
+        (("lion_pytorch.Lion",), "Update all parameters in a few calls", False),
+        (("keras.Adam",), "Update all parameters in a few calls", False),
+        (("__main__.SGD",), "Update all parameters in a few calls", False),
     ],
 )
 def test_one_kernel_is_advice_for_optimizers_that_have_one(
     optimizers: tuple[str, ...], words: str, *, has_lever: bool
 ) -> None:
-    memory = Anatomy(
-        rank=0,
-        moment="update",
-        num_updates=2,
-        num_parameters=1,
-        num_trainable=1,
-        parts=(),
-        optimizers=optimizers,
-    )
+    (rank,) = healthy().ranks
+    ranks = (replace(rank, optimizers=optimizers),)
     phases = make_phases({"forward": 0.02, "backward": 0.03, "optimizer": 0.05})
-    act = next_act(run := replace(healthy(), phases=phases, memory=memory), diagnose(run))
+    act = next_act(run := replace(healthy(), phases=phases, ranks=ranks), diagnose(run))
 
     assert act.sentence.startswith(words)
     assert ("fused_optimizer" in act.command) is has_lever
+
+
+@pytest.mark.parametrize(
+    ("num_backwards", "num_exchanges", "has_lever", "says_so"),
+    [
+        (400, 399, True, True),
+        (400, 99, False, False),  # the script's own `no_sync`
+        (400, None, False, True),  # of FSDP2, which tells nothing
+        (100, 99, False, False),
+    ],
+)
+def test_exchanges_are_left_out_only_where_ddp_makes_too_many(
+    num_backwards: int, num_exchanges: int | None, *, has_lever: bool, says_so: bool
+) -> None:
+    told = {"num_backwards": num_backwards, "num_exchanges": num_exchanges}
+    ranks = [builders.make_rank(i, world_size=2, forward=0.5, communication=0.5) for i in range(2)]
+    run = builders.make_measurement(
+        compute_s=0.5,
+        communication_s=0.5,
+        ranks=tuple(replace(one, num_optimizer_updates=100, **told) for one in ranks),
+    )
+    act = next_act(run, diagnose(run))
+
+    assert act.sentence.startswith("Exchange less often, with larger batches")
+    assert ("ddp_no_sync" in act.command) is has_lever
+    assert ("no_sync of DDP" in act.sentence) is says_so
 
 
 @pytest.mark.parametrize(

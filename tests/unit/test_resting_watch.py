@@ -10,6 +10,8 @@ from steptime.guest.timeline import watch_budget
 from steptime.guest.timeline.acts import LEAVE
 from steptime.guest.timeline.watch_budget import BURST, WatchBudget
 from steptime.measure.fold.stream import read_stream
+from steptime.measure.steps.phases import find_missing, summarize_phases
+from steptime.measure.steps.steady_window import series_of, window_of
 from steptime.measure.steps.step_fold import fold_stream
 from steptime.record import files
 from steptime.record.buckets import OTHER
@@ -106,6 +108,11 @@ def test_every_step_counts_and_those_of_a_rest_have_a_time_alone(tmp_path):
     assert all(time_s > 0 for time_s in steps.steps.times_s)
     sums = [sum(one.times_us) * 1000 - (one.end_ns - one.start_ns) for one in stream.rested]
     assert max(map(abs, sums)) <= 1000
+    # The watched steps took longer, and divide the usual one all the same.
+    window = window_of(steps, series_of(steps))
+    phases = summarize_phases([window], find_missing([steps], has_workers=False))
+    assert window.is_sample
+    assert sum(one.mean_s or 0.0 for one in phases) == pytest.approx(window.steady.mean_s)
 
 
 def test_an_evaluation_ends_a_rest_and_is_kept_apart(tmp_path):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from steptime.app.search import run_metric
 from steptime.app.search.sought_trial import newly_said
 from steptime.errors import UsageError
 from steptime.report.words.search_words import describe_beside
@@ -305,3 +307,18 @@ def test_no_run_that_reached_the_target_is_no_answer_and_no_average():
 )
 def test_only_new_values_of_a_run_that_goes_on_are_added(known, now, new):
     assert newly_said(known, now) == new
+
+
+def test_what_a_run_wrote_is_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, children = run_metric.subprocess.run, []
+    monkeypatch.setattr(
+        run_metric.subprocess, "run", lambda *words, **how: children.append(1) or run(*words, **how)
+    )
+    (tmp_path / "stdout").write_text("held-out 0.5\n")
+    pattern = "held-out ([0-9.]+)"
+
+    assert run_metric.read_metric(pattern, tmp_path) == ((1.0,), (0.5,))
+    assert run_metric.read_metric(pattern, tmp_path) == ((1.0,), (0.5,))
+    assert len(children) == 1
+    (tmp_path / "stdout").write_text("held-out 0.5\nheld-out 0.4\n")
+    assert run_metric.read_metric(pattern, tmp_path) == ((1.0, 2.0), (0.5, 0.4))

@@ -4,14 +4,27 @@ import pytest
 
 from steptime.core.devices.hardware import find_accelerator
 from steptime.plan.memory_fit import MODES
-from steptime.plan.quantization import (
-    peak_of_parts,
-    speedup_by_multiprocessors,
-    tile_blocks,
-    tile_waste,
-    wave_efficiency,
-    waves,
-)
+from steptime.plan.quantization import TILE, tile_blocks, waves
+
+
+def tile_waste(m: int, n: int, *, tile: tuple[int, int] = TILE) -> float:
+    """Return the fraction of the blocks' work that lies outside the output."""
+    return 1.0 - m * n / (tile_blocks(m, n, tile=tile) * tile[0] * tile[1])
+
+
+def wave_efficiency(blocks: int, multiprocessors: int) -> float:
+    """Return the fraction of the waves' room that holds blocks."""
+    return blocks / (waves(blocks, multiprocessors) * multiprocessors)
+
+
+def speedup_by_multiprocessors(blocks: int, *, old: int, new: int) -> float:
+    """Return how much faster a product is on a part with more multiprocessors: whole waves tell."""
+    return waves(blocks, old) / waves(blocks, new)
+
+
+def peak_of_parts(peak_flops_per_s: float, *, multiprocessors: int, of: int) -> float:
+    """Return the peak of some multiprocessors, from the peak of a whole part with `of` of them."""
+    return peak_flops_per_s * multiprocessors / of
 
 
 @pytest.mark.parametrize(

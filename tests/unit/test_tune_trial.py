@@ -14,6 +14,7 @@ import pytest
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.launch.origin import describe_run
 from steptime.launch.values import CommandRecord
+from steptime.tune.trials import trial_process
 from steptime.tune.trials.bounds import WindowSize, is_full
 from steptime.tune.trials.trial_process import (
     TrialEnded,
@@ -47,6 +48,8 @@ class Child:
     is_working: bool = False
     tells: float = 1.0
     """Its record's clock by ours."""
+    tells_cpu: float = 1.0
+    """Its record's CPU time by the kernel's."""
     now_s: float = 0.0
     is_killed: bool = False
     num_updates: int = 0
@@ -83,7 +86,8 @@ class Child:
     def _update(self) -> None:
         end_ns = round((self.first_s + self.num_updates * self.step_s) * self.tells * 1e9)
         wall_ns = round(self.step_s * self.tells * 1e9)
-        row = [self.num_updates, 0, 0, end_ns - wall_ns, end_ns, 0, 1, wall_ns, 0, wall_ns, 0]
+        cpu_ns = round(self.step_s * self.tells_cpu * 1e9)
+        row = [self.num_updates, 0, 0, end_ns - wall_ns, end_ns, 0, 1, wall_ns, 0, cpu_ns, 0]
         self._write("rank-0.jsonl", {"k": "u", "rows": [row]})
         self.num_updates += 1
 
@@ -241,6 +245,24 @@ def test_a_record_whose_time_is_not_ours_is_refused_with_both(
         assert ended.ending.facts is not None
         assert ended.ending.facts["told_s"] == pytest.approx(19 * told, rel=0.02)
         assert ended.ending.facts["passed_s"] == pytest.approx(19, rel=0.02)
+
+
+@pytest.mark.parametrize(("told", "is_true"), [(1.0, True), (0.9, True), (0.25, False), (3, False)])
+def test_a_record_whose_cpu_time_is_not_the_kernels_is_refused_with_both(
+    told: float, *, is_true: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Child(tmp_path, end_s=21.0, tells_cpu=told)
+    pid = make_head()["pid"]
+    monkeypatch.setattr(trial_process, "cpu_by_inner_id", lambda _: {pid: child.now_s})
+
+    ended = run(child)
+
+    assert (ended.reason == "ended_itself") is is_true
+    if not is_true:
+        assert (ended.end, ended.reason) == (TrialEnd.FAILED, "cpu_untrue")
+        assert ended.ending.facts is not None
+        assert ended.ending.facts["told_s"] == pytest.approx(19 * told, rel=0.06)
+        assert ended.ending.facts["kernel_s"] == pytest.approx(19, rel=0.06)
 
 
 def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:

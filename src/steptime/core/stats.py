@@ -195,7 +195,7 @@ def winsorize(values: Sequence[float], *, fraction: float = WINSORIZED_FRACTION)
         return list(values)
     ordered = sorted(values)
     low, high = ordered[num_outer], ordered[-1 - num_outer]
-    return [min(max(value, low), high) for value in values]
+    return [low if value < low else min(value, high) for value in values]
 
 
 def warmup_length(values: Sequence[float]) -> int:

@@ -52,10 +52,10 @@ class SignalWitness:
 
     def is_for_all(self, number: int, sender: int) -> bool:
         """Return whether a signal that we just got from this sender went to the witness too."""
-        if not self._is_heard(number, sender):
-            time.sleep(PATIENCE_S)
-            self._listen()
-        return self._is_heard(number, sender)
+        if time.monotonic() - self.heard.get((number, sender), -_KEPT_S) < _KEPT_S:
+            return True
+        time.sleep(PATIENCE_S)
+        return (number, sender) in self._listen()  # however long its answer took
 
     def stop(self) -> None:
         """End the witness and wait for it."""
@@ -64,23 +64,22 @@ class SignalWitness:
             os.waitpid(self.pid, 0)
         os.close(self.pipe)
 
-    def _is_heard(self, number: int, sender: int) -> bool:
-        return time.monotonic() - self.heard.get((number, sender), 0.0) < _KEPT_S
-
-    def _listen(self) -> None:
-        """Take what the witness was sent until now: it answers after all that came before."""
+    def _listen(self) -> set[tuple[int, int]]:
+        """Return what the witness was sent until now: it answers after all that came before."""
+        found: set[tuple[int, int]] = set()
         try:
             os.kill(self.pid, _PING)
         except OSError:
-            return
+            return found
         until = time.monotonic() + _ANSWER_S
         while select.select([self.pipe], [], [], max(0.0, until - time.monotonic()))[0]:
             words = os.read(self.pipe, 512 * _HEARD.size)
-            now = time.monotonic()
             pairs: list[tuple[int, int]] = list(_HEARD.iter_unpack(words))
-            self.heard |= dict.fromkeys(pairs, now)
+            found |= set(pairs)
             if not words or pairs[-1][0] == _PING:
-                return
+                break
+        self.heard |= dict.fromkeys(found, time.monotonic())
+        return found
 
 
 def _hear(writer: int, us: int, numbers: frozenset[int], argv: tuple[str, ...]) -> None:

@@ -19,26 +19,6 @@ def tile_blocks(m: int, n: int, *, tile: tuple[int, int] = TILE) -> int:
     return -(-m // tile[0]) * -(-n // tile[1])
 
 
-def tile_waste(m: int, n: int, *, tile: tuple[int, int] = TILE) -> float:
-    """Return the fraction of the blocks' work that lies outside the output."""
-    return 1.0 - m * n / (tile_blocks(m, n, tile=tile) * tile[0] * tile[1])
-
-
 def waves(blocks: int, multiprocessors: int) -> int:
     """Return how many times all multiprocessors run a block each."""
     return -(-blocks // multiprocessors)
-
-
-def wave_efficiency(blocks: int, multiprocessors: int) -> float:
-    """Return the fraction of the waves' room that holds blocks."""
-    return blocks / (waves(blocks, multiprocessors) * multiprocessors)
-
-
-def speedup_by_multiprocessors(blocks: int, *, old: int, new: int) -> float:
-    """Return how much faster a product is on a part with more multiprocessors: whole waves tell."""
-    return waves(blocks, old) / waves(blocks, new)
-
-
-def peak_of_parts(peak_flops_per_s: float, *, multiprocessors: int, of: int) -> float:
-    """Return the peak of some multiprocessors, from the peak of a whole part with `of` of them."""
-    return peak_flops_per_s * multiprocessors / of

@@ -87,6 +87,7 @@ GUESTLESS = "g"
 DEVICE_FACTS = "dh"
 DEVICE_SAMPLE = "d"
 DEVICES_MISSING = "dm"
+CHANGED = "changed"
 
 # stalls.jsonl
 STALL = "stall"

@@ -28,8 +28,6 @@ def _facts_of(measurement: Measurement) -> Facts:
     rank, host, found = measurement.ranks[0], measurement.host, measurement.compilation
     in_use = () if measurement.recipe is None else measurement.recipe.levers
     is_own = found is not None and not any(one.name == "compile" for one in in_use)
-    memory = measurement.memory
-    names = None if memory is None or memory.moment != "update" else memory.optimizers
     return Facts(
         torch_version=rank.torch_version,
         device=rank.device,
@@ -38,7 +36,8 @@ def _facts_of(measurement: Measurement) -> Facts:
         num_threads=rank.num_threads,
         world_size=rank.world_size,
         uses_compile=bool(found.num_graphs) if found and is_own else None,
-        optimizers=None
-        if names is None
-        else tuple(OptimizerFacts(name=name, can_fuse=name in CAN_FUSE) for name in names),
+        optimizers=tuple(
+            OptimizerFacts(name=name, can_fuse=name in CAN_FUSE) for name in rank.optimizers
+        )
+        or None,
     )

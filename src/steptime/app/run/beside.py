@@ -52,7 +52,7 @@ class Beside:
         self._parts: list[_Part] = []
         self.sampler: Outside | None = None
         self.line: LiveLine | None = None
-        self.changed: Callable[[], Sequence[str]] = tuple
+        self.tell_changed: Callable[[], None] = lambda: None
 
     def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
         """Call `take` in `first_s`, and then each time after as long as it returned [s]."""
@@ -75,11 +75,7 @@ class Beside:
             with attempt(self.notes.append):
                 self.line.clear()
         with attempt(self.notes.append):
-            self.notes += [
-                f"{name} was changed while the command ran, and not by Steptime, which only "
-                "appends to it: what the report says of its steps may be untrue"
-                for name in self.changed()
-            ]
+            self.tell_changed()
         if self.sampler is None:
             return None
         # If the kernel killed a process, it did so after the last sample.
@@ -108,7 +104,7 @@ def start_beside(
         beside.add(beside.sampler.take)
     watch = _LateWatch(folder, cwd)
     beside.add(watch.take)
-    beside.changed = watch.changed
+    beside.tell_changed = watch.tell_changed
     if make_line is not None:
         with attempt(beside.notes.append):
             beside.line = make_line(folder, watch.newest)
@@ -130,9 +126,14 @@ class _LateWatch:
     def newest(self) -> Sequence[Sequence[RankProgress]]:
         return self._watch().newest()
 
-    def changed(self) -> Sequence[str]:
+    def tell_changed(self) -> None:
         # The folder may have been deleted meanwhile, which is told elsewhere.
-        return () if self._made is None or not self._folder.is_dir() else self._made.changed()
+        if self._made is not None and self._folder.is_dir():
+            from steptime.record import files, kinds
+            from steptime.watch.host.host_sampler import append_line
+
+            for name in self._made.changed():
+                append_line(self._folder / files.HOST, {"k": kinds.CHANGED, "name": name})
 
     def _watch(self) -> StallWatch:
         if self._made is None:

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def read_metric(metric: str, folder: Path) -> tuple[tuple[float, ...], tuple[flo
         text = _text_of(path)
         found = list((_in_csv if kind == "csv" else _in_json)(text, name))
     else:
-        found = list(_in_output(metric, _output(folder)))
+        found = [*_in_output(metric, _output(folder))]
     points = [at for at, _ in found]
     if any(b <= a for a, b in pairwise(points)):
         points = [float(number) for number in range(1, len(found) + 1)]
@@ -143,8 +144,9 @@ def last_lines(folder: Path) -> str:
     return " / ".join(lines[-_TAIL_LINES:]) or "it wrote nothing"
 
 
-def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
-    """Yield the first group of each match but `step`, at the group `step`."""
+@lru_cache(maxsize=1)  # a run that is watched is read more often than it writes
+def _in_output(pattern: str, text: str) -> tuple[tuple[float, float], ...]:
+    """Return the first group of each match but `step`, at the group `step`."""
     value = 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
     words = [sys.executable, "-I", "-S", "-c", _MATCHER, or_lost(pattern, value), str(value)]
     try:
@@ -162,7 +164,7 @@ def _in_output(pattern: str, text: str) -> Iterator[tuple[float, float]]:
             f"the pattern of --metric takes more than {_LIMIT_S} s on what one run wrote.",
             hint="A repeat inside a repeat, as in '(a+)+', can take forever: write it without.",
         ) from error
-    yield from _placed(json.loads(done.stdout))
+    return tuple(_placed(json.loads(done.stdout)))
 
 
 def or_lost(pattern: str, group: int) -> str:

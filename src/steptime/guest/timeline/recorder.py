@@ -129,6 +129,7 @@ class Recorder:
         self.num_by_hand = 0
         self.num_evaluations = 0  # of closures, in steps of optimizers
         self.num_evaluated_steps = 0  # these steps
+        self.num_exchanges: int | None = None  # of gradients, by DDP
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0
@@ -329,6 +330,7 @@ class Recorder:
             "nested_calls": self.nested_per_update * (self.num_updates - num_rested),
             "nested_ns": self.nested_ns,
             "lost_updates": self.lost_updates,
+            "exchanges": self.num_exchanges,
         }
         self._write([dumps(values) + "\n"])
 

@@ -19,6 +19,17 @@ MAX_OPTIMIZERS = 64
 """Frames are walked once for each; a sweep in one process may make thousands."""
 
 
+def name_of(kind: type) -> str:
+    """Return a class's name, with its library's where it computes no update of torch's.
+
+    Keras, or the script itself, may call it Adam.
+    """
+    bases = [one for one in kind.__mro__ if one.__name__ != "Optimizer"]
+    is_of_torch = any(one.__module__.startswith("torch.optim.") for one in bases)
+    library = kind.__module__.partition(".")[0]
+    return kind.__name__ if is_of_torch else f"{library}.{kind.__name__}"
+
+
 class OptimizerPlaces:
     """The places of optimizers, by their numbers."""
 
@@ -42,7 +53,7 @@ class OptimizerPlaces:
         try:
             stack = self.frames.stack(sys._getframe(1))
             inner, outer = [None, None, *stack][:-3:-1]
-            row = [number, type(optimizer).__name__]
+            row = [number, name_of(type(optimizer))]
             for spot in (inner, outer):
                 row += [None, None] if spot is None else [spot.file, spot.line]
             self.rows.append(row)

@@ -22,9 +22,6 @@ REPLACED = ("Adam", "AdamW")
 BYTES = {"8bit": 2 * (1 + 4 / 256), "4bit": 2 * (0.5 + 4 / 128), "Fp8": 2 * (1 + 4 / 256)}
 """Of both states, for each weight: codes, and a float32 scale for each block of torchao's size."""
 
-MIN_QUANTIZED = 4096
-"""Elements: torchao leaves smaller weights their float32 states."""
-
 FACTORED = "adafactor"
 
 

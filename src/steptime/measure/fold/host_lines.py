@@ -54,6 +54,13 @@ class DevicesMissing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFile:
+    """A file of the record that no longer held what Steptime had read of it; Steptime appends."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostLines:
     """What is in the file, each kind in its order; its head has the cores.
 
@@ -65,6 +72,7 @@ class HostLines:
     quota_cores: float | None = None
     samples: tuple[HostSample, ...] = ()
     guestless: tuple[GuestlessPython, ...] = ()
+    changed: tuple[ChangedFile, ...] = ()
     devices_missing: str | None = None
     energy_j: float | None = None
     throttled_fraction: float | None = None
@@ -93,6 +101,7 @@ def read_host(path: Path, torn: Torn) -> HostLines:
         head,
         samples=tuple(found[kinds.HOST_SAMPLE]),
         guestless=tuple(found[kinds.GUESTLESS]),
+        changed=tuple(found[kinds.CHANGED]),
         devices_missing=missing[0].missing if missing else None,
         energy_j=meter.total_j(),
         throttled_fraction=meter.throttled_fraction(),
@@ -103,4 +112,5 @@ _CLASSES: Mapping[str, type] = {
     kinds.DEVICES_MISSING: DevicesMissing,
     kinds.HOST_SAMPLE: HostSample,
     kinds.GUESTLESS: GuestlessPython,
+    kinds.CHANGED: ChangedFile,
 }

@@ -262,6 +262,11 @@ def torn_lines(seen: NoteFacts) -> Note | None:
     return _counted("torn_lines", seen.records.num_torn_lines)
 
 
+def record_changed(seen: NoteFacts) -> Note | None:
+    """Note files of the record that somebody else changed: Steptime only appends to them."""
+    return _listed("record_changed", "files", {one.name for one in seen.records.host.changed})
+
+
 def guest_failures(seen: NoteFacts) -> Note | None:
     """Note the guest's own failures by place, each with the text of the first.
 
@@ -338,6 +343,7 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     lost_updates,
     host_unobserved,
     torn_lines,
+    record_changed,
     recipe_lever_failed,
     recipe_lever_unseen,
     recipe_differs,

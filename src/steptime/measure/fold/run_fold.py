@@ -192,6 +192,8 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         num_multiprocessors=rank.head.num_multiprocessors,
         where=None if first is None else places.where(first.file, first.line),
         capabilities=records.command.capabilities if rank.head.device == "cpu" else None,
+        optimizers=tuple(dict.fromkeys(one.kind for one in rank.signals.optimizers)),
+        num_exchanges=None if rank.cost is None else rank.cost.exchanges,
     )
 
 

@@ -55,8 +55,8 @@ class GuestCost:
 
     `rows` are updates and the backward calls that count as one; an older guest had none of these.
     `evaluations` are those of closures inside steps of an optimizer; `evaluated_steps` are such
-    steps that have ended. `rest_ns` is what rests of the
-    watch took, by our estimate.
+    steps that have ended. `rest_ns` is what rests of the watch took, by our estimate. `exchanges`
+    are those of gradients that DDP told of; None without DDP.
     """
 
     updates: int
@@ -69,6 +69,7 @@ class GuestCost:
     evaluations: int = 0
     evaluated_steps: int = 0
     rest_ns: int = 0
+    exchanges: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

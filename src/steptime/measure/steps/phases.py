@@ -80,7 +80,12 @@ class _Times:
     weights: Sequence[int]
 
     def __bool__(self) -> bool:
-        return self.num_steps + len(self.weights) > 0
+        return self.num > 0
+
+    @property
+    def num(self) -> int:
+        """Return the number of steps behind the rows."""
+        return self.num_steps + sum(self.weights)
 
     def median_s(self, name: str) -> float | None:
         """Return the median, weighted by the steps behind each row; None without rows."""
@@ -100,7 +105,7 @@ class _Times:
 
     def mean_s(self, name: str) -> float | None:
         """Return the mean over all steps behind the rows; None without rows."""
-        return self.total_s(name) / (self.num_steps + sum(self.weights)) if self else None
+        return self.total_s(name) / self.num if self else None
 
     def gather(self, missing: Iterable[str]) -> _Times:
         """Return the times with `input_wait` whole, and `other` with what was not observed."""
@@ -154,9 +159,13 @@ def summarize_phases(
 ) -> tuple[Phase, ...]:
     """Return every phase over these windows together.
 
-    In the medians, a block has the mean of its steps, weighted by their number.
+    In the medians, a block has the mean of its steps, weighted by their number. Where the watched
+    steps are a sample, which may have been made on a busier machine, they divide the usual step.
     """
     table = _table(windows, missing)
+    factors = (1.0, 1.0)
+    if windows and windows[0].is_sample:
+        factors = _usual_step(windows[0], table)
     if not any(window.steps or window.blocks for window in windows):
         missing = dict.fromkeys((*PHASES, *INNER_PHASES), "no_steady_steps")
     elif not table.inner:
@@ -165,7 +174,7 @@ def summarize_phases(
     return tuple(
         Phase(name=name, missing=missing[name])
         if name in missing
-        else _phase(name, table, totals_s)
+        else _scaled(_phase(name, table, totals_s), *factors)
         for name in (*PHASES, *INNER_PHASES)
     )
 
@@ -205,16 +214,38 @@ def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) ->
 def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
     is_inner = name in INNER_PHASES
     share = _inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s)
-    means_s = [table.wall.mean_s(one) or 0.0 for one in PHASES]
     return Phase(
         name=name,
         median_s=(table.inner if is_inner else table.wall).median_s(name),
         fraction=share,
-        mean_s=None if share is None else share * math.fsum(means_s),
+        mean_s=None if share is None else share * math.fsum(totals_s.values()) / table.wall.num,
         cpu_mean_s=table.cpu.mean_s(name),
         device_mean_s=table.device.mean_s(name),
         cpu_median_s=table.cpu.median_s(name),
         device_median_s=table.device.median_s(name),
+    )
+
+
+def _usual_step(window: StepWindow, table: _PhaseTable) -> tuple[float, float]:
+    """Return how long the usual step took by what the watched ones took, in wall and CPU time."""
+    steady, cpu_times_s = window.steady, window.steps.cpu_times_s
+    wall_s = math.fsum(table.wall.mean_s(name) or 0.0 for name in PHASES)
+    cpu_s = median(cpu_times_s) if cpu_times_s else 0.0
+    wall = steady.mean_s / wall_s if steady.mean_s is not None and wall_s > 0 else 1.0
+    cpu = steady.step_cpu_s.estimate / cpu_s if steady.step_cpu_s and cpu_s > 0 else 1.0
+    return wall, cpu
+
+
+def _scaled(phase: Phase, wall: float, cpu: float) -> Phase:
+    def by(value_s: float | None, factor: float) -> float | None:
+        return None if value_s is None else value_s * factor
+
+    return replace(
+        phase,
+        median_s=by(phase.median_s, wall),
+        mean_s=by(phase.mean_s, wall),
+        cpu_median_s=by(phase.cpu_median_s, cpu),
+        cpu_mean_s=by(phase.cpu_mean_s, cpu),
     )
 
 

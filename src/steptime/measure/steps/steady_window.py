@@ -66,12 +66,14 @@ class StepWindow:
 
     A block counts as a whole. If the window begins inside a block, the phases leave the block out,
     but its steps' times count. `start_s` and `end_s` are on the clock of the rank's head.
+    `is_sample` says that its phases are of other steps than those whose times count.
     """
 
     steady: SteadyWindow
     period: int | None
     steps: StepTable
     blocks: tuple[StepBlock, ...]
+    is_sample: bool = False
 
     @property
     def start_s(self) -> float:
@@ -178,8 +180,11 @@ def choose_first_step(series: StepTimes, *, period: int) -> int:
     early = [index for index in series.restarts if 2 * index < num_steps]
     first_group = math.ceil((max(early, default=0) + 1) / period)
     groups = range(first_group, num_steps // period)
-    means = {group: _group_mean(series, group, period) for group in groups}
-    usable = [(group, mean) for group, mean in means.items() if mean is not None]
+    if period == 1:
+        usable = [(one, series.times_s[one]) for one in groups if one not in series.disturbed]
+    else:
+        means = {group: _group_mean(series, group, period) for group in groups}
+        usable = [(group, mean) for group, mean in means.items() if mean is not None]
     cut = warmup_length([mean for _, mean in usable])
     return (usable[cut][0] if usable else first_group) * period
 
@@ -191,8 +196,6 @@ def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
         for i in range(group * period, (group + 1) * period)
         if i not in series.disturbed
     ]
-    if len(times_s) == 1:
-        return times_s[0]
     return math.fsum(times_s) / len(times_s) if times_s else None
 
 
@@ -242,6 +245,7 @@ def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
     return StepWindow(
         steady=steady,
         period=period,
+        is_sample=bool(series.watched),
         steps=rank.steps.take(kept),
         blocks=tuple(
             block

@@ -7,10 +7,11 @@ steps from rows.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import overload
+from operator import itemgetter
+from typing import Any, overload
 
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Step
 
@@ -113,25 +114,26 @@ class StepTable:
 
     def take(self, kept: Sequence[int]) -> StepTable:
         """Return the steps for which `kept` holds."""
+        pick = _picker(kept)
 
         def numbers(columns: Columns) -> dict[str, Numbers]:
-            return {name: array("d", compress(c, kept)) for name, c in columns.items()}
+            return {name: array("d", pick(c)) for name, c in columns.items()}
 
         return StepTable(
-            index=array("q", compress(self.index, kept)),
-            end_s=array("d", compress(self.end_s, kept)),
+            index=array("q", pick(self.index)),
+            end_s=array("d", pick(self.end_s)),
             wall_s=numbers(self.wall_s),
             cpu_s=numbers(self.cpu_s),
             spans_s=numbers(self.spans_s),
             device_s=numbers(self.device_s),
-            counts={name: array("q", compress(c, kept)) for name, c in self.counts.items()},
-            num_updates=array("q", compress(self.num_updates, kept)),
-            num_skipped=array("q", compress(self.num_skipped, kept)),
-            optimizers=tuple(compress(self.optimizers, kept)),
-            has_device=bytes(compress(self.has_device, kept)),
-            is_detailed=bytes(compress(self.is_detailed, kept)),
-            is_disturbed=bytes(compress(self.is_disturbed, kept)),
-            is_rested=bytes(compress(self.is_rested, kept)),
+            counts={name: array("q", pick(c)) for name, c in self.counts.items()},
+            num_updates=array("q", pick(self.num_updates)),
+            num_skipped=array("q", pick(self.num_skipped)),
+            optimizers=tuple(pick(self.optimizers)),
+            has_device=bytes(pick(self.has_device)),
+            is_detailed=bytes(pick(self.is_detailed)),
+            is_disturbed=bytes(pick(self.is_disturbed)),
+            is_rested=bytes(pick(self.is_rested)),
         )
 
     def disturb(self, places: Iterable[int]) -> StepTable:
@@ -140,6 +142,16 @@ class StepTable:
         for place in places:
             flags[place] = 1
         return replace(self, is_disturbed=bytes(flags))
+
+
+def _picker(kept: Sequence[int]) -> Callable[[Sequence[Any]], Iterable[Any]]:
+    """Return what takes the places for which `kept` holds, mostly one stretch or a few of many."""
+    places = list(compress(range(len(kept)), kept))
+    if places and places[-1] - places[0] + 1 == len(places):
+        return itemgetter(slice(places[0], places[-1] + 1))
+    if 4 * len(places) < len(kept):
+        return lambda column: map(column.__getitem__, places)
+    return lambda column: compress(column, kept)
 
 
 def add_up(columns: Columns, names: Iterable[str], size: int) -> Numbers:

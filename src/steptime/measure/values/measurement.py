@@ -224,6 +224,8 @@ class RankSummary:
         useful_fraction: share of the positions of its batches that are no padding; null if untold.
         where: the line that steps its first optimizer, as `train.py:31`; null if not known.
         capabilities: what its processor can do in 16 bits, as `amx_bf16`; null on a device.
+        optimizers: classes of its optimizers, those of other libraries as `keras.Adam`.
+        num_exchanges: exchanges of gradients that DDP told of; null without DDP.
     """
 
     rank: int
@@ -255,6 +257,8 @@ class RankSummary:
     useful_fraction: float | None = None
     where: str | None = None
     capabilities: tuple[str, ...] | None = None
+    optimizers: tuple[str, ...] = ()
+    num_exchanges: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,7 +199,9 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
     if lever == "fused_rnn":
         return count is not None and any(one.kind in _CELLS for one in count.modules)
     if lever == "ddp_no_sync":  # it leaves out exchanges before the last of an update
-        return measurement.num_backwards > measurement.num_optimizer_updates
+        return any(
+            (one.num_exchanges or 0) > one.num_optimizer_updates for one in measurement.ranks
+        )
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)

@@ -131,6 +131,9 @@ WORDS: Mapping[str, str] = {
     **ATTENTION,
     **ALGORITHMS,
     "one_kernel": "Let one kernel update all parameters (the optimizer's `fused=True`)",
+    "deferred_exchange": "with larger batches or with the last backward pass of each update alone "
+    "(no_sync of DDP, set_requires_gradient_sync of FSDP2)",
+    "larger_batches": "with larger batches",
     "few_calls": "Update all parameters in a few calls (torch._foreach_*) instead of one by one",
     "cores_free": "Use more workers, since cores are free, or make",
     "cores_busy": "Make",
@@ -217,7 +220,8 @@ NOTES: Mapping[str, str] = {
     "lost_updates": "Updates that are not in the record (full disk, lost file): {count}.",
     "watched_in_bursts": (
         "Watching each step would cost too much: {watched} of {steps} were watched, in bursts; "
-        "phases are theirs. A watched step took {watched_s}, the usual one {step_s}."
+        "phases are their shares of the usual step. A watched step took {watched_s}, the usual one "
+        "{step_s}."
     ),
     "host_unobserved": (
         "The machine was observed for {observed_s} of the {counted_s} that the counted steps took, "
@@ -225,6 +229,10 @@ NOTES: Mapping[str, str] = {
         "training stood still are not known after that."
     ),
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
+    "record_changed": (
+        "{files}: changed while the command ran, and not by Steptime, which only appends; what is "
+        "said of these steps may be untrue."
+    ),
     "guest_failures": "Steptime failed inside the training, which continued; where: {facts}.",
     "device_time_missing": (
         "Rank {ranks} sent no times from its device; the report shows the host's clock alone."

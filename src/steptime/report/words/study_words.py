@@ -120,6 +120,7 @@ REASONS: Mapping[str, str] = {
         "in either: the script may behave differently where levers are judged"
     ),
     "record_untrue": "its record tells of {told_s} of steps where {passed_s} passed",
+    "cpu_untrue": "its record tells of {told_s} of CPU time where the kernel counted {kernel_s}",
     "record_changed": "the script changed {file}, which holds what the trial is judged by",
     "out_of_memory": "the script ran out of memory",
     "time_limit": "it took too long and was stopped",

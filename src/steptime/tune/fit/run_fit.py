@@ -39,6 +39,9 @@ from steptime.tune.values.study_values import State
 
 FOLDERS, RECIPE, DOCUMENT = "fits", "fit.toml", "fit.json"
 
+END_SHARE = 0.05
+"""Of the budget, for what has no end of its own: ending a trial, and the page."""
+
 Tell = Callable[[str, State, float], None]
 
 
@@ -117,6 +120,7 @@ class _FitRunner:
     """A fit while it runs."""
 
     def __init__(self, options: FitOptions, folder: StudyFolder, tell: Tell) -> None:
+        self._began_s = time.monotonic()
         self._options = options
         self._folder = folder
         self._tell = tell
@@ -167,7 +171,7 @@ class _FitRunner:
             budget_s=options.budget_s,
             stdin=self._keep_stdin(),
             training=options.training,
-            until_s=time.monotonic() + options.budget_s,
+            until_s=self._began_s + options.budget_s * (1 - END_SHARE),
         )
         door = LimitedDoor(options.command, Path.cwd(), containment)
         self._real = real = RealBench(subject, self._folder, door, lambda: None)

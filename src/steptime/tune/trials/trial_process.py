@@ -34,6 +34,7 @@ from steptime.tune.trials.facts.tried_writes import write_levers
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import Ending, TrialEnd
 from steptime.watch.host.host_sampler import HostSampler, system_readers
+from steptime.watch.host.processes import cpu_by_inner_id
 from steptime.watch.host.training_processes import read_training_processes
 from steptime.watch.host.worker_processes import Workers
 
@@ -180,7 +181,11 @@ class TrialProcess:
         self.folder = start.folder
         is_scoped = start.plan.get("only") is not None
         self.watch = TrialWatch(
-            start.folder, training=start.training, is_scoped=is_scoped, clock=clock
+            start.folder,
+            training=start.training,
+            is_scoped=is_scoped,
+            clock=clock,
+            cpu_s=lambda: cpu_by_inner_id(self._sampler.job),
         )
         self.limits = limits
         self._record = record
@@ -264,9 +269,9 @@ class TrialProcess:
         refuse = partial(TrialEnded, end=TrialEnd.FAILED, process=ended.process)
         if (file := self.watch.changed_file()) is not None:
             return refuse(reason="record_changed", seen={"file": file})
-        if (untrue_s := self.watch.untrue_s) is not None:
-            told_s, passed_s = untrue_s
-            return refuse(reason="record_untrue", seen={"told_s": told_s, "passed_s": passed_s})
+        if (untrue := self.watch.untrue) is not None:
+            reason, times_s = untrue
+            return refuse(reason=reason, seen=times_s)
         return ended
 
     def _kill(self) -> None:

@@ -7,6 +7,7 @@ experiments that ended. It decides nothing; when a trial has lasted long enough 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,9 @@ NS, US = 1e-9, 1e-6
 
 LATE_S, LATE_SHARE = 2.0, 0.1
 """How far the times that a record tells of may be from ours, in all and of what passed: a line is
-on disk 0.2 s after its step, or later on a busy machine."""
+on disk 0.2 s after its step, or later on a busy machine. Of CPU time it is as much by core."""
+
+_CPU_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Process:
         self.ticks: list[Tick] = []
         self._seen_s: list[tuple[float, float]] = []
         """By our clock and by the record's: when the first news came, and the newest."""
+        self._cpu_s: dict[int, float] = {}
+        """CPU time of the process that the record tells of, by the thread that stepped."""
+        self._seen_cpu: list[tuple[float, float, float]] = []
+        """By our clock, the kernel's count and the record's, likewise."""
         self.levers: list[LeverLine] = []
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
@@ -80,15 +87,27 @@ class Process:
             self._seen_s[1:] = [(now_s, self.ticks[-1].end_s)]
         return has_news
 
+    def note_cpu(self, now_s: float, kernel_s: float) -> None:
+        """Note what the kernel has counted for this process, with news of it that were just read.
+
+        Where several threads step, each tells of the whole process.
+        """
+        if len(self._cpu_s) == 1:
+            self._seen_cpu[1:] = [(now_s, kernel_s, sum(self._cpu_s.values()))]
+
     @property
-    def untrue_s(self) -> tuple[float, float] | None:
-        """What its record says passed and what did pass [s], where both cannot be."""
-        if len(self._seen_s) < 2:
-            return None
-        (ours_s, theirs_s), (now_s, end_s) = self._seen_s
-        told_s, passed_s = end_s - theirs_s, now_s - ours_s
-        is_true = abs(told_s - passed_s) <= LATE_S + LATE_SHARE * passed_s
-        return None if is_true else (told_s, passed_s)
+    def untrue(self) -> tuple[str, dict[str, float]] | None:
+        """What of its record cannot be true: the reason of a refusal, with both times [s]."""
+        if len(self._seen_s) == 2:
+            passed_s, told_s = _differences(self._seen_s)
+            if abs(told_s - passed_s) > LATE_S + LATE_SHARE * passed_s:
+                return "record_untrue", {"told_s": told_s, "passed_s": passed_s}
+        if len(self._seen_cpu) == 2 and len(self._cpu_s) == 1:
+            passed_s, kernel_s, told_s = _differences(self._seen_cpu)
+            late_s = LATE_S * max(1.0, kernel_s / passed_s)
+            if abs(told_s - kernel_s) > late_s + LATE_SHARE * kernel_s:
+                return "cpu_untrue", {"told_s": told_s, "kernel_s": kernel_s}
+        return None
 
     def was_changed(self) -> bool:
         """Whether its file no longer holds what was read of it."""
@@ -100,9 +119,13 @@ class Process:
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
     def _take_updates(self, line: Line) -> None:
-        self.ticks += [self._tick(row) for row in self._layout.updates(line)]
+        for row in self._layout.updates(line):
+            self.ticks.append(self._tick(row))
+            told_s = self._cpu_s.get(row.thread, 0.0) + sum(row.cpu_ns) * NS
+            self._cpu_s[row.thread] = told_s
 
     def _take_progress(self, line: Line) -> None:
+        self._cpu_s.clear()  # it leaves out evaluations
         self.ticks += [_late_tick(row) for row in rows.progress(line)]
 
     def _take_lever(self, line: Line) -> None:
@@ -166,6 +189,10 @@ def _late_tick(row: ProgressRow) -> Tick:
     )
 
 
+def _differences(seen: Sequence[tuple[float, ...]]) -> list[float]:
+    return [newest - first for first, newest in zip(*seen, strict=True)]
+
+
 def fold_ticks(ticks: Sequence[Tick]) -> list[float]:
     """Time of each step [s]: a round of updates, until one of its optimizers steps again."""
     steps_s: list[float] = []
@@ -186,6 +213,8 @@ class TrialWatch:
         folder: of the trial.
         training: the number of the only training that counts, in the order of start; None for all
             processes.
+        cpu_s: returns what the kernel counted for each process so far, by the id that the process
+            itself has.
         is_scoped: whether the plan reaches that training alone: then it is known by what its
             processes write, and its number may be another one than before.
     """
@@ -197,8 +226,10 @@ class TrialWatch:
         training: int | None = None,
         is_scoped: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], Mapping[int, float]] = dict,
     ) -> None:
-        self._folder, self._clock = folder, clock
+        self._folder, self._clock, self._read_cpu_s = folder, clock, cpu_s
+        self._cpu_due_s = -math.inf
         self.training = training
         self._is_scoped = is_scoped
         self._begun_unix_s: dict[int, float] = {}
@@ -220,8 +251,13 @@ class TrialWatch:
             if path.name not in self._processes:
                 self._processes[path.name] = Process(path)
         now_s = self._clock()
-        num_with_news = sum(process.read(now_s) for process in self._processes.values())
-        return num_with_news > 0
+        news = [process for process in self._processes.values() if process.read(now_s)]
+        if news and now_s >= self._cpu_due_s:
+            self._cpu_due_s, cpu_s = now_s + _CPU_EVERY_S, self._read_cpu_s()
+            for process in news:
+                if process.head is not None and process.head.pid in cpu_s:
+                    process.note_cpu(now_s, cpu_s[process.head.pid])
+        return bool(news)
 
     def changed_file(self) -> str | None:
         """The name of a file that no longer holds what was read of it: the guest only appends."""
@@ -230,9 +266,9 @@ class TrialWatch:
         return next((name for name, one in self._processes.items() if one.was_changed()), None)
 
     @property
-    def untrue_s(self) -> tuple[float, float] | None:
-        """What a record says passed and what did pass [s], where both cannot be."""
-        return next((one for p in self._processes.values() if (one := p.untrue_s)), None)
+    def untrue(self) -> tuple[str, dict[str, float]] | None:
+        """What of a record cannot be true: the reason of a refusal, with both times [s]."""
+        return next((one for p in self._processes.values() if (one := p.untrue)), None)
 
     @property
     def processes(self) -> tuple[Process, ...]:

@@ -20,7 +20,6 @@ from steptime.diagnose.ailments.signals import (
     median_step_s,
     phase_of,
     share,
-    sum_fractions,
 )
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.operator_time import TimedOperator, time_of
@@ -50,9 +49,20 @@ _WORTH_NAMING = 0.01
 def compute_share(measurement: Measurement) -> float | None:
     """Return the share of the compute phases in a step; on a device by its own clock only."""
     if not is_on_device(measurement):
-        return sum_fractions(measurement, COMPUTE_PHASES)
+        return math.fsum(_awake(measurement, name) for name in COMPUTE_PHASES)
     device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
     return None if device_s is None or not step_s else device_s / step_s
+
+
+def _awake(measurement: Measurement, name: str) -> float:
+    """Return the share of a phase in a step, without what no core was used for: the script slept.
+
+    Other programs stretch it `MAX_STRETCH` times at most.
+    """
+    fraction, phase = fraction_of(measurement, name) or 0.0, phase_of(measurement, name)
+    if phase is None or phase.cpu_median_s is None or not phase.median_s:
+        return fraction
+    return fraction * min(1.0, MAX_STRETCH.value * phase.cpu_median_s / phase.median_s)
 
 
 def parts_of_step(measurement: Measurement) -> dict[str, float]:

@@ -66,8 +66,8 @@ def find_compute(measurement: Measurement) -> Finding | None:
         missing=find_missing_signals(measurement),
     )
     if row is OPTIMIZER:
-        known = () if measurement.memory is None else measurement.memory.optimizers
-        is_fused = not known or not set(CAN_FUSE).isdisjoint(known)
+        known = {name for rank in measurement.ranks for name in rank.optimizers}
+        is_fused = not known or not known.isdisjoint(CAN_FUSE)
         return replace(finding, names={"update": "one_kernel" if is_fused else "few_calls"})
     if top is None:
         return finding

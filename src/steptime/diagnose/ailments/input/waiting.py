@@ -27,6 +27,7 @@ from steptime.diagnose.ailments.signals import (
     count,
     fraction_of,
     make_finding,
+    median_step_s,
     phase_evidence,
     phase_of,
     seconds,
@@ -52,7 +53,7 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
     if fraction is None or severity is None:
         return None
     ailment = _input_ailment(measurement, fraction)
-    unseen = () if ailment.cause else ("fetch", "workers")
+    unseen = () if ailment.cause or measurement.workers else ("fetch", "workers")
     found = make_finding(
         ailment,
         severity=severity,
@@ -79,7 +80,8 @@ def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
         return INPUT_WAIT
     num_batches = workers.num_batches / max(1, measurement.num_steps)
     work_s = (workers.fetch_s_per_batch + workers.collate_s_per_batch) * num_batches
-    if work_s < MIN_EXPLAINED.value * wait.median_s:
+    used_s = (median_step_s(measurement) or 0.0) * (1 - fraction)  # meanwhile they go on
+    if work_s < max(MIN_EXPLAINED.value * wait.median_s, used_s * workers.num_workers):
         return INPUT_WAIT  # workers lack cores, or handing over the batch is slow
     is_fetch = workers.fetch_s_per_batch >= workers.collate_s_per_batch
     return WORKER_FETCH if is_fetch else WORKER_COLLATE

@@ -34,7 +34,7 @@ def find_communication(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     fraction = min(by_rank)
-    return make_finding(
+    found = make_finding(
         COLLECTIVES,
         severity=severity,
         evidence=(
@@ -46,6 +46,14 @@ def find_communication(measurement: Measurement) -> Finding | None:
         site=site_of(measurement, "communication"),
         missing=missing_beside_phases(measurement),
     )
+    can_defer = any(map(_may_defer, measurement.ranks))
+    return replace(found, names={"less": "deferred_exchange" if can_defer else "larger_batches"})
+
+
+def _may_defer(rank: RankSummary) -> bool:
+    """Return whether exchanges may be left out: some are not those of an update's last backward."""
+    told = rank.num_backwards if rank.num_exchanges is None else rank.num_exchanges
+    return min(told, rank.num_backwards) > rank.num_optimizer_updates
 
 
 def find_straggler(measurement: Measurement) -> Finding | None:
@@ -113,8 +121,7 @@ COLLECTIVES = Ailment(
     sentence="even the last rank to arrive spends {least_communication} of a step in the exchange.",
     explanation="It is the exchange of gradients itself, not a wait for a late rank.",
     removal=without("the exchange"),
-    remedy="Exchange less often, with larger batches or with the last backward pass of each update "
-    "alone (no_sync of DDP, set_requires_gradient_sync of FSDP2), or exchange fewer bytes.",
+    remedy="Exchange less often, {less}, or exchange fewer bytes.",
     levers=("ddp_no_sync", "ddp_options", "ddp_bf16", "nccl_settings"),
     when_contended=by_cpu_time(
         "A wait for a rank that lost its core uses no CPU time, and the exchange itself does; "

@@ -126,6 +126,7 @@ def take_exposed(context: TorchContext, timeline: ThreadTimeline, seen: dict[int
         if iteration == seen.get(id(model)):
             continue
         seen[id(model)] = iteration
+        context.recorder.num_exchanges = max(seen.values())  # it counts no call under `no_sync`
         if model.device_type == "cpu":
             total = data.get("backward_comm_time", 0)
             hidden = data.get("backward_compute_comm_overlap_time", 0)

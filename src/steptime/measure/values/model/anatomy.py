@@ -32,9 +32,6 @@ STATES = ("weights", "buffers", "gradients", "optimizer")
 WITH_BATCH = ("activations", "logits", "inputs", "temporaries")
 """What grows with the batch."""
 
-PEAK_HOW = ("followed", "computed", "at_least")
-"""How the largest peak of all steps is known."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:

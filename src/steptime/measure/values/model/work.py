@@ -368,11 +368,6 @@ class Count:
         return dict.fromkeys(CLASSES, 0) | {one.name: one.flops for one in self.classes}
 
     @property
-    def bytes_by_class(self) -> dict[str, int]:
-        """Return the bytes that every operator class moved."""
-        return dict.fromkeys(CLASSES, 0) | {one.name: one.moved_bytes for one in self.classes}
-
-    @property
     def by_module(self) -> dict[str, int]:
         """Return the FLOP of every module, including the modules that it calls."""
         return {one.name: one.total for one in self.modules}
