@@ -245,14 +245,16 @@ class Sheet:
 
     Args:
         kind: what it is of: `run`, `study`, `fit`.
-        command: the user's words, or a title of one word.
+        command: the user's words.
         facts: id, when, how it ended, in one line.
         parts: the rest, in order.
         style: of the facts, where they tell of a failure.
+        title: of what has no command; a terminal leaves it out.
     """
 
     kind: str
-    command: Sequence[str]
-    facts: Sequence[str]
+    command: Sequence[str] = ()
+    facts: Sequence[str] = ()
     parts: Sequence[Section] = field(default=())
     style: str = ""
+    title: str = ""

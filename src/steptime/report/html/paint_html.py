@@ -65,7 +65,7 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
     ]
     opening = [_header(report, version), *filter(None, map(_top, top))]
     contents = [_contents(titles)] if len(titles) > 2 else []
-    title = f"steptime {report.facts[0]}" if report.facts else "steptime"
+    title = f"steptime {report.facts[0] if report.facts else report.title}".strip()
     return frame(title, [*opening, *contents, *sections], scripts=scripts)
 
 
@@ -80,13 +80,12 @@ def _anchor(title: str) -> str:
 
 def _header(report: Sheet, version: str) -> Html:
     words = [tag("span", shlex.quote(word), class_="word") for word in report.command]
-    facts = " · ".join(report.facts)
     name = f" report of one {report.kind}" + (f" · Steptime {version}" if version else "")
     return tag(
         "header",
         tag("p", tag("b", "steptime"), name, class_="dim"),
-        tag("h1", tag("code", joined_html(words, between=" "))),
-        tag("p", facts, class_="bad" if report.style else "dim"),
+        tag("h1", tag("code", joined_html(words, between=" ")) if words else report.title),
+        tag("p", " · ".join(report.facts), class_="bad" if report.style else "dim"),
     )
 
 

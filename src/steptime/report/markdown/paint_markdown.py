@@ -41,8 +41,9 @@ def paint_markdown(report: Sheet) -> str:
     """Return the whole report, each part under its title."""
     parts = [part for part in report.parts if part.only != "page"]
     head = [f"## Steptime: {report.kind}"]
-    if report.command:
-        head += ["", _code_span(shlex.join(report.command))]
+    if report.command or report.title:
+        name = _escaped(report.title)
+        head += ["", _code_span(shlex.join(report.command)) if report.command else name]
     if report.facts:
         head += ["", " · ".join(_escaped(fact) for fact in report.facts)]
     text = "\n".join([*head, *(line for part in _by_title(parts) for line in part)])

@@ -23,16 +23,20 @@ from steptime.report.blocks.values import (
     Cell,
     Code,
     CommandLine,
+    Fold,
     Heading,
     Headline,
     Inline,
     Items,
     Labeled,
+    LinePlot,
+    Markup,
     Reach,
     Section,
     Sheet,
     TableBlock,
     Ticks,
+    Tiles,
 )
 from steptime.report.text.page import LABEL_WIDTH, Page, page_of
 
@@ -122,10 +126,12 @@ def _facts(report: Sheet) -> Text:
 def _without_double_gaps(blocks: Iterable[Block]) -> list[Block]:
     kept: list[Block] = []
     for block in blocks:
+        if isinstance(block, Tiles | LinePlot | Markup | Fold):
+            continue
         if isinstance(block, Blank) and (not kept or isinstance(kept[-1], Blank)):
             continue
         kept.append(block)
-    return kept
+    return kept[:-1] if kept and isinstance(kept[-1], Blank) else kept
 
 
 # -- blocks
