@@ -35,6 +35,12 @@ def plain(text: str | Text) -> str:
     return (text if isinstance(text, str) else text.plain).replace(GLUE, " ")
 
 
+def capitalized(text: str) -> str:
+    """Return a sentence with a capital, unless it begins with a name such as `lr=0.1`."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    return text[:1].upper() + text[1:] if first.isalpha() else text
+
+
 def labeled(*told: tuple[str, str | Text | None]) -> list[Block]:
     """Return a paragraph for each label whose text is known and not empty."""
     return [Labeled(label, text) for label, text in told if text]

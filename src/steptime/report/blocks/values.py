@@ -131,6 +131,7 @@ class TableBlock:
     label: str | None = None
     notes: Sequence[Inline] = ()
     cut_last: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import groupby, pairwise
 
-from steptime.report.blocks.phrasing import GLUE, plain
+from steptime.report.blocks.phrasing import GLUE, capitalized, plain
 from steptime.report.blocks.values import (
     Bar,
     Blank,
@@ -131,7 +131,9 @@ def _(block: Labeled) -> Html | None:
 @_paint.register
 def _(block: Headline) -> Html | None:
     text = plain(block.text)
-    return joined_html([tag("h2", _upper(block.title)), tag("p", _upper(text)) if text else None])
+    return joined_html(
+        [tag("h2", capitalized(block.title)), tag("p", capitalized(text)) if text else None]
+    )
 
 
 @_paint.register
@@ -142,7 +144,7 @@ def _(block: Heading) -> Html | None:
 @_paint.register
 def _(block: CommandLine) -> Html | None:
     lead = plain(block.lead).strip()
-    return joined_html([tag("p", _upper(lead)) if lead else None, tag("pre", block.command)])
+    return joined_html([tag("p", capitalized(lead)) if lead else None, tag("pre", block.command)])
 
 
 @_paint.register
@@ -284,7 +286,3 @@ def _ticks(cell: Ticks) -> Html:
         for word, place, is_narrow in cell.marks
     ]
     return tag("span", *marks, class_="forest axis")
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import singledispatch
 
 from rich.console import Console
@@ -210,6 +211,10 @@ def _(block: Items, page: Page) -> list[Text]:
 
 @_paint.register
 def _(block: TableBlock, page: Page) -> list[Text]:
+    more = len(block.rows) - (block.most or len(block.rows))
+    if more > 0:
+        kept = replace(block, rows=block.rows[: block.most], notes=block.notes[: block.most])
+        return [*_paint(kept, page), Text(f"and {more:,} more", style="dim")]
     indent = 0 if block.label is None else LABEL_WIDTH
     drawn = next((i for i, c in enumerate(_first(block)) if isinstance(c, Bar | Reach)), None)
     is_last = drawn is not None and drawn == len(block.heading) - 1
