@@ -147,8 +147,8 @@ MAX_LEVER_LINES = 150
 MAX_MODULES = 16
 CROWDED = {
     "cli": 33,
-    "report/html": 29,
-    "report/text": 40,
+    "report/html": 28,
+    "report/text": 38,
     "report/words": 28,
 }
 """Folders that hold more modules, from before there was a limit; the list only gets shorter."""

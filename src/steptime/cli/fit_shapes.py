@@ -96,11 +96,10 @@ def _show_shapes(options: argparse.Namespace) -> int:
 
         write_json(options.json, shapes_envelope(advice, page=written))
     if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.shapes_text import shapes_lines
+        from steptime.report.blocks.fit.shapes_report import shapes_report
+        from steptime.report.text.paint_text import print_report
 
-        page = page_of(console_for(sys.stdout))
-        page.write(shapes_lines(advice, page=page))
+        print_report(shapes_report(advice, command=command), console=console_for(sys.stdout))
     if written is not None:
         from steptime.core.printable import printable
 
@@ -129,11 +128,10 @@ def _show_batch(options: argparse.Namespace) -> int:
 
         write_json(options.json, batch_envelope(plan))
     if options.json != STDOUT:
-        from steptime.report.text.batch_text import batch_lines
-        from steptime.report.text.page import page_of
+        from steptime.report.blocks.fit.batch_report import batch_blocks
+        from steptime.report.text.paint_text import print_blocks
 
-        page = page_of(console_for(sys.stdout))
-        page.write(batch_lines(plan, page=page))
+        print_blocks(batch_blocks(plan), console=console_for(sys.stdout))
     return 0
 
 
