@@ -147,9 +147,9 @@ MAX_LEVER_LINES = 150
 MAX_MODULES = 16
 CROWDED = {
     "cli": 33,
-    "report/html": 28,
-    "report/text": 38,
-    "report/words": 28,
+    "report/html": 27,
+    "report/text": 36,
+    "report/words": 27,
 }
 """Folders that hold more modules, from before there was a limit; the list only gets shorter."""
 

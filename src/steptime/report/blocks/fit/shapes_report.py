@@ -41,7 +41,9 @@ def shapes_report(advice: ShapeAdvice, *, command: Sequence[str]) -> Sheet:
         ("What to know", labeled(*(("note", note) for note in notes), *stay)),
         (_PRODUCTS, _products(advice)),
     )
-    return Sheet(kind="widths", command=command, parts=sections(parts, pages=(_GAINS, _PRODUCTS)))
+    return Sheet(
+        kind="advice on widths", command=command, parts=sections(parts, pages=(_GAINS, _PRODUCTS))
+    )
 
 
 def _answer(advice: ShapeAdvice) -> str:
