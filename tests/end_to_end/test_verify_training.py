@@ -268,10 +268,11 @@ def test_recorded_runs_are_judged_from_a_table(tmp_path, capsys):
     words = ["verify", "training", "--table", path, "--margin", "0.02", "--output", str(page)]
     assert main(words) == 0
     drawn = page.read_text()
-    assert drawn.count("<polygon") == 2  # a band for each arm
-    assert drawn.count("<circle") == 4  # a gain for each summary, and the reference with itself
-    assert drawn.count('stroke-dasharray="') == 2  # the margin, at the curves and the gains
-    assert "smallest margin decided in 90" in drawn
+    assert drawn.count("opacity:0.2") == 2  # a band for each arm
+    assert drawn.count('class="middle') == 4  # each summary, and the reference with itself
+    assert drawn.count('stroke-dasharray:6 4"') == 1  # the margin, at the curves
+    assert drawn.count('class="noise"') == 4  # the margin, at the gains
+    assert "not worse, 90" in drawn
     assert "PASS: the candidate is not worse by the margin or more" in drawn
     assert main(["verify", "training", "--table", path, "--margin", "0.0005"]) == 4
     assert "more runs are needed" not in capsys.readouterr().err

@@ -9,7 +9,7 @@ from steptime.plan.batch import MAX_CHOICES, plan_batch
 from steptime.plan.layout_rules import notes_on, pipeline_bubble, zero_bytes_per_parameter
 from steptime.plan.learning_rate import advise_learning_rate
 from steptime.plan.values.batch_values import GivenSizes
-from steptime.report.text.batch_text import NOTES
+from steptime.report.blocks.fit.batch_report import NOTES
 
 
 def only(**sizes):

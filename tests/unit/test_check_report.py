@@ -18,10 +18,10 @@ from steptime.cli.main import main
 from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
 from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import MachineSite
+from steptime.report.blocks.machine.check_report import check_blocks, cost_text, seen_text
 from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema
-from steptime.report.text.check_text import check_lines, cost_text, seen_text
-from steptime.report.text.page import page_of
+from steptime.report.text.paint_text import print_blocks
 from steptime.report.words.check_reasons import COST_OF, REASONS
 from unit.check_cases import (
     GPU_STATE,
@@ -38,8 +38,8 @@ from unit.node_cases import CASES, FURTHER
 
 def text_of(facts: CheckFacts, *, is_all: bool = False) -> str:
     file = io.StringIO()
-    page = page_of(Console(file=file, width=100))
-    page.write(check_lines(judge(facts), facts.basis, is_all=is_all, page=page))
+    console = Console(file=file, width=100)
+    print_blocks(check_blocks(judge(facts), facts.basis, is_all=is_all), console=console)
     return file.getvalue()
 
 

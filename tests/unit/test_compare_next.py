@@ -10,7 +10,7 @@ from compare_cases import CASES, make_compared, make_set
 from steptime.compare.judge import compare
 from steptime.compare.values import Comparison, Obstacle
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.report.text.compare_next import describe_reach, next_step
+from steptime.report.blocks.compare.compare_next import describe_reach, next_step
 
 AGAIN = "steptime run -- python train.py --lr 0.1"
 

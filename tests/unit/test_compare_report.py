@@ -15,9 +15,14 @@ from steptime.cli.run.compare import exit_code_of
 from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, TraitChange
 from steptime.core.note import Note
 from steptime.errors import NotFoundError
+from steptime.report.blocks.compare.comparison_report import (
+    MAX_CHANGES,
+    ComparisonRequest,
+    comparison_report,
+)
 from steptime.report.document.comparison_document import comparison_envelope
 from steptime.report.document.envelope import error_envelope
-from steptime.report.text.compare_text import MAX_CHANGES, ComparisonRequest, render_comparison
+from steptime.report.text.paint_text import print_report
 from steptime.report.words.compare_words import (
     describe_change,
     describe_obstacle,
@@ -34,7 +39,7 @@ PRICED = ComparisonRequest(price=2.5)
 def text_of(found: Comparison, *, asked: ComparisonRequest = PRICED, width: int = 100) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=False, color_system=None)
-    render_comparison(found, asked=asked, console=console)
+    print_report(comparison_report(found, asked=asked), console=console)
     return file.getvalue()
 
 

@@ -1,6 +1,7 @@
 """`steptime plan`: words in, tables and documents out."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,9 +19,10 @@ from steptime.plan.values.shape_values import (
     SeenProducts,
     ShapeAdvice,
 )
-from steptime.report.html.html_shapes import render_shapes_page
+from steptime.report.blocks.fit.shapes_report import shapes_report
+from steptime.report.html.paint_html import paint_page
 from steptime.report.text.page import unwrapped_page
-from steptime.report.text.shapes_text import shapes_lines
+from steptime.report.text.paint_text import paint
 
 PROPOSAL = Proposal(
     role="vocabulary",
@@ -46,7 +48,13 @@ ADVICE = ShapeAdvice(
 
 
 def text_of(advice):
-    return "\n".join(line.plain for line in shapes_lines(advice, page=unwrapped_page()))
+    parts = shapes_report(advice, command=("python", "train.py")).parts
+    blocks = [block for part in parts if part.only is None for block in part.blocks]
+    return "\n".join(line.plain for line in paint(blocks, unwrapped_page()))
+
+
+def page_of(advice, *words):
+    return paint_page(shapes_report(advice, command=words))
 
 
 def plan(capsys, *words):
@@ -204,16 +212,17 @@ def test_the_page_draws_gains_beside_each_other_and_names_price_and_place():
     seen = replace(ADVICE.seen, products=products, num_left_out=3)
     advice = replace(ADVICE, seen=seen, proposals=(replace(PROPOSAL, measured=gain),))
 
-    page = render_shapes_page(advice, command=("python", "<train>.py"))
+    page = page_of(advice, "python", "<train>.py")
 
-    assert "python &#x27;&lt;train&gt;.py&#x27;" in page
-    assert "one width of which another size suits the device better" in page
-    assert page.count("<rect") == 2  # predicted and measured
-    assert "vocabulary 65 to 80, predicted: 1.07x" in page
-    assert "vocabulary 65 to 80, measured: 1.20x" in page
-    # From 1.2 / 1.25 to 1.2 / 0.8 of today's rate, on an axis that ends at 1.05 times the most.
-    ends = [f"{300 + end / (1.5 * 1.05) * 700:.1f}" for end in (1.2 / 1.25, 1.2 / 0.8)]
-    assert f'x1="{ends[0]}" x2="{ends[1]}"' in page
+    assert ">&#x27;&lt;train&gt;.py&#x27;<" in page
+    assert "One width of which another size suits the device better" in page
+    assert page.count('class="middle') == 2  # predicted and measured
+    row = r"<td>vocabulary 65 to 80, {}</td>.*?<td class=\"number\">{}x</td>"
+    assert re.search(row.format("predicted", "1.07"), page)
+    assert re.search(row.format("measured", "1.20"), page)
+    # From 1.2 / 1.25 to 1.2 / 0.8 of today's rate, on an axis from 0.9 to 1.02 times the most.
+    low, high = ((end - 0.9) / (1.5 * 1.02 - 0.9) for end in (1.2 / 1.25, 1.2 / 0.8))
+    assert f"left:{100 * low:.2f}%;width:{100 * (high - low):.2f}%" in page
     assert "+3,840" in page
     assert "train.py:87" in page
     assert "rows that no token uses" in page
@@ -224,7 +233,7 @@ def test_the_page_draws_gains_beside_each_other_and_names_price_and_place():
 def test_the_page_of_an_unknown_device_draws_no_gains():
     advice = replace(ADVICE, device=DeviceSeen(kind="xpu"), rule=None, proposals=())
 
-    page = render_shapes_page(advice, command=("python", "train.py"))
+    page = page_of(advice, "python", "train.py")
 
     assert "nothing is known of the device `xpu`" in page
-    assert "<svg" not in page
+    assert 'class="forest"' not in page

@@ -12,9 +12,10 @@ from steptime.core.codec import from_json, to_json
 from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
 from steptime.measure.tried.bench_steps import mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
+from steptime.report.blocks.data.loader_report import loader_report
 from steptime.report.document.loader_document import LoaderDocument, loader_envelope
-from steptime.report.html.html_loader import render_loader_page
-from steptime.report.text.loader_text import render_loader
+from steptime.report.html.paint_html import paint_page
+from steptime.report.text.paint_text import print_report
 from steptime.report.words.loader_words import describe_bottleneck, next_commands
 from unit.loader_bench_cases import BESIDE, LOADER, MS, SLOW, loop, read, uneven
 
@@ -28,7 +29,7 @@ def bench_of(full, consumer, *parts, num_cores=4):
 
 def text_of(bench):
     console = Console(file=io.StringIO(), width=100, _environ={})
-    render_loader(bench, console=console, levers=LEVERS)
+    print_report(loader_report(bench, levers=LEVERS), console=console)
     return console.file.getvalue()
 
 
@@ -186,9 +187,9 @@ def test_the_mean_counts_what_one_step_in_four_waits_for():
 def test_the_page_shows_parts_curve_and_sample_and_makes_no_markup_of_names():
     evil = read("cached", transforms=[{"name": "<b>Crop", "place": "t.py:7"}], transform_0=5)
     bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), {**evil, "num_files": 3})
-    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+    page = paint_page(loader_report(bench, levers=LEVERS))
 
-    for told in ("The step waits for transform", "<polyline", "The way of one sample", "t.py:7"):
+    for told in ("The step waits for transform", "<svg", "The way of one sample", "t.py:7"):
         assert told in page
     assert "<b>Crop" not in page
     assert "&lt;b&gt;Crop" in page
@@ -197,10 +198,10 @@ def test_the_page_shows_parts_curve_and_sample_and_makes_no_markup_of_names():
 def test_the_page_of_a_bench_without_parts_has_the_bound_alone():
     failed = {"k": "pass", "pass": "warm", "num_files": 0, "error": "OSError: gone"}
     bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), failed)
-    page = render_loader_page(bench, levers=LEVERS, version="1.0")
+    page = paint_page(loader_report(bench, levers=LEVERS))
 
     assert "upper bound" in page
-    assert "<polyline" not in page
+    assert "<svg" not in page
 
 
 def test_a_bound_whose_interval_reaches_both_answers_names_nothing():

@@ -34,9 +34,9 @@ from steptime.machine.values.ceiling_values import (
     Setting,
 )
 from steptime.machine.values.inventory_values import Gpu, Inventory, Link
+from steptime.report.blocks.machine.machine_report import describe_told, live_told, machine_blocks
 from steptime.report.document.machine_document import machine_envelope
-from steptime.report.text.ceilings_text import describe_told, live_told, machine_lines
-from steptime.report.text.page import page_of
+from steptime.report.text.paint_text import print_blocks
 from unit.test_machine_report import make_gpu, make_inventory
 
 MACHINE = MachineIdentity(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
@@ -95,8 +95,8 @@ def make_asked(folder: Path | None, **parts: Any) -> CeilingRequest:
 
 def text_of(found: Ceilings | None, *, age_s: float = 0.0, **parts: Any) -> str:
     file = io.StringIO()
-    page = page_of(Console(file=file, width=100))
-    page.write(machine_lines(make_inventory(**parts), found, age_s=age_s, page=page))
+    console = Console(file=file, width=100)
+    print_blocks(machine_blocks(make_inventory(**parts), found, age_s=age_s), console=console)
     return file.getvalue()
 
 

@@ -25,8 +25,8 @@ from steptime.machine.values.inventory_values import (
     Ram,
     RdmaDevice,
 )
-from steptime.report.text.machine_text import inventory_lines
-from steptime.report.text.page import page_of
+from steptime.report.blocks.machine.inventory_report import inventory_blocks
+from steptime.report.text.paint_text import print_blocks
 
 GIB = 1 << 30
 H100 = "NVIDIA H100 80GB HBM3"
@@ -49,8 +49,8 @@ def make_gpu(index: int) -> Gpu:
 
 def text_of(found: Inventory) -> str:
     file = io.StringIO()
-    page = page_of(Console(file=file, width=100))
-    page.write(inventory_lines(found, page=page))
+    console = Console(file=file, width=100)
+    print_blocks(inventory_blocks(found), console=console)
     return file.getvalue()
 
 

@@ -16,8 +16,8 @@ from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.run_checks import judge
 from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import CheckStatus, MachineCheck
-from steptime.report.text.check_text import check_lines
-from steptime.report.text.page import page_of
+from steptime.report.blocks.machine.check_report import check_blocks
+from steptime.report.text.paint_text import print_blocks
 from unit.machines import Tree
 from unit.node_cases import CASES, FURTHER
 from unit.replays import MACHINES, facts_of
@@ -54,9 +54,9 @@ def test_all_that_is_found_is_golden(
 ) -> None:
     facts = replay(name)
     file = io.StringIO()
-    page = page_of(Console(file=file, width=100))
+    console = Console(file=file, width=100)
     found = tuple(one for one in judge(facts) if one.status is not CheckStatus.CLEAN)
-    page.write(check_lines(found, facts.basis, is_all=True, page=page))
+    print_blocks(check_blocks(found, facts.basis, is_all=True), console=console)
 
     check_golden(f"node_{name}.txt", file.getvalue())
 

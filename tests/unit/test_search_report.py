@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from steptime.report.html.html_search import render_search_page
-from steptime.report.text.page import page_of
-from steptime.report.text.search_text import search_lines
+from steptime.report.blocks.study.sweep_report import sweep_report
+from steptime.report.html.paint_html import paint_page
+from steptime.report.text.paint_text import print_report
 from steptime.report.words import search_words as words
 from steptime.seek.new_seeds import LOOKS
 from steptime.seek.next_run import NEW_SEED
@@ -51,10 +51,14 @@ def an_answer(rival=20.0, **others):
     return answer_of(SeekQuestion(**told), runs)
 
 
+def report_of(found):
+    return sweep_report(found, command=["train", "<b>"], next_command="steptime run -- x")
+
+
 def text_of(found) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
-    lines = search_lines(found, page=page_of(console), next_command="steptime run -- x")
-    return "\n".join(line.plain.rstrip() for line in lines)
+    print_report(report_of(found), console=console)
+    return console.file.getvalue().rstrip()
 
 
 def test_the_report_says_the_best_whether_it_holds_and_beside_whom():
@@ -97,14 +101,16 @@ def test_progress_says_the_best_so_far_and_the_time_left():
 
 
 def test_the_page_draws_the_frontier_and_each_parameter():
-    page = render_search_page(an_answer(), title="train <b>", version="1")
+    page = paint_page(report_of(an_answer()), version="1")
 
-    assert "train &lt;b&gt;" in page
+    assert "&lt;b&gt;" in page
+    assert "<b>&#x27;" not in page
     assert "<script" not in page
-    assert page.count("<polyline") == 1
+    assert page.count("<svg") == 1
+    assert page.count('h0"') == len(an_answer().frontier)
     assert "Time to the target by lr" in page
     assert "Time to the target by bs" in page
-    assert page.count("<rect") >= 4
+    assert page.count('class="step-bar"') >= 4
 
 
 optuna = pytest.importorskip("optuna")

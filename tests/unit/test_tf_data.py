@@ -19,9 +19,15 @@ from steptime.guest.tfdata import install
 from steptime.guest.tfdata.model_reads import ModelReads
 from steptime.guest.tfdata.pipeline_calls import PipelineCalls
 from steptime.record.tf_data_lines import has_enough
-from steptime.report.words.tf_data_words import describe_tf_data
+from steptime.report.blocks.data.tf_data_report import tf_data_blocks
+from steptime.report.text.page import unwrapped_page
+from steptime.report.text.paint_text import paint
 
 RECORDED = Path(__file__).parent / "tf_data_lines"
+
+
+def lines_of(found, *, cwd):
+    return [line.plain for line in paint(tf_data_blocks(found, cwd=cwd), unwrapped_page())]
 
 
 def recorded(name, tmp_path):
@@ -67,11 +73,11 @@ def test_a_slow_consumer_is_told_that_nothing_helps(tmp_path):
     found = recorded("consumer", tmp_path)
 
     assert found.pipeline.advice == ()
-    assert "no change of the pipeline gains over 1.0" in describe_tf_data(found, cwd="/")[-1]
+    assert "no change of the pipeline gains over 1.0" in lines_of(found, cwd="/")[-1]
 
 
 def test_the_report_names_files_from_the_folder_of_the_command(tmp_path):
-    lines = describe_tf_data(recorded("map", tmp_path), cwd="/home/user")
+    lines = lines_of(recorded("map", tmp_path), cwd="/home/user")
 
     assert any("train.py:16: map(..., num_parallel_calls=tf.data.AUTOTUNE)" in x for x in lines)
     assert not any("/home/user" in line for line in lines)
@@ -99,7 +105,7 @@ def test_what_is_missing_is_said_with_its_reason(lines, missing, tmp_path):
     found = read_tf_data(tmp_path, num_cores=2)
 
     assert (found.pipeline, found.missing) == (None, missing)
-    assert describe_tf_data(found, cwd="/")[0].startswith("tf.data: not measured: ")
+    assert lines_of(found, cwd="/")[0].startswith("tf.data    not measured: ")
 
 
 def test_a_command_without_tensorflow_has_no_lines(tmp_path):

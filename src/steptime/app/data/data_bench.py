@@ -166,11 +166,12 @@ def write_loader_page(bench: LoaderBench, run: Run) -> Path | None:
     """Write the page beside the passes; None where there was no loader, or it cannot be written."""
     if bench.loader is None:
         return None
-    from steptime.report.html.html_loader import render_loader_page
+    from steptime.report.blocks.data.loader_report import loader_report
+    from steptime.report.html.paint_html import paint_page
 
     pages: list[Path] = []
     with attempt(_LOGGER.warning):
-        text = render_loader_page(bench, levers=NAMES, version=installed_version())
+        text = paint_page(loader_report(bench, levers=NAMES), version=installed_version())
         pages.append(write_page_file(text, run.folder / PAGE, None))
     return pages[0] if pages else None
 

@@ -144,9 +144,11 @@ def write_shapes_page(advice: ShapeAdvice, asked: ShapeOptions) -> Path | None:
     """Write the page of an advice into a folder of its own; a failure costs the page alone."""
     pages: list[Path] = []
     with attempt(_LOGGER.warning):
-        from steptime.report.html.html_shapes import render_shapes_page
+        from steptime.report.blocks.fit.shapes_report import shapes_report
+        from steptime.report.html.paint_html import paint_page
 
-        text = render_shapes_page(advice, command=asked.command, version=installed_version())
+        report = shapes_report(advice, command=asked.command)
+        text = paint_page(report, version=installed_version())
         run = create_run(asked.store, started_unix_s=time.time(), kind="plans")
         pages.append(write_page_file(text, run.folder / PAGE, None))
     return pages[0] if pages else None

@@ -53,14 +53,14 @@ class RunComparison:
 
     def text(self, *, width: int = WIDTH) -> str:
         """Return the report as plain text, folded to `width` columns; commands are not folded."""
-        from steptime.report.text.compare_text import ComparisonRequest, render_comparison
-
-        return plain_text(
-            lambda console: render_comparison(
-                self.comparison, asked=ComparisonRequest(), console=console
-            ),
-            width=width,
+        from steptime.report.blocks.compare.comparison_report import (
+            ComparisonRequest,
+            comparison_report,
         )
+        from steptime.report.text.paint_text import print_report
+
+        report = comparison_report(self.comparison, asked=ComparisonRequest())
+        return plain_text(lambda console: print_report(report, console=console), width=width)
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")

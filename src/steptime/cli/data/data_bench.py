@@ -131,8 +131,11 @@ def _report(
 ) -> int:
     """Say what was found, where the options say; return the exit code."""
     from steptime.levers import NAMES
+    from steptime.report.blocks.data.loader_report import loader_report
+    from steptime.report.blocks.data.tf_data_report import tf_data_blocks
+    from steptime.report.blocks.values import Blank
     from steptime.report.document.loader_document import LoaderDocument, loader_envelope
-    from steptime.report.text.loader_text import render_loader, render_tf_data
+    from steptime.report.text.paint_text import print_blocks, print_report
     from steptime.report.words.loader_words import next_commands
 
     word = bench.missing.get("loader")
@@ -141,9 +144,10 @@ def _report(
     if is_unclear or (tf_data is not None and tf_data.pipeline is None):
         code = _INCONCLUSIVE
     if options.json != STDOUT:
-        render_loader(bench, console=console_for(sys.stdout), levers=NAMES)
+        console = console_for(sys.stdout)
+        print_report(loader_report(bench, levers=NAMES), console=console)
         if tf_data is not None:
-            render_tf_data(tf_data, cwd=str(Path.cwd()), console=console_for(sys.stdout))
+            print_blocks([Blank(), *tf_data_blocks(tf_data, cwd=str(Path.cwd()))], console=console)
     if page is not None:
         tell(f"the page of this bench: {page}")
     if options.json is not None:

@@ -91,11 +91,10 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, data_check_envelope(report, exit_code=code))
     else:
-        from steptime.report.text.data_check_text import data_check_lines
-        from steptime.report.text.page import page_of
+        from steptime.report.blocks.data.data_check_report import data_check_blocks
+        from steptime.report.text.paint_text import print_blocks
 
-        page = page_of(console_for(sys.stdout))
-        page.write(data_check_lines(report, page=page))
+        print_blocks(data_check_blocks(report), console=console_for(sys.stdout))
     return code
 
 

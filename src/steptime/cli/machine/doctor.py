@@ -90,12 +90,7 @@ def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | Non
 
 
 def _print_checks(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> None:
-    from rich.text import Text
+    from steptime.report.blocks.machine.check_report import check_blocks
+    from steptime.report.text.paint_text import print_blocks
 
-    from steptime.report.text.check_text import check_lines
-    from steptime.report.text.page import page_of
-
-    page = page_of(console_for(sys.stdout))
-    following = "steptime run -- python train.py" if is_all else "steptime doctor --all"
-    lines = check_lines(checks, basis, is_all=is_all, page=page)
-    page.write([*lines, Text(), Text(f"  {following}", style="bold")])
+    print_blocks(check_blocks(checks, basis, is_all=is_all), console=console_for(sys.stdout))

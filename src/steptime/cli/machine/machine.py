@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
 def _examine(options: argparse.Namespace, budget_s: float) -> int:
     from steptime.app.machine.machine import MachineOptions, examine
     from steptime.cli.progress import OverwrittenLine
-    from steptime.report.text.ceilings_text import describe_told, live_told
+    from steptime.report.blocks.machine.machine_report import describe_told, live_told
 
     asked = MachineOptions(
         python=options.python,
@@ -89,16 +89,16 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 
 
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
+    from steptime.report.blocks.machine.machine_report import machine_blocks
     from steptime.report.document.machine_document import machine_envelope
-    from steptime.report.text.ceilings_text import machine_lines
-    from steptime.report.text.page import page_of
+    from steptime.report.text.paint_text import print_blocks
 
     document = machine_envelope(found.inventory, found.ceilings)
     if options.json is not None:
         write_json(options.json, document)
         return document.exit_code
-    page = page_of(console_for(sys.stdout))
-    page.write(machine_lines(found.inventory, found.ceilings, age_s=found.age_s, page=page))
+    blocks = machine_blocks(found.inventory, found.ceilings, age_s=found.age_s)
+    print_blocks(blocks, console=console_for(sys.stdout))
     return document.exit_code
 
 

@@ -74,11 +74,10 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, batch_envelope(plan))
     if options.json != STDOUT:
-        from steptime.report.text.batch_text import batch_lines
-        from steptime.report.text.page import page_of
+        from steptime.report.blocks.fit.batch_report import batch_blocks
+        from steptime.report.text.paint_text import print_blocks
 
-        page = page_of(console_for(sys.stdout))
-        page.write(batch_lines(plan, page=page))
+        print_blocks(batch_blocks(plan), console=console_for(sys.stdout))
     return 0
 
 

@@ -59,11 +59,11 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, shapes_envelope(advice, page=written))
     if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.shapes_text import shapes_lines
+        from steptime.report.blocks.fit.shapes_report import shapes_report
+        from steptime.report.text.paint_text import print_report
 
-        page = page_of(console_for(sys.stdout))
-        page.write(shapes_lines(advice, page=page))
+        report = shapes_report(advice, command=asked.command)
+        print_report(report, console=console_for(sys.stdout))
     if written is not None:
         tell(f"the page of these widths: {written!s}")
     return 0

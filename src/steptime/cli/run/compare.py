@@ -63,8 +63,11 @@ def execute(options: argparse.Namespace) -> int:
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
     from steptime.app.stored.compare import compare_runs
     from steptime.core.devices.given_price import parse_price
+    from steptime.report.blocks.compare.comparison_report import (
+        ComparisonRequest,
+        comparison_report,
+    )
     from steptime.report.document.comparison_document import comparison_envelope
-    from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
     runs = _find(options, [*a, *b])
     found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
@@ -75,7 +78,9 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
     if options.json != STDOUT:
-        render_comparison(found, asked=asked, console=console_for(sys.stdout))
+        from steptime.report.text.paint_text import print_report
+
+        print_report(comparison_report(found, asked=asked), console=console_for(sys.stdout))
     return code
 
 

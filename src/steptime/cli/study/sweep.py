@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from steptime.app.search.search import Heard, SearchAsked
+    from steptime.report.blocks.values import Sheet
     from steptime.seek.values.seek_values import SeekAnswer, SeekRun
 
 SUMMARY = "search the parameters that reach a quality in the least time"
@@ -83,13 +84,11 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, enclose("sweep", found, exit_code=code))
     if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.search_text import search_lines
+        from steptime.report.text.paint_text import print_report
 
-        page = page_of(console_for(sys.stdout))
-        page.write(search_lines(found, page=page, next_command=_next(asked, found)))
+        print_report(_report(asked, found), console=console_for(sys.stdout))
     if options.output is not None:
-        _write_page(options.output, found, title=shlex.join(command))
+        _write_page(options.output, _report(asked, found))
     return code
 
 
@@ -149,10 +148,16 @@ def _next(asked: SearchAsked, found: SeekAnswer) -> str:
     return shlex.join(("steptime", "run", *recipe, "--", *words))
 
 
-def _write_page(target: str, found: SeekAnswer, *, title: str) -> None:
+def _report(asked: SearchAsked, found: SeekAnswer) -> Sheet:
+    from steptime.report.blocks.study.sweep_report import sweep_report
+
+    return sweep_report(found, command=asked.command, next_command=_next(asked, found))
+
+
+def _write_page(target: str, report: Sheet) -> None:
     from steptime.app.stored.page_file import write_page_file
     from steptime.core.version import installed_version
-    from steptime.report.html.html_search import render_search_page
+    from steptime.report.html.paint_html import paint_page
 
-    page = render_search_page(found, title=title, version=installed_version())
+    page = paint_page(report, version=installed_version())
     tell(f"the page of this search: {write_page_file(page, Path(target), Path(target))}")

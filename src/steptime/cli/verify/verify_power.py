@@ -47,9 +47,8 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, enclose("verify power", plan))
     else:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.verify_text import power_lines
+        from steptime.report.blocks.verify.verdict_report import power_blocks
+        from steptime.report.text.paint_text import print_blocks
 
-        page = page_of(console_for(sys.stdout))
-        page.write(power_lines(plan, page=page))
+        print_blocks(power_blocks(plan), console=console_for(sys.stdout))
     return 0

@@ -85,11 +85,10 @@ def execute(options: argparse.Namespace) -> int:
 
         write_json(options.json, enclose("verify training", found, exit_code=code))
     if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.verify_text import verdict_lines
+        from steptime.report.blocks.verify.verdict_report import verdict_report
+        from steptime.report.text.paint_text import print_report
 
-        page = page_of(console_for(sys.stdout))
-        page.write(verdict_lines(found, page=page))
+        print_report(verdict_report(found), console=console_for(sys.stdout))
     if options.output is not None:
         _write_page(options, found)
     return code
@@ -98,13 +97,13 @@ def execute(options: argparse.Namespace) -> int:
 def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
     from steptime.app.stored.page_file import write_page_file
     from steptime.core.version import installed_version
-    from steptime.report.html.html_verify import render_verify_page
+    from steptime.report.blocks.verify.verdict_report import verdict_report
+    from steptime.report.html.paint_html import paint_page
     from steptime.verify.convergence.power_plan import power_of_verdict
 
     title = options.table or f"{options.reference} → {options.candidate}"
-    page = render_verify_page(
-        found, title=title, version=installed_version(), power=power_of_verdict(found)
-    )
+    report = verdict_report(found, title=title, power=power_of_verdict(found))
+    page = paint_page(report, version=installed_version())
     target = Path(options.output)
     tell(f"the page of this verdict: {write_page_file(page, target, target)}")
 

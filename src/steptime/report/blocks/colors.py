@@ -146,14 +146,8 @@ def wall_class_of(part: str) -> str:
     return f"w-{part.replace('_', '-')}" if part in WALL_COLORS else "w-unseen"
 
 
-def loader_class_of(part: str) -> str:
-    """Return the class that has the color of a part of a batch."""
-    return f"l-{part}" if part in LOADER_COLORS else "l-fetch"
-
-
 def rules() -> str:
     """Return the style rules that give the classes their colors."""
     colors = {class_of(name): color for name, color in PHASE_COLORS.items()}
     colors |= {wall_class_of(name): color for name, color in WALL_COLORS.items()}
-    colors |= {loader_class_of(name): color for name, color in LOADER_COLORS.items()}
     return "\n".join(f".{name}{{background:{color}}}" for name, color in colors.items())

@@ -1,15 +1,16 @@
-"""Makes the words of blocks: parts that break only between each other, and short forms.
+"""Makes the words of blocks: parts that break only between each other, short forms, and lists.
 
-In: text that may hold anything. Out: text for a block.
+In: text that may hold anything. Out: text for a block, and blocks of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.text import Text
 
 from steptime.core.printable import printable
+from steptime.report.blocks.values import Blank, Block, Labeled, Section
 
 GLUE = "\ue000"
 """A space at which no line breaks: a private-use character; `printable` lets none through."""
@@ -32,3 +33,30 @@ def shortened(text: str, width: int) -> str:
 def plain(text: str | Text) -> str:
     """Return the words of a block without styles and marks."""
     return (text if isinstance(text, str) else text.plain).replace(GLUE, " ")
+
+
+def capitalized(text: str) -> str:
+    """Return a sentence with a capital, unless it begins with a name such as `lr=0.1`."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    return text[:1].upper() + text[1:] if first.isalpha() else text
+
+
+def labeled(*told: tuple[str, str | Text | None]) -> list[Block]:
+    """Return a paragraph for each label whose text is known and not empty."""
+    return [Labeled(label, text) for label, text in told if text]
+
+
+def listed(label: str, texts: Iterable[str]) -> list[Block]:
+    """Return paragraphs of which the first has the label."""
+    return [Labeled("" if number else label, text) for number, text in enumerate(texts)]
+
+
+def sections(
+    parts: Iterable[tuple[str, Sequence[Block]]], *, pages: Collection[str] = ()
+) -> list[Section]:
+    """Return a section for each title with blocks; those named in `pages` are for the page."""
+    return [
+        Section(title, [*blocks, Blank()], only="page" if title in pages else None)
+        for title, blocks in parts
+        if blocks
+    ]

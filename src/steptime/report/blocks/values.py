@@ -14,6 +14,7 @@ from rich.text import Text
 
 Inline: TypeAlias = str | Text
 Only = Literal["terminal", "page"]
+Severity = Literal["info", "warning", "critical", "good", "bad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class TableBlock:
     label: str | None = None
     notes: Sequence[Inline] = ()
     cut_last: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +251,18 @@ class Sheet:
 
     Args:
         kind: what it is of: `run`, `study`, `fit`.
-        command: the user's words, or a title of one word.
+        command: the user's words.
         facts: id, when, how it ended, in one line.
         parts: the rest, in order.
         style: of the facts, where they tell of a failure.
         is_headed: whether a terminal begins with command and facts.
+        title: of what has no command; a terminal leaves it out.
     """
 
     kind: str
-    command: Sequence[str]
-    facts: Sequence[str]
+    command: Sequence[str] = ()
+    facts: Sequence[str] = ()
     parts: Sequence[Section] = field(default=())
     style: str = ""
     is_headed: bool = True
+    title: str = ""

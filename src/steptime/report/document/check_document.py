@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import Basis, MachineCheck, most_costly_first
+from steptime.report.blocks.machine.check_report import cost_text, describe_reason, seen_text
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.text.check_text import cost_text, describe_reason, seen_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

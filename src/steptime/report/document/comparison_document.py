@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.compare.values import Comparison, Effect, Estimate
+from steptime.report.blocks.compare.comparison_report import ComparisonRequest
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.text.compare_text import ComparisonRequest
 from steptime.report.words.compare_words import describe_gate, describe_obstacle, describe_reason
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.diagnose.values.reach_values import Waterfall
+from steptime.report.blocks.verify.verdict_report import seeds_blocks
 from steptime.report.html.html_forest import trials_part
 from steptime.report.html.html_frame import frame, section
 from steptime.report.html.html_gains import gains_part
@@ -20,7 +21,7 @@ from steptime.report.html.html_hardware import hardware_part, unknown_part
 from steptime.report.html.html_losses import losses_part
 from steptime.report.html.html_tags import Html, breakable, joined_html, preformatted, table, tag
 from steptime.report.html.html_thrown_away import thrown_away_part
-from steptime.report.html.html_verify import seeds_part
+from steptime.report.html.paint_html import paint
 from steptime.report.text.study_story import describe_choice
 from steptime.report.text.study_text import StudyRequest, next_act
 from steptime.report.words import study_words as words
@@ -91,7 +92,7 @@ def _body(facts: StudyPageFacts) -> list[Html]:
         section("What each lever gave", gains_part(study)),
         section("What was tried", trials_part(study)),
         section("Whether it trains as well", *_losses(facts), _checks(study)),
-        section("Over seeds", seeds_part(study.seeds)),
+        section("Over seeds", paint(seeds_blocks(study.seeds))),
         section("Tried and thrown away", thrown_away_part(study)),
         section("Not tried", _not_tried(study)),
         section(

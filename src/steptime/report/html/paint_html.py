@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import groupby, pairwise
 
-from steptime.report.blocks.phrasing import GLUE, plain
+from steptime.report.blocks.phrasing import GLUE, capitalized, plain
 from steptime.report.blocks.values import (
     Bar,
     Blank,
@@ -65,7 +65,7 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
     ]
     opening = [_header(report, version), *filter(None, map(_top, top))]
     contents = [_contents(titles)] if len(titles) > 2 else []
-    title = f"steptime {report.facts[0]}" if report.facts else "steptime"
+    title = f"steptime {report.facts[0] if report.facts else report.title}".strip()
     return frame(title, [*opening, *contents, *sections], scripts=scripts)
 
 
@@ -80,13 +80,12 @@ def _anchor(title: str) -> str:
 
 def _header(report: Sheet, version: str) -> Html:
     words = [tag("span", shlex.quote(word), class_="word") for word in report.command]
-    facts = " · ".join(report.facts)
     name = f" report of one {report.kind}" + (f" · Steptime {version}" if version else "")
     return tag(
         "header",
         tag("p", tag("b", "steptime"), name, class_="dim"),
-        tag("h1", tag("code", joined_html(words, between=" "))),
-        tag("p", facts, class_="bad" if report.style else "dim"),
+        tag("h1", tag("code", joined_html(words, between=" ")) if words else report.title),
+        tag("p", " · ".join(report.facts), class_="bad" if report.style else "dim"),
     )
 
 
@@ -132,7 +131,9 @@ def _(block: Labeled) -> Html | None:
 @_paint.register
 def _(block: Headline) -> Html | None:
     text = plain(block.text)
-    return joined_html([tag("h2", _upper(block.title)), tag("p", _upper(text)) if text else None])
+    return joined_html(
+        [tag("h2", capitalized(block.title)), tag("p", capitalized(text)) if text else None]
+    )
 
 
 @_paint.register
@@ -143,7 +144,7 @@ def _(block: Heading) -> Html | None:
 @_paint.register
 def _(block: CommandLine) -> Html | None:
     lead = plain(block.lead).strip()
-    return joined_html([tag("p", _upper(lead)) if lead else None, tag("pre", block.command)])
+    return joined_html([tag("p", capitalized(lead)) if lead else None, tag("pre", block.command)])
 
 
 @_paint.register
@@ -288,7 +289,3 @@ def _ticks(cell: Ticks) -> Html:
         for word, place, is_narrow in cell.marks
     ]
     return tag("span", *marks, class_="forest axis")
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import singledispatch
 
 from steptime.core.printable import printable
-from steptime.report.blocks.phrasing import plain
+from steptime.report.blocks.phrasing import capitalized, plain
 from steptime.report.blocks.values import (
     Bar,
     Block,
@@ -42,8 +42,9 @@ def paint_markdown(report: Sheet) -> str:
     """Return the whole report, each part under its title."""
     parts = [part for part in report.parts if part.only != "page"]
     head = [f"## Steptime: {report.kind}"]
-    if report.command:
-        head += ["", _code_span(shlex.join(report.command))]
+    if report.command or report.title:
+        name = _escaped(report.title)
+        head += ["", _code_span(shlex.join(report.command)) if report.command else name]
     if report.facts:
         head += ["", " · ".join(_escaped(fact) for fact in report.facts)]
     text = "\n".join([*head, *(line for part in _by_title(parts) for line in part)])
@@ -82,7 +83,7 @@ def _(block: Labeled) -> list[str]:
 @_paint.register
 def _(block: Headline) -> list[str]:
     text = _inline(block.text)
-    return ["", f"**{_escaped(_upper(block.title))}**" + (f": {text}" if text else ""), ""]
+    return ["", f"**{_escaped(capitalized(block.title))}**" + (f": {text}" if text else ""), ""]
 
 
 @_paint.register
@@ -93,7 +94,7 @@ def _(block: Heading) -> list[str]:
 @_paint.register
 def _(block: CommandLine) -> list[str]:
     lead = _inline(block.lead).strip()
-    return ["", *([_upper(lead), ""] if lead else []), *_fenced(block.command, "sh")]
+    return ["", *([capitalized(lead), ""] if lead else []), *_fenced(block.command, "sh")]
 
 
 @_paint.register
@@ -179,7 +180,3 @@ def _bold(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -24,17 +24,20 @@ from steptime.report.blocks.values import (
     Cell,
     Code,
     CommandLine,
+    Fold,
     Heading,
     Headline,
     Inline,
     Items,
     Labeled,
+    LinePlot,
     Markup,
     Reach,
     Section,
     Sheet,
     TableBlock,
     Ticks,
+    Tiles,
 )
 from steptime.report.text.page import LABEL_WIDTH, Page, page_of, unwrapped_page
 
@@ -128,10 +131,12 @@ def _facts(report: Sheet) -> Text:
 def _without_double_gaps(blocks: Iterable[Block]) -> list[Block]:
     kept: list[Block] = []
     for block in blocks:
+        if isinstance(block, Tiles | LinePlot | Markup | Fold):
+            continue
         if isinstance(block, Blank) and (not kept or isinstance(kept[-1], Blank)):
             continue
         kept.append(block)
-    return kept
+    return kept[:-1] if kept and isinstance(kept[-1], Blank) else kept
 
 
 # -- blocks
@@ -213,6 +218,10 @@ def _(block: Items, page: Page) -> list[Text]:
 
 @_paint.register
 def _(block: TableBlock, page: Page) -> list[Text]:
+    more = len(block.rows) - (block.most or len(block.rows))
+    if more > 0:
+        kept = replace(block, rows=block.rows[: block.most], notes=block.notes[: block.most])
+        return [*_paint(kept, page), Text(f"and {more:,} more", style="dim")]
     indent = 0 if block.label is None else LABEL_WIDTH
     drawn = next((i for i, c in enumerate(_first(block)) if isinstance(c, Bar | Reach)), None)
     is_last = drawn is not None and drawn == len(block.heading) - 1

@@ -1,7 +1,7 @@
 """The wording of a comparison's machine words, in one place: typed values in, text out.
 
 docs/explanation/how-we-compare.md lists the words. A word that is not in the tables is shown
-as it is. `compare_text` does the layout.
+as it is. `comparison_report` does the layout.
 """
 
 from __future__ import annotations

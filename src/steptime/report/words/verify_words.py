@@ -11,12 +11,12 @@ from steptime.verify.values.seed_runs import SummaryDifference, TrainingVerdict
 SUMMARIES: Mapping[str, str] = {
     "final": "final metric",
     "area": "log loss on the way",
-    "to_target": "log samples to the target",
+    "to_target": "log samples to target",
 }
 """What each summary is."""
 
-SAME = "A/A: half of the reference against the rest"
-"""The reference judged against itself."""
+SAME = "A/A: two reference halves"
+"""Half of the reference's runs judged against the rest of them."""
 
 REASONS: Mapping[str, str] = {
     "too_few_runs": "more runs are needed",
@@ -147,6 +147,12 @@ def describe_to_target(found: TrainingVerdict) -> str | None:
     return f"{text}; earned after {time.num_runs_to_earn} runs"
 
 
-def describe_allowed(one: SummaryDifference) -> str:
-    """Say where a loss is certain and allowed."""
-    return "worse, within the margin" if one.is_worse_within_margin else ""
+def describe_rests(one: SummaryDifference) -> str:
+    """Say what a difference rests on, and where a loss is certain and allowed."""
+    parts = [f"margin {one.margin:.4g}"]
+    if one.p_permuted is not None:
+        parts.append(f"p by permuting the runs {one.p_permuted:.3f}")
+    parts.append(f"SD of the runs {one.reference_sd:.3g}, {one.candidate_sd:.3g}")
+    if one.is_worse_within_margin:
+        parts.append("worse, within the margin")
+    return "; ".join(parts)

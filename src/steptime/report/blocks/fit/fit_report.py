@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_seconds
 from steptime.report.blocks.colors import HOLDER_COLORS
+from steptime.report.blocks.phrasing import labeled, listed, sections
 from steptime.report.blocks.values import (
     Bar,
-    Blank,
     Block,
     Code,
     CommandLine,
@@ -63,14 +63,7 @@ def fit_report(study: FitStudy, *, recipe: str | None = None) -> Sheet:
         kind="fit",
         command=study.command,
         facts=(study.fit_id, study.device or "no device seen"),
-        parts=[
-            *(
-                Section(title, [*blocks, Blank()], only="page" if title in pages else None)
-                for title, blocks in parts
-                if blocks
-            ),
-            Section("", [_next(study)]),
-        ],
+        parts=[*sections(parts, pages=pages), Section("", [_next(study)])],
     )
 
 
@@ -86,7 +79,7 @@ def _outcome(study: FitStudy) -> list[Block]:
     ]
     return [
         Headline("outcome", title, severity="good" if is_good else "warning"),
-        *(Labeled(label, printable(text)) for label, text in told if text is not None),
+        *labeled(*told),
     ]
 
 
@@ -191,8 +184,10 @@ def _batches(study: FitStudy) -> list[Block]:
         "step of the same global batch",
         "peak, estimated",
     )
-    lines = [Labeled("" if i else "batch", printable(text)) for i, text in enumerate(told)]
-    return [*lines, *([TableBlock(heading, rows, name="Larger batches")] if rows and told else [])]
+    return [
+        *listed("batch", told),
+        *([TableBlock(heading, rows, name="Larger batches")] if rows and told else []),
+    ]
 
 
 def _devices(study: FitStudy) -> list[Block]:
@@ -247,8 +242,7 @@ def _checks(study: FitStudy) -> list[Block]:
 
 
 def _not_tried(study: FitStudy) -> list[Block]:
-    texts = list(map(printable, describe_not_tried(study.not_tried)))
-    return [Labeled("" if i else "not tried", text) for i, text in enumerate(texts)]
+    return listed("not tried", describe_not_tried(study.not_tried))
 
 
 def _next(study: FitStudy) -> CommandLine:

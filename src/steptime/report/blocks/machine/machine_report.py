@@ -1,6 +1,6 @@
-"""Shows what a machine reaches, as a table under its inventory, and how far the measuring has come.
+"""Says what a machine reaches, as a table under its inventory, and how far the measuring has come.
 
-In: an `Inventory` and `Ceilings`. Out: lines. The interval of a provisional ceiling reaches up to
+In: an `Inventory` and `Ceilings`. Out: blocks. The interval of a provisional ceiling reaches up to
 the fastest repetition, which other programs disturbed least.
 """
 
@@ -14,9 +14,9 @@ from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, find_part
 from steptime.machine.values.inventory_values import Inventory
-from steptime.report.blocks.phrasing import shortened
-from steptime.report.text.machine_text import inventory_lines
-from steptime.report.text.page import Page, columns
+from steptime.report.blocks.machine.inventory_report import inventory_blocks
+from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.values import Blank, Block, Cell, CommandLine, Labeled, TableBlock
 from steptime.report.words.machine_words import (
     AGAIN,
     describe_doubts,
@@ -26,60 +26,57 @@ from steptime.report.words.machine_words import (
     describe_setting,
 )
 
-_MIN_SETTING = 12  # columns; a narrower setting would say nothing
 NEXT = "steptime run -- python train.py"
 
 
-def machine_lines(
-    inventory: Inventory, found: Ceilings | None, *, age_s: float | None, page: Page
-) -> list[Text]:
-    """Return the lines of the whole screen.
+def machine_blocks(
+    inventory: Inventory, found: Ceilings | None, *, age_s: float | None
+) -> list[Block]:
+    """Return the whole screen.
 
     Args:
         inventory: what the machine has.
         found: what it reaches; None if that was not to be measured.
-        age_s: how long ago that was measured.
-        page: where it is shown.
+        age_s: how long ago that was measured [s].
     """
-    lines = inventory_lines(inventory, page=page)
-    if found is not None:
-        lines += _ceilings(found, age_s=age_s, page=page)
-    return [*lines, Text(), Text(f"  {NEXT}", style="bold")]
+    ceilings = [] if found is None else _ceilings(found, age_s)
+    return [*inventory_blocks(inventory), *ceilings, Blank(), CommandLine(NEXT, "next")]
 
 
-def _ceilings(found: Ceilings, *, age_s: float | None, page: Page) -> list[Text]:
-    lines: list[Text] = []
+def _ceilings(found: Ceilings, age_s: float | None) -> list[Block]:
     measured = [one for one in found.ceilings if one.rate is not None]
+    blocks: list[Block] = []
     if measured and found.bench is not None:
-        lines = [Text(), *_table(measured, found.bench, page=page)]
-        lines += [Text(), *page.block("measured", _provenance(found, found.bench, age_s))]
-        lines += _doubts(measured, found.bench, page=page)
+        blocks = [Blank(), _table(measured, found.bench), Blank()]
+        blocks += labeled(("measured", _provenance(found, found.bench, age_s)))
+        blocks += _doubts(measured, found.bench)
+    note = None
     if found.missing is not None:
         why = describe_reason(found.missing)
-        detail = f" ({printable(found.detail)})" if found.detail else ""
+        detail = f" ({found.detail})" if found.detail else ""
         lead = "not all could be measured" if measured else "nothing was measured"
-        advice = describe_next(found.missing)
-        lines += page.block("note", f"{lead}: {why}{detail}. {advice}")
+        note = f"{lead}: {why}{detail}. {describe_next(found.missing)}"
     gaps = [f"{_name(one)}: {_reason(one)}" for one in found.ceilings if one.rate is None]
-    return [*lines, *(page.block("gaps", "; ".join(gaps)) if gaps else [])]
+    return [*blocks, *labeled(("note", note), ("gaps", "; ".join(gaps)))]
 
 
-def _table(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
+def _table(measured: Sequence[Ceiling], bench: BenchProcess) -> TableBlock:
     """Return one row per ceiling, with its share of the datasheet where the datasheet is known."""
     shares = [_share(one, bench) for one in measured]
-    heading = ["ceiling", "reached", "interval", "n", "datasheet"]
-    rows = [[*_cells(one, bench), share] for one, share in zip(measured, shares, strict=True)]
-    lines = columns([heading, *rows] if any(shares) else [row[:-1] for row in (heading, *rows)])
-    width = max(_MIN_SETTING, page.width - lines[0].cell_len - 2)
-    lines[0].append("  at", style="dim")
-    for line, one in zip(lines[1:], measured, strict=True):
-        told = describe_setting(one)
-        told = shortened(told, width) if page.console.is_terminal else told
-        line.append(f"  {told}", style="dim")
-    return lines
+    has_shares = any(shares)
+    rows: list[list[Cell]] = [
+        [*_cells(one), *([share] if has_shares else []), _dim(describe_setting(one))]
+        for one, share in zip(measured, shares, strict=True)
+    ]
+    heading = ["ceiling", "reached", "interval", "n", *(["datasheet"] if has_shares else []), "at"]
+    return TableBlock(heading, rows, name="What the machine reaches", cut_last=True)
 
 
-def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
+def _dim(text: str) -> Text:
+    return Text(printable(text), style="dim")
+
+
+def _cells(one: Ceiling) -> list[str]:
     """Return the name, median, interval and number of repetitions."""
     if one.rate is None:
         return [_name(one), "", "", ""]
@@ -124,11 +121,10 @@ def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> st
     )
 
 
-def _doubts(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
-    """Name the provisional ceilings, with what was seen of others; say so if nobody could look."""
+def _doubts(measured: Sequence[Ceiling], bench: BenchProcess) -> list[Block]:
+    """Name the provisional ceilings, with what was seen of others; say so if that is not known."""
     if all(one.others_cores is None for one in measured):
-        text = "this system does not tell whether others kept the cores busy"
-        return page.block("note", text)
+        return labeled(("note", "this system does not tell whether others kept the cores busy"))
     doubted = [one for one in measured if one.is_provisional]
     if not doubted:
         return []
@@ -140,7 +136,7 @@ def _doubts(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> 
         f"provisional: {told}. Their intervals reach up to the fastest repetition, and nothing is "
         f"judged by them: the machine may reach more.{_others(doubted, bench)} {AGAIN}"
     )
-    return page.block("not firm", text, style="yellow")
+    return [Labeled("not firm", text, style="yellow")]
 
 
 def _others(doubted: Sequence[Ceiling], bench: BenchProcess) -> str:

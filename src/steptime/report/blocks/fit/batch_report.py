@@ -1,17 +1,16 @@
 """Shows the sizes of a batch that follow from those given, and what to know about them.
 
-In: a `BatchPlan`. Out: lines of labeled blocks.
+In: a `BatchPlan`. Out: blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rich.text import Text
-
 from steptime.core.units import format_percent
 from steptime.plan.values.batch_values import BatchPlan, BatchSizes
-from steptime.report.text.page import Page, columns
+from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.values import Blank, Block, TableBlock
 from steptime.report.words.rate_words import describe_rate
 
 _HEAD = ("micro", "accumulation", "data-parallel", "global", "a rank", "devices")
@@ -50,26 +49,27 @@ NOTES: Mapping[str, Callable[[Facts], str]] = {
 """What a note says, by its name."""
 
 
-def batch_lines(plan: BatchPlan, *, page: Page) -> list[Text]:
+def batch_blocks(plan: BatchPlan) -> list[Block]:
     """Return the sizes as a table, then what to know about them."""
-    rows = [_HEAD, *(_row(one) for one in plan.choices)]
-    lines = [*columns(rows, left=0), Text()]
-    if plan.num_choices > len(plan.choices):
-        more = plan.num_choices - len(plan.choices)
-        lines += page.block("more", f"{more} further ways; give one more size to choose.")
-    if plan.assumed:
-        lines += page.block("assumed", f"{' and '.join(plan.assumed)} 1, as none was given")
-    if plan.num_choices > 1:
-        lines += page.block("choose", _CHOOSE)
+    more = plan.num_choices - len(plan.choices)
+    states = None
     if plan.state_bytes_per_parameter is not None:
-        told = f"{plan.state_bytes_per_parameter:.3g} bytes per parameter on a rank"
-        lines += page.block("states", f"{told}, with mixed precision and AdamW")
-    for note in plan.notes:
-        lines += page.block("note", NOTES[note.name](note.facts))
-    if plan.learning_rate is not None:
-        for text in describe_rate(plan.learning_rate):
-            lines += page.block("rate", text)
-    return lines
+        size = f"{plan.state_bytes_per_parameter:.3g} bytes per parameter on a rank"
+        states = f"{size}, with mixed precision and AdamW"
+    rates = [] if plan.learning_rate is None else describe_rate(plan.learning_rate)
+    assumed = f"{' and '.join(plan.assumed)} 1, as none was given"
+    return [
+        TableBlock(_HEAD, [_row(one) for one in plan.choices], left=0, name="Sizes of a batch"),
+        Blank(),
+        *labeled(
+            ("more", f"{more} further ways; give one more size to choose." if more > 0 else None),
+            ("assumed", assumed if plan.assumed else None),
+            ("choose", _CHOOSE if plan.num_choices > 1 else None),
+            ("states", states),
+        ),
+        *labeled(*(("note", NOTES[note.name](note.facts)) for note in plan.notes)),
+        *labeled(*(("rate", text) for text in rates)),
+    ]
 
 
 _CHOOSE = (

@@ -1,6 +1,6 @@
-"""Shows the checks of a machine on one screen for people, the most costly first.
+"""Says what the checks of a machine found, the most costly first.
 
-In: `MachineCheck` values. Out: lines of labeled blocks.
+In: `MachineCheck` values. Out: blocks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from steptime.machine.values.check_values import (
     Runner,
     most_costly_first,
 )
-from steptime.report.blocks.phrasing import joined
-from steptime.report.text.page import Page
+from steptime.report.blocks.phrasing import joined, labeled
+from steptime.report.blocks.values import Blank, Block, CommandLine, Labeled
 from steptime.report.words.check_reasons import (
     CERTAINTY,
     COST_OF,
@@ -43,47 +43,44 @@ _MAX_CHOICES = 4  # of collectives and payloads; the document has all of them
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-def check_lines(
-    checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool, page: Page
-) -> list[Text]:
+def check_blocks(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> list[Block]:
     """Return what fires in full and remarks in short; with `is_all`, all checks are listed."""
     fired = most_costly_first(checks)
-    lines: list[Text] = []
-    for check in fired:
-        if is_all or check.severity is not Severity.INFO:
-            lines += [*_full(check, page=page), Text()]
-    remarks = [check for check in fired if check.severity is Severity.INFO]
-    if remarks and not is_all:
-        for check in remarks:
-            lines += page.block("remark", _remark(check))
-        lines.append(Text())
-    if basis.nccl is not None:
-        lines += page.block("nccl", joined(_nccl(basis.nccl)))
-    lines += page.block("asked", joined(_asked(basis)))
-    lines += page.block("checks", _counts(checks))
-    if is_all:
-        lines += _others(checks, page=page)
-    return lines
+    shown = [one for one in fired if is_all or one.severity is not Severity.INFO]
+    remarks = [("remark", _remark(one)) for one in fired if one not in shown]
+    following = "steptime run -- python train.py" if is_all else "steptime doctor --all"
+    return [
+        *(block for check in shown for block in (*_full(check), Blank())),
+        *labeled(*remarks),
+        *([Blank()] if remarks else []),
+        *labeled(
+            ("nccl", None if basis.nccl is None else joined(_nccl(basis.nccl))),
+            ("asked", joined(_asked(basis))),
+            ("checks", _counts(checks)),
+        ),
+        *([Blank(), *_others(checks)] if is_all else []),
+        Blank(),
+        CommandLine(following, "next"),
+    ]
 
 
-def _full(check: MachineCheck, *, page: Page) -> list[Text]:
+def _full(check: MachineCheck) -> list[Block]:
     row = ROWS[check.code]
     severity = check.severity or Severity.INFO
     head = Text.assemble((row.title, _STYLES[severity]), (f"  {check.code}", "dim"))
-    lines = page.block(severity.value, head)
-    lines += page.block("  seen", seen_text(check))
-    lines += page.block("  why", row.why)
-    lines += page.block("  cost", cost_text(check.cost))
-    for command in check.commands:
-        # The command is not wrapped, so that it can be copied as it is typed.
-        label = "  mend" if command == check.commands[0] else ""
-        lines.append(Text.assemble((f"{label:<11}", "dim"), (printable(command.line), "cyan")))
-        lines += page.block("", Text(terms_of(command), style="dim"))
-    for sentence in check.advice:
-        lines += page.block("  advice" if sentence == check.advice[0] else "", printable(sentence))
     sure = CERTAINTY[check.certainty.value] if check.certainty is not None else ""
-    lines += page.block("  sure", f"{sure} · rule: {check.source}")
-    return lines
+    blocks = labeled(
+        (severity.value, head),
+        ("  seen", seen_text(check)),
+        ("  why", row.why),
+        ("  cost", cost_text(check.cost)),
+    )
+    for command in check.commands:
+        label = "  mend" if command == check.commands[0] else ""
+        blocks += [CommandLine(command.line, label), Labeled("", terms_of(command), style="dim")]
+    for sentence in check.advice:
+        blocks += labeled(("  advice" if sentence == check.advice[0] else "", sentence))
+    return [*blocks, *labeled(("  sure", f"{sure} · rule: {check.source}"))]
 
 
 def terms_of(command: Command) -> str:
@@ -159,12 +156,12 @@ def _counts(checks: Sequence[MachineCheck]) -> str:
     return joined(parts)
 
 
-def _others(checks: Sequence[MachineCheck], *, page: Page) -> list[Text]:
-    clean = [check for check in checks if check.status is CheckStatus.CLEAN]
-    lines = [Text()]
-    for check in clean:
-        seen = seen_text(check)
-        lines += page.block("clean", check.code + (f": {seen}" if seen else ""))
+def _others(checks: Sequence[MachineCheck]) -> list[Block]:
+    told = []
+    for check in checks:
+        if check.status is CheckStatus.CLEAN:
+            seen = seen_text(check)
+            told.append(("clean", check.code + (f": {seen}" if seen else "")))
     for status, label in (
         (CheckStatus.NOT_CHECKED, "unchecked"),
         (CheckStatus.NOT_APPLICABLE, "not here"),
@@ -173,9 +170,8 @@ def _others(checks: Sequence[MachineCheck], *, page: Page) -> list[Text]:
         for check in checks:
             if check.status is status:
                 by_reason.setdefault(check.reason or "not_told", []).append(check.code)
-        for reason, codes in by_reason.items():
-            lines += page.block(label, f"{describe_reason(reason)}: {', '.join(codes)}")
-    return lines
+        told += [(label, f"{describe_reason(r)}: {', '.join(c)}") for r, c in by_reason.items()]
+    return labeled(*told)
 
 
 def describe_reason(word: str) -> str:

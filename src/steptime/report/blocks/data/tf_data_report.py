@@ -1,10 +1,12 @@
-"""Says what tf.data's own statistics tell of an input pipeline, and what is worth changing."""
+"""Makes the report of what tf.data's own statistics tell, and of what is worth changing."""
 
 from __future__ import annotations
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_percent, format_seconds
 from steptime.data.values.tf_data_values import AUTOTUNE, TfAdvice, TfData, TfPipeline, TfStage
+from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.values import Blank, Block, Items, TableBlock
 
 _MISSING = {
     "not_iterated": "a tf.data pipeline was made, but none gave a batch outside of a graph: "
@@ -30,16 +32,22 @@ _CHANGES = {
 }
 
 
-def describe_tf_data(found: TfData, *, cwd: str) -> list[str]:
-    """Return the lines of the report on tf.data; files below `cwd` are named from there."""
+def tf_data_blocks(found: TfData, *, cwd: str) -> list[Block]:
+    """Return the report on tf.data; files below `cwd` are named from there."""
     if found.pipeline is None:
-        return [f"tf.data: not measured: {_MISSING.get(found.missing or '', found.missing)}."]
+        why = _MISSING.get(found.missing or "", found.missing)
+        return labeled(("tf.data", f"not measured: {why}."))
     p = found.pipeline
-    lines = [_step(p), "", *_stages(p, cwd), "", _verdict(p, cwd)]
-    lines += [f"  {_advice(one, cwd)}" for one in p.advice]
-    if p.num_others:
-        lines.append(f"{p.num_others} further pipelines of the process are not shown.")
-    return lines
+    more = f"{p.num_others} further pipelines of the process are not shown."
+    return [
+        *labeled(("tf.data", _step(p))),
+        Blank(),
+        _stages(p, cwd),
+        Blank(),
+        *labeled(("result", _verdict(p, cwd))),
+        *([Items([_advice(one, cwd) for one in p.advice])] if p.advice else []),
+        *labeled(("note", more if p.num_others else None)),
+    ]
 
 
 def _step(p: TfPipeline) -> str:
@@ -50,18 +58,14 @@ def _step(p: TfPipeline) -> str:
     )
 
 
-def _stages(p: TfPipeline, cwd: str) -> list[str]:
-    rows = [("stage", "line", "per batch", "threads", "elements")]
-    rows += [_row(stage, cwd) for stage in p.stages]
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    aligned = [
-        f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  "
-        + "  ".join(f"{row[i]:>{widths[i]}}" for i in (2, 3, 4))
-        for row in rows
+def _stages(p: TfPipeline, cwd: str) -> TableBlock:
+    slowest = p.held_back_by if p.wait_s > 0 else None
+    rows = [
+        (*_row(stage, cwd), "<- slowest" if number == slowest else "")
+        for number, stage in enumerate(p.stages)
     ]
-    if p.held_back_by is not None and p.wait_s > 0:
-        aligned[p.held_back_by + 1] += "  <- slowest"
-    return aligned
+    heading = ("stage", "line", "per batch", "threads", "elements", "")
+    return TableBlock(heading, rows, left=2, name="The stages of tf.data")
 
 
 def _row(stage: TfStage, cwd: str) -> tuple[str, str, str, str, str]:

@@ -1,6 +1,6 @@
-"""Shows what a machine has, on one screen for people.
+"""Says what a machine has, on one screen for people.
 
-In: an `Inventory`. Out: lines of labeled blocks. `ceilings_text` shows the ceilings.
+In: an `Inventory`. Out: blocks. `machine_report` adds what it reaches.
 """
 
 from __future__ import annotations
@@ -8,33 +8,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.machine.values.inventory_values import Cache, Inventory, Link, Mount
-from steptime.report.blocks.phrasing import joined
-from steptime.report.text.page import Page, columns
+from steptime.report.blocks.phrasing import joined, labeled
+from steptime.report.blocks.values import Block, TableBlock
 from steptime.report.words.machine_words import PARTS, describe_reason
 
 _MAX_NAMED = 8
 _BUSY_FRACTION = 0.05  # a desktop without a job takes a few percent
 
 
-def inventory_lines(found: Inventory, *, page: Page) -> list[Text]:
-    """Return the blocks of the inventory, in the order in which a training meets them."""
-    lines = [
-        *page.block("cpu", joined(_cpu(found))),
-        *page.block("", joined(_caches(found.cpu.caches))),
-        *page.block("memory", joined(_memory(found))),
-        *_gpu_lines(found, page=page),
-        *page.block("network", joined(_network(found)) or "no interface with hardware behind it"),
-        *page.block("disks", joined(_disks(found)) or "none are told of"),
-        *page.block("data", joined(_data(found))),
-        *page.block("limits", joined(_limits(found))),
-    ]
+def inventory_blocks(found: Inventory) -> list[Block]:
+    """Return the paragraphs of the inventory, in the order in which a training meets them."""
     gaps = [f"{PARTS.get(part, part)}: {describe_reason(word)}" for part, word in _gaps(found)]
-    return [*lines, *(page.block("not told", "; ".join(gaps)) if gaps else [])]
+    return [
+        *labeled(
+            ("cpu", joined(_cpu(found))),
+            ("", joined(_caches(found.cpu.caches))),
+            ("memory", joined(_memory(found))),
+            ("gpus", joined(_gpus(found)) or "none"),
+        ),
+        *_matrix(found.links),
+        *labeled(
+            ("network", joined(_network(found)) or "no interface with hardware behind it"),
+            ("disks", joined(_disks(found)) or "the system lists none"),
+            ("data", joined(_data(found))),
+            ("limits", joined(_limits(found))),
+            ("not told", "; ".join(gaps)),
+        ),
+    ]
 
 
 def _gaps(found: Inventory) -> list[tuple[str, str]]:
@@ -111,7 +114,7 @@ def _memory(found: Inventory) -> list[str]:
 # -- GPUs
 
 
-def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
+def _gpus(found: Inventory) -> list[str]:
     with_driver = [gpu for gpu in found.gpus if gpu.has_driver]
     parts = []
     for (name, size), num in Counter((gpu.name, gpu.memory_bytes) for gpu in with_driver).items():
@@ -133,26 +136,21 @@ def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
     parts += [f"{num} of {vendor} on the PCI bus, not asked" for vendor, num in silent.items()]
     if "gpus" in found.missing:
         parts.append(describe_reason(found.missing["gpus"]))
-    lines = page.block("gpus", joined(parts) or "none")
-    return [*lines, *_matrix(found.links, page=page)]
+    return parts
 
 
-def _matrix(links: Sequence[Link], *, page: Page) -> list[Text]:
+def _matrix(links: Sequence[Link]) -> list[Block]:
     """Show how devices reach each other, in one line where all links are alike."""
     if not links:
         return []
     kinds = {link.kind for link in links}
     names = list(dict.fromkeys(name for link in links for name in (link.first, link.second)))
     if len(kinds) == 1 and len(names) > 2:
-        return page.block("", f"all {len(names)} reach each other by {kinds.pop()}")
+        return labeled(("", f"all {len(names)} reach each other by {kinds.pop()}"))
     ways = {(link.first, link.second): link.kind for link in links}
     ways |= {(second, first): kind for (first, second), kind in ways.items()}
-    rows = [["", *names]]
-    rows += [[one, *("X" if one == o else ways.get((one, o), "-") for o in names)] for one in names]
-    table = columns(rows)
-    for line in table:
-        line.pad_left(11)
-    return table
+    rows = [[one, *("X" if one == o else ways.get((one, o), "-") for o in names)] for one in names]
+    return [TableBlock(["", *names], rows, name="How devices reach each other", label="")]
 
 
 # -- network, disks, limits

@@ -1,6 +1,6 @@
 """Tells somebody who must decide what a comparison leaves open, and what to do next.
 
-In: a Comparison. Out: sentences, and a command. `compare_text` does the layout.
+In: a Comparison. Out: sentences, and a command. `comparison_report` does the layout.
 """
 
 from __future__ import annotations

@@ -1,0 +1,205 @@
+"""Makes the report of `steptime compare`, on one screen.
+
+In: a Comparison. Out: blocks. The sections are a visible list; words come from `compare_words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from steptime.compare.values import (
+    ComparedRun,
+    CompareOutcome,
+    Comparison,
+    Effect,
+    GateOutcome,
+    TraitChange,
+)
+from steptime.core.printable import printable
+from steptime.core.units import format_percent, format_seconds
+from steptime.report.blocks.compare.compare_next import describe_reach, next_step
+from steptime.report.blocks.phrasing import joined, labeled, listed, sections, shortened
+from steptime.report.blocks.values import (
+    Blank,
+    Block,
+    CommandLine,
+    Labeled,
+    Section,
+    Sheet,
+    TableBlock,
+)
+from steptime.report.words import compare_words as words
+from steptime.report.words.run_words import describe_phase, describe_span
+
+MAX_CHANGES = 12
+"""People change few things on purpose; more changes mean another environment, and are only counted.
+"""
+
+_SHOWN_VALUE = 29
+"""Columns of a value that changed."""
+
+_MINOR = ("variable", "folder", "revision", "place")
+"""These are shown last, because they seldom decide how long a step takes."""
+
+_WORTH_A_LINE = 0.01
+"""A phase below this share of the step on both sides has no line."""
+
+_GATE_COLORS = {GateOutcome.PASSED: "green", GateOutcome.FAILED: "red"}
+_COLORS = {CompareOutcome.SLOWER: "red", CompareOutcome.FASTER: "green"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """What the user asked for beside the runs; `price` is the price of an hour.
+
+    `stores` has the folder that `--store` must name, by the id of a run in another store.
+    """
+
+    price: float | None = None
+    is_forced: bool = False
+    stores: Mapping[str, str] = field(default_factory=dict)
+
+
+def comparison_report(found: Comparison, *, asked: ComparisonRequest) -> Sheet:
+    """Return the report of a comparison."""
+    sides = labeled(("A", _side(found.a)), ("B", _side(found.b)))
+    parts = (
+        ("", sides),
+        ("The answer", [*_obstacles(found), *_answer(found, asked)]),
+        ("What changed", listed("changed", _changes(found.changes))),
+        ("Where the time goes", _tables(found)),
+        ("Noise", labeled(("noise", _noise(found)), *(("note", one) for one in _remarks(found)))),
+    )
+    return Sheet(kind="comparison", parts=[*sections(parts), *_next(found, asked)])
+
+
+def _id_of(run: ComparedRun) -> str:
+    return run.run_id if run.training is None else f"{run.run_id} (training {run.training})"
+
+
+def _side(runs: Sequence[ComparedRun]) -> str:
+    times = [run.step_s for run in runs if run.step_s is not None]
+    ids = [_id_of(run) for run in runs]
+    shown = ids if len(ids) <= 3 else [*ids[:2], f"{len(ids) - 2} more"]
+    parts = [f"{len(runs)} runs" if len(runs) > 1 else "1 run", *map(printable, shown)]
+    if times:
+        low, high = format_seconds(min(times)), format_seconds(max(times))
+        parts.append(f"a step takes {low}" if low == high else f"a step takes {low} to {high}")
+    return joined(parts)
+
+
+def _obstacles(found: Comparison) -> list[Block]:
+    told = [words.describe_obstacle(obstacle) for obstacle in found.obstacles]
+    return [*(Labeled("", text, style="yellow") for text in told), *([Blank()] if told else [])]
+
+
+def _answer(found: Comparison, asked: ComparisonRequest) -> list[Block]:
+    color = _COLORS.get(found.outcome, "yellow" if found.reason else "")
+    answer = Text(words.describe_outcome(found), style=f"bold {color}".strip())
+    is_open = found.outcome is CompareOutcome.TOO_NOISY and found.reason is not None
+    phase, finish = main_phase(found), None
+    if found.finish is not None and found.num_steps is not None:
+        finish = words.describe_finish(found.finish, found.num_steps)
+    cost = None
+    if finish and found.finish is not None and asked.price is not None:
+        cost = words.describe_cost(found.finish, asked.price)
+    return labeled(
+        ("step", answer),
+        ("", words.describe_reason(found.reason or "") if is_open else None),
+        ("", describe_reach(found)),
+        ("gate", _gate(found, asked)),
+        ("where", None if phase is None else words.describe_where(phase)),
+        ("finish", finish),
+        ("cost", cost),
+    )
+
+
+def _gate(found: Comparison, asked: ComparisonRequest) -> Text | None:
+    if found.gate is None:
+        return None
+    color = _GATE_COLORS.get(found.gate.outcome) if _is_judged(found, asked) else None
+    text = words.describe_gate(found, is_forced=asked.is_forced)
+    return Text(text, style=color or "yellow")
+
+
+def _is_judged(found: Comparison, asked: ComparisonRequest) -> bool:
+    return not found.obstacles or asked.is_forced
+
+
+def main_phase(found: Comparison) -> Effect | None:
+    """Return the phase with most of a claimed difference, if that phase surely changed."""
+    if found.step is None or found.outcome not in (CompareOutcome.SLOWER, CompareOutcome.FASTER):
+        return None
+    sign = 1 if found.outcome is CompareOutcome.SLOWER else -1
+    largest = max(found.phases, key=lambda effect: sign * effect.difference_s.value, default=None)
+    if largest is None:
+        return None
+    near = largest.difference_s.low if sign > 0 else largest.difference_s.high
+    return largest if near is not None and sign * near > 0 else None
+
+
+def _changes(changes: Sequence[TraitChange]) -> list[str]:
+    ordered = sorted(changes, key=lambda change: change.what in _MINOR)
+    told = []
+    for change in ordered[:MAX_CHANGES]:
+        a, b = (shortened(value, _SHOWN_VALUE) for value in words.describe_values(change))
+        told.append(f"{words.describe_trait(change)}: {a} -> {b}")
+    more = len(ordered) - MAX_CHANGES
+    if more > 0:
+        told.append(f"and {more} more; --json lists them all")
+    return told or ["nothing that was recorded"]
+
+
+def _tables(found: Comparison) -> list[Block]:
+    step = found.step
+    if step is None:
+        return []
+    least_s = _WORTH_A_LINE * max(step.a_s, step.b_s)
+    phases = [e for e in found.phases if max(e.a_s, e.b_s) >= least_s]
+    rows = [*(_row(describe_phase(one.name), one) for one in phases), _row("all", step)]
+    spans = [_row(describe_span(one.name), one) for one in found.spans]
+    heading = ("A", "B", "difference", "95 % interval")
+    blocks: list[Block] = [TableBlock(("time per step", *heading), rows, name="Time per step")]
+    if spans:
+        name = "Beside the steps"
+        blocks += [Blank(), TableBlock((name.lower(), *heading), spans, name=name)]
+    return blocks
+
+
+def _row(title: str, effect: Effect) -> list[str]:
+    found = effect.difference_s
+    ends = "-"
+    if found.low is not None and found.high is not None:
+        ends = f"{words.signed_seconds(found.low)} to {words.signed_seconds(found.high)}"
+    times = [format_seconds(effect.a_s), format_seconds(effect.b_s)]
+    return [title, *times, words.signed_seconds(found.value), ends]
+
+
+def _noise(found: Comparison) -> str | None:
+    if found.spread is None:
+        return None
+    text = words.describe_spread(found.spread)
+    if found.needed_runs is not None:
+        wanted = format_percent(words.wanted_of(found))
+        text += f" About {found.needed_runs} runs on each side can tell a difference of {wanted}."
+    return text
+
+
+def _remarks(found: Comparison) -> list[str]:
+    is_claim = found.outcome in (CompareOutcome.SLOWER, CompareOutcome.FASTER)
+    told = [one for one in found.remarks if is_claim or one.code != "not_interleaved"]
+    return [words.describe_remark(one) for one in told]
+
+
+def _next(found: Comparison, asked: ComparisonRequest) -> list[Section]:
+    """Say what to do: look at what is slower, make more runs, or remove what stands in the way."""
+    act = next_step(found, is_judged=_is_judged(found, asked), stores=asked.stores)
+    if act is None:
+        return []
+    sentence, command = act
+    if command is None:
+        return [Section("", labeled(("next", sentence)))]
+    return [Section("", [CommandLine(command, "next", sentence, is_below=True)])]
