@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from steptime.report.html.html_study import HandEdit, JudgedLosses, StudyPageFacts
+
 from page_cases import HOSTILE
 from steptime.diagnose.values.reach_values import Waterfall, WaterfallPart
-from steptime.report.html.html_study import HandEdit, JudgedLosses, StudyPageFacts
 from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
 from steptime.verify.values import LossComparison, LossOverlay
 from study_cases import (

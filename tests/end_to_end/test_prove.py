@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from steptime.report.text.study_text import StudyRequest, render_study
 
 from end_to_end.harness import needs_linux
 from steptime.app.study.tune import _with_recipe, tune_command
@@ -19,7 +20,6 @@ from steptime.cli.study.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import ScriptFailedError
-from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.tune.recipe.recipe_file import (
     RECIPE,
     make_recipe,

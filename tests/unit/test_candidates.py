@@ -7,11 +7,11 @@ from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
+from steptime.report.text.study_text import render_study
 
 from steptime.cli.main import build_parser
 from steptime.levers import load
 from steptime.levers.examples import CPU
-from steptime.report.text.study_text import render_study
 from steptime.report.words.proof_words import proof_lines
 from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.recipe_file import read_recipe

@@ -9,14 +9,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-
-from page_cases import HOSTILE
-from steptime.diagnose.values.reach_values import PARTS
 from steptime.report.html.html_forest import MAX_ROWS
 from steptime.report.html.html_gains import gains_of
 from steptime.report.html.html_hardware import RESOURCES
 from steptime.report.html.html_losses import losses_part
 from steptime.report.html.html_study import StudyPageFacts, render_study_page
+
+from page_cases import HOSTILE
+from steptime.diagnose.values.reach_values import PARTS
 from steptime.verify.values import LossComparison, LossOverlay
 from study_cases import (
     BF16,

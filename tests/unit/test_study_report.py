@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-
-from steptime.core.interval import Interval
 from steptime.report.text.interval_bars import draw, scale_for
-from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
 from steptime.report.text.study_story import CHOICES
 from steptime.report.text.study_text import StudyRequest, next_act, render_study
+
+from steptime.core.interval import Interval
+from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
 from steptime.report.words import study_words as words
 from steptime.report.words.batch_words import REASONS as BATCH_REASONS
 from steptime.report.words.fit_words import FIT_REASONS

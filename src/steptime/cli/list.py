@@ -60,8 +60,8 @@ def execute(options: argparse.Namespace) -> int:
 def _print(found: KeptList, *, kind: str | None, store: str | None) -> None:
     """Print a table for each kind of which there is something; else how to make it."""
     from steptime.report.blocks.run.run_list import run_list
+    from steptime.report.blocks.study.story_blocks import study_list
     from steptime.report.text.paint_text import print_blocks
-    from steptime.report.text.study_story import studies_table
 
     console, runs, others = console_for(sys.stdout), found.document.runs, found.document.others
     is_empty = not (runs or found.studies or others)
@@ -69,7 +69,7 @@ def _print(found: KeptList, *, kind: str | None, store: str | None) -> None:
         print_blocks(run_list(runs, store=store), console=console)
     if found.studies or kind == "studies":
         print(end="\n" if runs else "")
-        studies_table(found.studies, console=console)
+        print_blocks(study_list(found.studies), console=console)
     if others:
         print(end="\n" if runs or found.studies else "")
         _print_others(others)

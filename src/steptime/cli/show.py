@@ -89,13 +89,16 @@ def _show_run(options: argparse.Namespace, kept: Stored) -> int:
 
 def _show_study(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.study.study_listing import page_of, read_study, recipe_of
+    from steptime.report.blocks.study.study_next import StudyRequest
+    from steptime.report.blocks.study.study_report import study_report
     from steptime.report.document.study_document import StudyDocument, study_envelope
-    from steptime.report.text.study_story import render_story
+    from steptime.report.text.paint_text import print_report
 
     study = read_study(kept.folder)
     recipe = recipe_of(kept.folder)
     if options.json is None:
-        render_story(study, console=console_for(sys.stdout), recipe=recipe)
+        report = study_report(study, asked=StudyRequest(recipe=recipe), is_whole=True)
+        print_report(report, console=console_for(sys.stdout))
         return 0
     shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))
     write_json(options.json, study_envelope(shown, command="show", exit_code=0))

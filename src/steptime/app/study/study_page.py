@@ -23,12 +23,14 @@ from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.levers import BROKEN, load
 from steptime.record.hidden_words import hide_words
 from steptime.record.regular_file import read_regular
-from steptime.report.html.html_study import (
+from steptime.report.blocks.study.study_next import StudyRequest
+from steptime.report.blocks.study.study_report import (
     HandEdit,
     JudgedLosses,
     StudyPageFacts,
-    render_study_page,
+    study_report,
 )
+from steptime.report.html.paint_html import paint_page
 from steptime.report.words.study_words import describe_applied
 from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.trials.facts.tried_writes import read_levers
@@ -74,6 +76,13 @@ def write_study_page(
     study = replace(study, command=hide_words(study.command))
     page = render_study_page(gather(study, folder, recipe))
     return write_page_file(page, folder / PAGE, target)
+
+
+def render_study_page(facts: StudyPageFacts) -> str:
+    """Return the whole page."""
+    asked = StudyRequest(recipe=facts.recipe_file)
+    report = study_report(facts.study, asked=asked, facts=facts)
+    return paint_page(report, version=facts.version)
 
 
 def gather(study: Study, folder: Path, recipe: Path | None = None) -> StudyPageFacts:

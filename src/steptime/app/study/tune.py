@@ -100,13 +100,13 @@ class TunedCommand:
 
     def text(self, *, width: int = WIDTH) -> str:
         """Return the report as plain text, folded to `width` columns; commands are not folded."""
-        from steptime.report.text.study_text import StudyRequest, render_study
+        from steptime.report.blocks.study.study_next import StudyRequest
+        from steptime.report.blocks.study.study_report import study_report
+        from steptime.report.text.paint_text import print_report
 
         recipe = None if self.recipe_file is None else str(self.recipe_file)
-        asked = StudyRequest(recipe=recipe)
-        return plain_text(
-            lambda console: render_study(self.study, console=console, asked=asked), width=width
-        )
+        report = study_report(self.study, asked=StudyRequest(recipe=recipe))
+        return plain_text(lambda console: print_report(report, console=console), width=width)
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")

@@ -136,9 +136,11 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
     """Say what was found, where the options say; return the exit code."""
+    from steptime.report.blocks.study.study_next import StudyRequest
+    from steptime.report.blocks.study.study_report import study_report
     from steptime.report.document.envelope import ErrorItem
     from steptime.report.document.study_document import StudyDocument, study_envelope
-    from steptime.report.text.study_text import StudyRequest, render_study
+    from steptime.report.text.paint_text import print_report
     from steptime.report.words.study_words import describe_outcome
 
     study, failure, required = tuned.study, tuned.failure, options.require_speedup
@@ -156,11 +158,12 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
         tell(item.message)
     written = None if tuned.recipe_file is None else str(tuned.recipe_file)
     asked = StudyRequest(recipe=written, budget_s=budget_s)
+    report = study_report(study, asked=asked)
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
-            render_study(study, console=console_for(file, is_plain=True), asked=asked)
+            print_report(report, console=console_for(file, is_plain=True))
     elif options.json != STDOUT:
-        render_study(study, console=console_for(sys.stdout), asked=asked)
+        print_report(report, console=console_for(sys.stdout))
     if options.report is not None or options.json == STDOUT:
         tell(describe_outcome(study))
     if tuned.page is not None:

@@ -170,6 +170,7 @@ class Curve:
     is_dashed: bool = False
     has_marks: bool = False
     is_stepped: bool = False
+    width: float = 1.6
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,12 @@ def _shapes(curve: Curve, axes: _Frame) -> Iterator[Html]:
     dash = ";stroke-dasharray:6 4" if curve.is_dashed else ""
     for run in _runs(curve, axes):
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in run)
-        yield tag("path", d=path, style=f"stroke:{curve.color}{dash}", vector_effect=_THIN)
+        yield tag(
+            "path",
+            d=path,
+            style=f"stroke:{curve.color};stroke-width:{curve.width}{dash}",
+            vector_effect=_THIN,
+        )
     if curve.has_marks:
         for x, y in curve.points:
             if y is not None:  # a line of no length with round ends is a dot of any stretch

@@ -48,7 +48,7 @@ _TONES = {
     "good": "bold green",
     "bad": "bold red",
 }
-_BAR, _MIN_LAST = 16, 8
+_BAR, _MIN_LAST, _MIN_DRAWN = 16, 8, 8
 _NOTE_INDENT = 4
 _REACH = {False: ("├", "─", "┤", "●", "│"), True: ("|", "-", "|", "o", ":")}
 _MAX_CODE = 8
@@ -227,9 +227,10 @@ def _(block: TableBlock, page: Page) -> list[Text]:
     is_last = drawn is not None and drawn == len(block.heading) - 1
     width = _BAR
     if drawn is not None:
-        bare = _laid_out(block, page, drawn, 0)
-        width = max(_BAR if is_last else 10, page.width - indent - bare[0].cell_len)
-        width = width if is_last else min(width, _BAR if not _has_reach(block, drawn) else width)
+        left = page.width - indent - _laid_out(block, page, drawn, 0)[0].cell_len
+        is_wide = is_last or _has_reach(block, drawn)
+        width = left if is_wide else min(left, _BAR)
+        width = width if width >= _MIN_DRAWN else 0  # else the numbers would have no room
     lines = _laid_out(block, page, drawn, width)
     if block.cut_last and page.console.is_terminal:
         for line in lines:

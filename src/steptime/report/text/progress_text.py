@@ -11,7 +11,7 @@ from steptime.core.note import Note
 from steptime.core.printable import printable
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.blocks.phrasing import shortened
-from steptime.report.text.state_names import cut_in_the_middle, line_names
+from steptime.report.blocks.study.state_names import cut_in_the_middle, line_names
 from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.study_words import (
     describe_interval,

@@ -1,8 +1,8 @@
-"""Draws what each lever of the recipe gave: from the command as written down to the recipe.
+"""Finds what each lever of the recipe gave, and draws it as a waterfall from 1 to the recipe.
 
-In: a Study. Out: a table with a bar in each row, as in the waterfall of a step. Each step of it is
-the trial that timed the lever beside those above it. The last row is the proof, which has repeats
-of its own: what the steps do not explain of it is a row, too.
+In: a Study. Out: blocks. Each step of it is the trial that timed the lever beside those above it.
+The last row is the proof, which has repeats of its own: what the steps do not explain of it is a
+row, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from rich.text import Text
+
 from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
-from steptime.report.html.html_tags import Html, breakable, joined_html, table, tag
+from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.words import study_words as words
 from steptime.tune.values.study_values import Applied, State, Study, Trial
 
@@ -144,42 +146,37 @@ def is_same(one: State, other: State) -> bool:
     return len(one) == len(other) and all(applied in other for applied in one)
 
 
-def gains_part(study: Study) -> Html | None:
-    """Show the way from the command as written to the recipe; None without a recipe."""
+def gain_table(study: Study) -> list[Block]:
+    """Show the way from the command as written to the recipe; nothing without a recipe."""
     gains = gains_of(study)
     if not gains or study.speedup is None:
-        return None
+        return []
     longest = max(1.0, *(gain.after for gain in gains), *map(_slowest, gains))
     proven = study.speedup
-    rows: list[list[Html | str]] = [
-        ["as written", _bar("whole", 0, 1 / longest), _time(1.0, study), *_told(None)],
+    reach = (1 / proven.high / longest, 1 / proven.low / longest)
+    whole = Bar([("whole", 1 / proven.estimate / longest)], reach=reach)
+    recipe = Text("the recipe, proven in new repeats", style="bold")
+    rows: list[list[Cell]] = [
+        ["as written", Bar([("whole", 1 / longest)]), _time(1.0, study), *_told(None)],
         *(_row(gain, longest, study) for gain in gains),
-        [
-            tag("b", "the recipe, proven in new repeats"),
-            _bar(
-                "whole",
-                0,
-                1 / proven.estimate / longest,
-                reach=(1 / proven.high / longest, 1 / proven.low / longest),
-            ),
-            _time(1 / proven.estimate, study),
-            *_told(proven),
-        ],
+        [recipe, whole, _time(1 / proven.estimate, study), *_told(proven)],
     ]
-    heading = ["", "time of a step", "", "speedup", "95 % interval", "n"]
-    shown = table(heading, rows, left=2, name="Waterfall of levers")
+    heading = ["", "step time", "", "speedup", "95 % interval", "n"]
     said = "Each bar begins where the one above it ended; the thin line is its 95 % interval."
-    return joined_html([tag("div", shown, class_="gains"), tag("p", said, class_="dim")])
+    return [
+        TableBlock(heading, rows, 2, "Waterfall of levers", "gains"),
+        Labeled("", said, style="dim"),
+    ]
 
 
-def _row(gain: LeverStep, longest: float, study: Study) -> list[Html | str]:
+def _row(gain: LeverStep, longest: float, study: Study) -> list[Cell]:
     low, high = sorted((gain.before, gain.after))
     reach = None
     if gain.speedup is not None:
         reach = (gain.before / gain.speedup.high / longest, _slowest(gain) / longest)
     kind = "gain" if gain.after <= gain.before else "loss"
     kind = kind if gain.speedup is not None else f"{kind} untold"
-    drawn = _bar(kind, low / longest, high / longest, reach=reach)
+    drawn = Bar([(kind, (high - low) / longest)], low / longest, reach=reach)
     told = _told(gain.speedup)
     if gain.speedup is None:
         told[0] = format_speedup(gain.before / gain.after)
@@ -201,13 +198,11 @@ def _slowest(gain: LeverStep) -> float:
     return gain.before / gain.speedup.low
 
 
-def _name(gain: LeverStep) -> Html:
-    if gain.speedup is not None:
-        return tag("b", breakable(words.describe_state(gain.added)))
+def _name(gain: LeverStep) -> Text:
     if not gain.added:
-        return tag("span", "difference between these trials and the proof", class_="dim")
-    rest = tag("span", "not timed by itself", class_="arithmetic dim")
-    return joined_html([tag("b", breakable(words.describe_state(gain.added))), rest])
+        return Text("difference between these trials and the proof", style="dim")
+    name = Text.assemble((words.describe_state(gain.added), "bold"))
+    return name if gain.speedup is not None else name.append(" not timed by itself", style="dim")
 
 
 def _time(fraction: float, study: Study) -> str:
@@ -215,15 +210,3 @@ def _time(fraction: float, study: Study) -> str:
     if study.baseline_step_s is None:
         return format_percent(fraction)
     return format_seconds(study.baseline_step_s * fraction)
-
-
-def _bar(kind: str, low: float, high: float, *, reach: tuple[float, float] | None = None) -> Html:
-    marks = [_part(kind, low, high)]
-    if reach is not None:
-        marks.append(_part("reach", *reach))
-    return tag("span", *marks, class_="step-bar", aria_hidden="true")
-
-
-def _part(kind: str, low: float, high: float) -> Html:
-    left, width = 100 * min(low, 0.995), max(0.3, 100 * (min(high, 1.0) - low))
-    return tag("i", class_=kind, style=f"left:{left:.2f}%;width:{width:.2f}%")

@@ -1,7 +1,7 @@
-"""Tells a study in order: the report, then why each thing was done; also lists the studies.
+"""Tells a study in order: why each thing was done; also lists the studies.
 
-In: a Study. Out: lines on a console. One table has one sentence per machine word; the facts of a
-choice are in braces.
+In: a Study. Out: blocks. One table has one sentence per machine word; the facts of a choice are in
+braces.
 """
 
 from __future__ import annotations
@@ -9,20 +9,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_speedup
-from steptime.report.blocks.phrasing import shortened
-from steptime.report.text.page import Page, columns, page_of
-from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.report.blocks.values import Blank, Block, CommandLine, Items, TableBlock
 from steptime.report.words import study_words as words
 from steptime.report.words.fact_words import fill
 from steptime.tune.values.study_values import Choice, Study
-
-_MIN_COMMAND = 8
-_NUMBER_WIDTH = 4
 
 # Why each thing was done, by the code of the choice; `{lever}` is its lever.
 CHOICES: Mapping[str, str] = {
@@ -89,25 +81,10 @@ CHOICES: Mapping[str, str] = {
 }
 
 
-def render_story(study: Study, *, console: Console, recipe: str | None) -> None:
-    """Print the report of a study with every trial, and every choice in order."""
-    page = page_of(console)
-    if study.choices:
-        page.write([*_story(study, page), Text()])
-    render_study(
-        study, console=console, asked=StudyRequest(recipe=recipe), num_rows=len(study.trials)
-    )
-
-
-def _story(study: Study, page: Page) -> list[Text]:
-    lines = [Text("Why each thing was done, in order:", style="dim")]
-    for number, choice in enumerate(study.choices, start=1):
-        body = Text(printable(describe_choice(choice)))
-        rows = body.wrap(page.console, page.width - _NUMBER_WIDTH)
-        for index, row in enumerate(rows):
-            head = "" if index else f"{number}."
-            lines.append(Text.assemble((f"{head:<{_NUMBER_WIDTH}}", "dim"), row))
-    return lines
+def story_blocks(study: Study) -> list[Block]:
+    """Return every choice in order, each with why it was made."""
+    told = [printable(describe_choice(choice)) for choice in study.choices]
+    return [Items(told, is_numbered=True)] if told else []
 
 
 def describe_choice(choice: Choice) -> str:
@@ -120,32 +97,24 @@ def describe_choice(choice: Choice) -> str:
     return " ".join(part for part in (choice.code, choice.lever, listed) if part)
 
 
-def studies_table(studies: Sequence[Study], *, console: Console) -> None:
-    """Print the list of studies as given, and the next command."""
-    page = page_of(console)
+def study_list(studies: Sequence[Study]) -> list[Block]:
+    """Return the list of studies as given, and the next command."""
     if not studies:
-        page.write(
-            [
-                Text("There are no studies yet. Make one:"),
-                Text("  steptime tune -- python train.py"),
-            ]
-        )
-        return
-    heading = ["study", "outcome", "speedup", "trials"]
-    lines = columns([heading, *(_cells(study) for study in studies)], left=2)
-    width = max(_MIN_COMMAND, console.width - lines[0].cell_len - 2)
-    lines[0].append("  command")
-    for line, study in zip(lines[1:], studies, strict=True):
-        command = shlex.join(study.command)
-        command = shortened(command, width) if console.is_terminal else printable(command)
-        line.append(f"  {command}")
-    show = f"  steptime show {studies[0].study_id}"
-    page.write([*lines, Text(), Text(show, style="bold")])
+        lead = "There are no studies yet. Make one:"
+        return [CommandLine("steptime tune -- python train.py", lead=lead, is_below=True)]
+    heading = ["study", "outcome", "speedup", "trials", "command"]
+    rows = [_cells(study) for study in studies]
+    return [
+        TableBlock(heading, rows, left=2, name="Studies", cut_last=True),
+        Blank(),
+        CommandLine(f"steptime show {studies[0].study_id}", is_below=True),
+    ]
 
 
 def _cells(study: Study) -> list[str]:
     outcome = words.OUTCOMES[study.outcome]
     if study.is_interrupted and study.outcome is None:
         outcome = "interrupted"
-    speedup = "-" if study.speedup is None else format_speedup(study.speedup.estimate)
-    return [study.study_id, outcome, speedup, format_count(len(study.trials))]
+    speedup = "–" if study.speedup is None else format_speedup(study.speedup.estimate)
+    command = printable(shlex.join(study.command))
+    return [study.study_id, outcome, speedup, format_count(len(study.trials)), command]

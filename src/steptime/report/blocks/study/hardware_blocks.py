@@ -1,7 +1,7 @@
 """Says what faster hardware would change: by Amdahl's law, from the parts of a step as written.
 
-In: the waterfall of a run of the command. Out: a table, or None where the parts are not known for
-sure. Each row is a bound: one resource is twice as fast, and all else takes the time that it took.
+In: the waterfall of a run of the command. Out: blocks; none where the parts are not known for sure.
+Each row is a bound: one resource is twice as fast, and all else takes the time that it took.
 
 Source: Amdahl, Validity of the single processor approach (1967).
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from steptime.core.units import format_percent, format_seconds, format_speedup
 from steptime.diagnose.values.reach_values import Waterfall
-from steptime.report.html.html_tags import Html, joined_html, preformatted, table, tag
+from steptime.report.blocks.values import Block, CommandLine, Labeled, TableBlock
 from steptime.tune.values.study_values import Study
 
 RESOURCES: Mapping[str, tuple[str, ...]] = {
@@ -32,21 +32,20 @@ _LEAST = 0.01
 """A resource that holds less than a hundredth of a step is left out."""
 
 
-def unknown_part(waterfall: Waterfall | None, study: Study) -> Html | None:
+def unknown_hardware(waterfall: Waterfall | None, study: Study) -> list[Block]:
     """Say how to learn what hardware would change, where no run of the command says it yet."""
     if waterfall is not None and waterfall.missing is None:
-        return None
+        return []
     said = "Not known yet. It follows from the parts of a step, on a machine whose ceilings are "
     said += "measured. These commands find them, and write this page again:"
     run = f"steptime run -- {shlex.join(study.command)}"
-    commands = f"steptime machine\n{run}\nsteptime report {study.study_id}"
-    return joined_html([tag("p", said, class_="dim"), preformatted(commands)])
+    return [CommandLine(f"steptime machine\n{run}\nsteptime report {study.study_id}", lead=said)]
 
 
-def hardware_part(waterfall: Waterfall | None, *, run_id: str | None) -> Html | None:
+def hardware_table(waterfall: Waterfall | None, *, run_id: str | None) -> list[Block]:
     """Show what twice as much of each resource would give at most."""
     if waterfall is None or not is_sure(waterfall) or not waterfall.step_time_s:
-        return None
+        return []
     step_s = waterfall.step_time_s
     times = {p.name: p.time_s for p in waterfall.parts}
     held = {
@@ -58,15 +57,14 @@ def hardware_part(waterfall: Waterfall | None, *, run_id: str | None) -> Html | 
         for resource, time_s in sorted(held.items(), key=lambda item: -item[1])
         if time_s >= _LEAST * step_s
     ]
-    if not rows:
-        return None
+    run = f", run {run_id}" if run_id else ""
     said = (
-        f"In the step as written ({format_seconds(step_s)}"
-        + (f", run {run_id}" if run_id else "")
-        + "), if one resource were twice as fast and all else the same:"
+        f"In the step as written ({format_seconds(step_s)}{run}), if one resource were twice as "
+        "fast and all else the same:"
     )
     heading = ["resource", "holds", "share of a step", "speedup at most"]
-    return joined_html([tag("p", said), table(heading, rows, name="What hardware would change")])
+    table = TableBlock(heading, rows, name="What hardware would change")
+    return [Labeled("", said), table] if rows else []
 
 
 def is_sure(waterfall: Waterfall) -> bool:
