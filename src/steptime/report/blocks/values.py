@@ -61,10 +61,12 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text whose lines are kept: a file, a change of code."""
+    """Text whose lines are kept: a file, a change of code; a terminal shows all if `is_whole`."""
 
     text: str
     label: str = ""
+    language: str = ""
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
