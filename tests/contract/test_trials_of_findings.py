@@ -100,7 +100,7 @@ def with_everything() -> Measurement:
     return replace(
         healthy(),
         python_loops=(loop,),
-        ranks=(replace(rank, loaders=(loader,)),),
+        ranks=(replace(rank, loaders=(loader,), num_exchanges=2 * num_updates),),
         count=Count(
             **sums,
             by_dtype={"fp32": 40},
@@ -111,7 +111,6 @@ def with_everything() -> Measurement:
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         operators=Operators(zero_input=zeros),
         num_backwards=2 * num_updates,
-        ranks=(replace(healthy().ranks[0], num_exchanges=2 * num_updates),),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 
