@@ -6,6 +6,7 @@ page instead of writing it.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -30,12 +31,17 @@ def lever_reference() -> str:
     """The whole page as Markdown."""
     from steptime.app.study.lever_cards import card_of
     from steptime.levers import NAMES, load
-    from steptime.report.text.lever_text import lever_markdown
+    from steptime.report.blocks.study.lever_report import declared
+    from steptime.report.markdown.paint_markdown import paint
 
     cards = [card_of(load(name)) for name in NAMES]
     rows = [f"| [`{c.name}`](#{c.name}) | {c.preserves} | {c.moment} | {c.title} |" for c in cards]
     table = ["| lever | preserves | acts | what it does |", "|---|---|---|---|", *rows, ""]
-    return "\n".join([HEAD, *table, *map(lever_markdown, cards)])
+    told = [[f"## `{c.name}`", "", c.title, "", *paint(declared(c))] for c in cards]
+    text = "\n".join([HEAD, *table, *(line for lines in told for line in lines)])
+    text = re.sub(r"(?<=\d\. )benchmarks/\S+", r"[\g<0>](../../\g<0>)", text)
+    text = re.sub(r"(?<=\d\. )docs/(\S+)", r"[\g<0>](../\g<1>)", text)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -96,10 +96,11 @@ def with_everything() -> Measurement:
         share_of_phase=0.5,
         edit=EDIT,
     )
+    num_updates = healthy().num_optimizer_updates
     return replace(
         healthy(),
         python_loops=(loop,),
-        ranks=(replace(rank, loaders=(loader,)),),
+        ranks=(replace(rank, loaders=(loader,), num_exchanges=2 * num_updates),),
         count=Count(
             **sums,
             by_dtype={"fp32": 40},
@@ -109,7 +110,7 @@ def with_everything() -> Measurement:
         ),
         attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         operators=Operators(zero_input=zeros),
-        num_backwards=2 * healthy().num_optimizer_updates,
+        num_backwards=2 * num_updates,
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 

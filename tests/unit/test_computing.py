@@ -20,7 +20,7 @@ from steptime.measure.values.model.operator_time import OperatorPlace, TimedModu
 from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators
 from steptime.report.blocks.work.work_blocks import work_blocks
-from steptime.report.text.page import unwrapped_page
+from steptime.report.text.paint_text import told
 from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_phases
@@ -213,7 +213,7 @@ def test_a_finding_on_the_host_leaves_what_it_does_not_explain() -> None:
 def test_the_work_of_a_step_has_its_time_beside_its_flop() -> None:
     run = timed(operator("bernoulli_", "elementwise", 600), operator("mm", "matmul", 200, ""))
     document = describe_run(replace(run, steady=None), None)
-    lines = [line.plain for line in work_blocks(document, unwrapped_page())]
+    lines = told(work_blocks(document)).splitlines()
 
     assert lines[1] == (
         "time       800 ms in operators of the forward and the backward: elementwise 75.0 %, "

@@ -18,7 +18,17 @@ from steptime.data.pictures import decode_picture
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.values.conversion_values import Prediction
 from steptime.errors import DataError, SteptimeError, UsageError
-from steptime.report.text.conversion_text import prediction_text, refusal_text
+from steptime.report.blocks.data.conversion_report import prediction_blocks, refusal_of
+from steptime.report.text.page import unwrapped_page
+from steptime.report.text.paint_text import paint
+
+
+def refusal_text(predicted):
+    return "\n".join(refusal_of(predicted))
+
+
+def prediction_text(predicted):
+    return "\n".join(line.plain for line in paint(prediction_blocks(predicted), unwrapped_page()))
 
 
 def picture(seed=0, height=48, width=64):
@@ -270,6 +280,6 @@ def test_the_command_refuses_with_5_unless_anyway(tmp_path, monkeypatch, capsys)
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["errors"][0]["code"]) == ("partial", "no_gain")
     assert main([*words, "--force"]) == 0
-    assert "Wrote 40 samples" in capsys.readouterr().out
+    assert "wrote      40 samples" in capsys.readouterr().out
     assert main([*words, "--force"]) == 2
     assert "there already" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`steptime levers`, and the levers that other packages offer."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 
 from steptime import levers
 from steptime.cli.main import main
-from steptime.levers.base import Moment
+from steptime.levers.base import LeverEvidence, Moment
 from steptime.levers.examples import WORLDS
-from steptime.report.text.lever_text import EvidenceRow, describe_gain
+from steptime.report.blocks.study.lever_report import describe_gain
 
 OUTSIDE = """
 from steptime.levers.base import Lever, Moment, Preserves
@@ -69,7 +70,7 @@ def test_one_lever_is_explained(name, capsys):
     words = " ".join(out.split())
     for text in (lever.title, lever.when, lever.costs, lever.source, lever.preserves.value):
         assert " ".join(text.split()) in words
-    assert out.splitlines()[-1] == f"  steptime tune --levers {name} -- python train.py"
+    assert out.splitlines()[-1] == f"next       steptime tune --levers {name} -- python train.py"
     assert max(map(len, out.splitlines()[:-4])) <= 200
 
 
@@ -86,12 +87,13 @@ def test_what_a_lever_gave_is_told_with_its_range_and_its_source(capsys):
     main(["levers", "fused_optimizer"])
 
     out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if "bigram" in line]
-    assert line.startswith(
-        "  2.52x (1.84-4.16)  ng-video-lecture, bigram, two cores. All levers of"
-    )
-    number = line.rpartition(" ")[2]
-    assert f"  {number} benchmarks/results/compare_arms.json\n" in out
+    lines = iter(out.splitlines())
+    line = next(line for line in lines if "bigram" in line)
+    gain, number, training = re.split(r"  +", line, maxsplit=2)
+    assert gain == "2.52x (1.84-4.16)"
+    assert training == "ng-video-lecture, bigram, two cores"
+    assert next(lines).startswith("    All levers of")
+    assert f"  {number}. benchmarks/results/compare_arms.json\n" in out
 
 
 def test_a_lever_without_a_figure_says_that_it_is_untested(capsys):
@@ -110,7 +112,9 @@ def test_a_lever_without_a_figure_says_that_it_is_untested(capsys):
     ],
 )
 def test_a_gain_in_words(speedup, low, high, words):
-    row = EvidenceRow(training="A", speedup=speedup, low=low, high=high, remark="", source="docs/")
+    row = LeverEvidence(
+        training="A", speedup=speedup, low=low, high=high, remark="", source="docs/"
+    )
 
     assert describe_gain(row) == words
 

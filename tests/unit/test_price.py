@@ -12,7 +12,7 @@ from steptime.errors import UsageError
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.wall.device_energy import EnergyMeter
 from steptime.report.blocks.run.wall_blocks import wall_blocks
-from steptime.report.text.page import page_of
+from steptime.report.text.paint_text import print_blocks
 from unit.builders import make_end, make_head, make_update, read
 
 
@@ -120,7 +120,7 @@ def test_the_report_says_what_the_run_cost():
     m = replace(healthy(), price_per_h=36.0, wall_time=replace(wall, energy_j=2.31e6))
     document = describe_run(m, None)
     text = plain_text(
-        lambda console: page_of(console).write(wall_blocks(document, page_of(console))), width=100
+        lambda console: print_blocks(wall_blocks(document), console=console), width=100
     )
 
     expected = (

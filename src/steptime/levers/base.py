@@ -333,7 +333,7 @@ class LeverEvidence:
 
     Attributes:
         training: what was trained, on what: a phrase without a full stop.
-        speedup: time without the lever / time with it; None where only a range is known.
+        speedup: time without the lever / time with it; null where only a range is known.
         low: the lower end of its range or interval, if one is known.
         high: the upper end.
         remark: what else one must know about it, sentences; empty if nothing.

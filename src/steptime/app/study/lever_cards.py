@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from steptime.levers.base import Lever, LeverEvidence
+from steptime.levers.base import Lever
 from steptime.levers.examples import WORLDS
 from steptime.levers.lever_evidence import evidence_of
-from steptime.report.text.lever_text import EvidenceRow, LeverCard
+from steptime.report.blocks.study.lever_report import LeverCard
 
 
 def card_of(lever: Lever) -> LeverCard:
@@ -24,16 +24,5 @@ def card_of(lever: Lever) -> LeverCard:
         costs=lever.costs,
         source=lever.source,
         edit=lever.edit(tried[0] if tried else {}),
-        evidence=tuple(map(_row_of, evidence_of(lever))),
-    )
-
-
-def _row_of(one: LeverEvidence) -> EvidenceRow:
-    return EvidenceRow(
-        training=one.training,
-        speedup=one.speedup,
-        low=one.low,
-        high=one.high,
-        remark=one.remark,
-        source=one.source,
+        evidence=evidence_of(lever),
     )

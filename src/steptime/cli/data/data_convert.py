@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from steptime.cli.options import JSON
-from steptime.cli.output import write_json
+from steptime.cli.output import console_for, write_json
 
 SUMMARY = "prepare data once, so that reading it costs little"
 DESCRIPTION = """\
@@ -47,14 +47,15 @@ def execute(options: argparse.Namespace) -> int:
     """Convert data."""
     from steptime.app.data.data_convert import ConversionRequest, convert_data
     from steptime.cli.progress import OverwrittenLine
-    from steptime.report.document.conversion_document import conversion_envelope
-    from steptime.report.text.conversion_text import (
-        conversion_text,
-        prediction_text,
+    from steptime.report.blocks.data.conversion_report import (
+        conversion_blocks,
+        prediction_blocks,
         progress_line,
-        refusal_text,
     )
+    from steptime.report.document.conversion_document import conversion_envelope
+    from steptime.report.text.paint_text import print_blocks
 
+    console = console_for(sys.stdout)
     line, is_told = OverwrittenLine(sys.stderr), options.json is None
     request = ConversionRequest(
         source=options.source,
@@ -70,7 +71,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         answer = convert_data(
             request,
-            tell=lambda p: print(prediction_text(p), flush=True) if is_told else None,
+            tell=lambda p: print_blocks(prediction_blocks(p) * is_told, console=console),
             show=lambda progress: line.show(progress_line(progress)),
         )
     finally:
@@ -79,8 +80,6 @@ def execute(options: argparse.Namespace) -> int:
     code = NO_GAIN if is_refused else 0
     if options.json is not None:
         write_json(options.json, conversion_envelope(answer, exit_code=code))
-    elif answer.conversion is not None:
-        print(conversion_text(answer, answer.conversion))
-    elif not answer.prediction.is_worth_it:
-        print(refusal_text(answer.prediction))
+    else:
+        print_blocks(conversion_blocks(answer), console=console)
     return code

@@ -12,7 +12,7 @@ from steptime.cli.output import console_for, tell, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.report.text.lever_text import LeverCard
+    from steptime.report.blocks.study.lever_report import LeverCard
 
 SUMMARY = "list what tune can try, or explain one lever"
 DESCRIPTION = "List the levers that `steptime tune` can try, or explain one of them."
@@ -36,19 +36,19 @@ def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
     from steptime.app.study.lever_cards import card_of
     from steptime.levers import load_all
+    from steptime.report.blocks.study.lever_report import lever_blocks, levers_blocks
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import LeversDocument
-    from steptime.report.text.lever_text import levers_table, render_lever
+    from steptime.report.text.paint_text import print_blocks
 
     cards = [card_of(lever) for lever in load_all(tell)]
     if options.name is not None:
         cards = [_find_card(cards, options.name)]
     if options.json is not None:
         write_json(options.json, enclose("levers", LeversDocument(levers=tuple(cards))))
-    elif options.name is not None:
-        render_lever(cards[0], console=console_for(sys.stdout))
     else:
-        levers_table(cards, console=console_for(sys.stdout))
+        blocks = levers_blocks(cards) if options.name is None else lever_blocks(cards[0])
+        print_blocks(blocks, console=console_for(sys.stdout))
     return 0
 
 

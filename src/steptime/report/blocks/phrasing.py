@@ -38,7 +38,7 @@ def plain(text: str | Text) -> str:
 def capitalized(text: str) -> str:
     """Return a sentence with a capital, unless it begins with a name such as `lr=0.1`."""
     first = text.partition(" ")[0].rstrip(",:;")
-    return text[:1].upper() + text[1:] if first.isalpha() else text
+    return text[:1].upper() + text[1:] if first.replace("-", "").isalpha() else text
 
 
 def labeled(*told: tuple[str, str | Text | None]) -> list[Block]:

@@ -61,12 +61,16 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text whose lines are kept: a file, a change of code; `lead` says what it is."""
+    """Text whose lines are kept: a file, a change of code; a terminal shows all if `is_whole`.
+
+    `lead` says what it is; of the language `diff`, a terminal shows what is taken out and put in.
+    """
 
     text: str
     label: str = ""
+    language: str = ""
+    is_whole: bool = False
     lead: Inline = ""
-    is_diff: bool = False  # a terminal then shows what is taken out and put in
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from steptime.data.values.conversion_values import ConversionAnswer
+from steptime.report.blocks.data.conversion_report import refusal_of
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.text.conversion_text import refusal_text
 
 
 def conversion_envelope(answer: ConversionAnswer, *, exit_code: int) -> Envelope[ConversionAnswer]:
@@ -16,6 +16,6 @@ def conversion_envelope(answer: ConversionAnswer, *, exit_code: int) -> Envelope
     """
     errors: tuple[ErrorItem, ...] = ()
     if exit_code:
-        what, _, hint = refusal_text(answer.prediction).partition("\n")
-        errors = (ErrorItem(code="no_gain", message=what, hint=hint),)
+        what, *hints = refusal_of(answer.prediction)
+        errors = (ErrorItem(code="no_gain", message=what, hint="\n".join(hints)),)
     return enclose("data", answer, exit_code=exit_code, errors=errors)

@@ -10,7 +10,7 @@ from steptime.measure.values.desync import Desync
 from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
-from steptime.report.text.lever_text import LeverCard
+from steptime.report.blocks.study.lever_report import LeverCard
 from steptime.tune.values.study_values import State, Study, StudyOutcome
 
 

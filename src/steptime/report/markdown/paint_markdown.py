@@ -34,6 +34,7 @@ from steptime.report.blocks.values import (
 )
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>|#~]|(?<!\w)_|_(?!\w))")
+_ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;:)])")
 _DRAWN = (Bar, Reach, Ticks, Markup)
 _RULES = {True: "---", False: "---:"}
 
@@ -57,7 +58,8 @@ def _by_title(parts: Iterable[Section]) -> Iterable[list[str]]:
         lines = paint(part.blocks)
         if not lines:
             continue
-        title = ["", f"### {part.title}", ""] if part.title and part.title != last else [""]
+        is_new = part.title and part.title != last
+        title = ["", f"### {_escaped(part.title)}", ""] if is_new else [""]
         last = part.title or last
         yield [*title, *lines]
 
@@ -99,19 +101,18 @@ def _(block: CommandLine) -> list[str]:
 
 @_paint.register
 def _(block: Code) -> list[str]:
-    language = "diff" if block.is_diff else ""
     lead = _inline(block.lead) or (f"{_escaped(block.label)}:" if block.label else "")
     return [
         "",
         *([lead, ""] if lead else []),
-        *_fenced(block.text, language),
+        *_fenced(block.text, block.language),
     ]
 
 
 @_paint.register
 def _(block: Items) -> list[str]:
-    sign = "1." if block.is_numbered else "-"
-    return ["", *(f"{sign} {_inline(one)}" for one in block.items), ""]
+    signs = [f"{i}." if block.is_numbered else "-" for i in range(1, len(block.items) + 1)]
+    return ["", *(f"{s} {_inline(one)}" for s, one in zip(signs, block.items, strict=True)), ""]
 
 
 @_paint.register
@@ -179,4 +180,6 @@ def _bold(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", printable(text))
+    """Return the text as it is shown; an address is a link."""
+    parts = _ADDRESS.split(printable(text))
+    return "".join(f"<{p}>" if i % 2 else _SPECIAL.sub(r"\\\1", p) for i, p in enumerate(parts))

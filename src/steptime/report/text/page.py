@@ -54,11 +54,17 @@ class Page:
         # A number and its unit stay on one line.
         body.plain = _NUMBER_GAP.sub(GLUE, body.plain)
         lines: list[Text] = []
-        for row in body.wrap(self.console, self.width - LABEL_WIDTH):
+        for row in self.folded(body, self.width - LABEL_WIDTH):
             row.plain = row.plain.replace(GLUE, " ")
             head = f"{'' if lines else label:<{LABEL_WIDTH}}"
             lines.append(Text.assemble((head, "dim"), row))
         return lines
+
+    def folded(self, body: Text, width: int) -> Iterable[Text]:
+        """Return the lines of a text; an address is not broken, as nobody could open it."""
+        if "://" in body.plain:
+            body.overflow = "ignore"
+        return body.wrap(self.console, width)
 
     def with_command(self, label: str, text: Text, command: str) -> list[Text]:
         """Put a command behind a text; a long one stands below it, unfolded."""

@@ -185,8 +185,10 @@ def _(block: CommandLine, page: Page) -> list[Text]:
 @_paint.register
 def _(block: Code, page: Page) -> list[Text]:
     lines = block.text.splitlines()
-    if block.is_diff:  # without the names of the files and what stays
+    if block.language == "diff":  # without the names of the files and what stays
         lines = [line for line in lines[2:] if line.startswith(("-", "+"))]
+    if block.is_whole:
+        return [Text(f"  {printable(line)}".rstrip()) for line in lines]
     styles = {"-": "red", "+": "green"}
     shown = [
         Text.assemble(
@@ -208,7 +210,7 @@ def _(block: Items, page: Page) -> list[Text]:
     for number, item in enumerate(block.items, start=1):
         head = f"{number:>3}. " if block.is_numbered else "  - "
         body = Text(item) if isinstance(item, str) else item.copy()
-        rows = body.wrap(page.console, page.width - len(head))
+        rows = page.folded(body, page.width - len(head))
         lines += [
             Text.assemble((" " * len(head) if index else head, "dim"), row)
             for index, row in enumerate(rows)

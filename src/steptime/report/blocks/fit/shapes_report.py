@@ -1,4 +1,4 @@
-"""Makes the report of `fit --shapes`: better widths, their gains, price and place.
+"""Makes the report of `plan shapes`: better widths, their gains, price and place.
 
 In: a `ShapeAdvice`. Out: blocks. Words come from `shape_words`.
 """

@@ -22,7 +22,7 @@ def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Bloc
     blocks: list[Block] = [Headline(label, title, text, severity=finding.severity.value)]
     if finding.edit is not None:
         lead = f"{describe_edit(finding.edit)}:"
-        blocks.append(Code(finding.edit.diff, label="edit", lead=lead, is_diff=True))
+        blocks.append(Code(finding.edit.diff, label="edit", lead=lead, language="diff"))
     rows = [[e.name.replace("_", " "), format_value(e.value, e.unit)] for e in finding.evidence]
     if rows:
         shown = TableBlock(["evidence", "value"], rows, name="Evidence")

@@ -1,6 +1,6 @@
 """Says what a conversion of data would give, and what it gave.
 
-In: the values of `data convert`. Out: lines for a terminal.
+In: the values of `data convert`. Out: blocks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from steptime.core.units import (
 )
 from steptime.data.values.conversion_values import (
     MIN_GAIN,
-    Conversion,
     ConversionAnswer,
     ConversionProgress,
     Prediction,
 )
+from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.values import Blank, Block, CommandLine, TableBlock
 
 
-def prediction_text(predicted: Prediction) -> str:
+def prediction_blocks(predicted: Prediction) -> list[Block]:
     """Return the prediction as a small table."""
     what = f"{predicted.target_format}, {predicted.treatment or 'bytes kept as they are'}"
     rows = [
@@ -44,9 +45,8 @@ def prediction_text(predicted: Prediction) -> str:
         ("converting", f"about {format_seconds(predicted.convert_s)} in one thread"),
         ("disk", _disk(predicted)),
     ]
-    lines = [f"  {name:<14} {printable(text)}" for name, text in rows]
-    head = f"Predicted from {format_count(predicted.num_sampled)} samples, read and converted:"
-    return "\n".join([head, *lines])
+    head = f"from {format_count(predicted.num_sampled)} samples, read and converted"
+    return [*labeled(("predicted", head)), TableBlock(("", ""), rows, left=2, label="")]
 
 
 def _bytes(size: float | None) -> str:
@@ -75,40 +75,42 @@ def _disk(predicted: Prediction) -> str:
     return f"{told}; memory for its cache: {format_bytes(predicted.memory_bytes)}"
 
 
-def refusal_text(predicted: Prediction) -> str:
-    """Return why the conversion is not done, and what would help."""
-    gain = predicted.gain
-    told = "" if gain is None else format_speedup(gain.estimate)
+def refusal_of(predicted: Prediction) -> tuple[str, ...]:
+    """Return why the conversion is not done, and what would help: a sentence or two each."""
+    told = "" if predicted.gain is None else format_speedup(predicted.gain.estimate)
     lines = [f"Not converted: reading it would be {told} as fast, less than {MIN_GAIN}x."]
     if predicted.is_disk_bound:
         lines.append(
             "The converted data does not fit into memory, and the disk gives it more slowly than "
-            "a training could take it."
+            "a training could take it. Store less: --resize 256, --jpeg 90; or use a faster disk."
         )
-        lines.append("Store less: --resize 256, --jpeg 90; or use a faster disk.")
     elif not predicted.treatment:
         lines.append(
             "Decoding the pictures, or the format itself, is the cost, and that would stay. Store "
             "pixels with --decode, or smaller pictures with --resize 256."
         )
-    lines.append("To convert it all the same: --force")
-    return "\n".join(lines)
+    return (*lines, "To convert it all the same: --force")
 
 
-def conversion_text(answer: ConversionAnswer, done: Conversion) -> str:
-    """Return what was done, and what to do with it."""
+def conversion_blocks(answer: ConversionAnswer) -> list[Block]:
+    """Return what was done, and what to do with it; else why not."""
+    done = answer.conversion
+    if done is None:
+        is_refused = not answer.prediction.is_worth_it
+        return labeled(*(("", text) for text in refusal_of(answer.prediction) if is_refused))
     resumed = f" ({done.num_resumed} of them from before)" if done.num_resumed else ""
-    target = shlex.quote(printable(answer.target))
-    lines = [
-        f"Wrote {format_count(done.num_samples)} samples in {done.num_shards} shards{resumed}, "
+    told = (
+        f"{format_count(done.num_samples)} samples in {done.num_shards} shards{resumed}, "
         f"{format_bytes(done.num_bytes)}, in {format_seconds(done.wall_s)} "
-        f"({format_seconds(done.cpu_s)} of CPU time).",
-        "Each shard and each sample was read back from the disk, and is what the source gave.",
-    ]
+        f"({format_seconds(done.cpu_s)} of CPU time)."
+    )
+    checked = "Each shard and each sample was read back from the disk, and is what the source gave."
+    blocks = labeled(("wrote", told), ("checked", checked))
     if answer.prediction.target_format == "prepared":
-        lines.append(f'Read it:  steptime.data.open_source("{printable(answer.target)}")')
-        lines.append(f"Measure:  steptime data bench {target}")
-    return "\n".join(lines)
+        target = printable(answer.target)
+        blocks += [Blank(), *labeled(("read it", f'steptime.data.open_source("{target}")'))]
+        blocks.append(CommandLine(f"steptime data bench {shlex.quote(target)}", "next"))
+    return blocks
 
 
 def progress_line(progress: ConversionProgress) -> str:
