@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from steptime.report.html.html_study import HandEdit, JudgedLosses, StudyPageFacts
-
 from page_cases import HOSTILE
 from steptime.diagnose.values.reach_values import Waterfall, WaterfallPart
+from steptime.report.blocks.study.study_report import HandEdit, JudgedLosses, StudyPageFacts
 from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
 from steptime.verify.values import LossComparison, LossOverlay
 from study_cases import (

@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
 
-from steptime.report.html.html_study import render_study_page
-
 from browser import Browser, a_browser, needs_chromium
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, two_ranks
+from steptime.app.study.study_page import render_study_page
 from steptime.measure.values.over_time import Event, RunSeries
 from steptime.report.blocks.run.run_report import PageFacts
 from steptime.report.html.html_plots import draw

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from steptime.report.text.study_text import StudyRequest, render_study
 
 from end_to_end.harness import needs_linux
 from steptime.app.study.tune import _with_recipe, tune_command
@@ -20,6 +19,8 @@ from steptime.cli.study.tune import exit_code_of
 from steptime.core.codec import from_json, to_json
 from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.errors import ScriptFailedError
+from steptime.report.blocks.study.study_report import study_report
+from steptime.report.text.paint_text import print_report
 from steptime.tune.recipe.recipe_file import (
     RECIPE,
     make_recipe,
@@ -78,7 +79,7 @@ def test_a_recipe_is_judged_over_seeds(worse, outcome, code, tmp_path, monkeypat
     handed = _with_recipe(proven, tmp_path / "tuned.toml")
     assert (handed.recipe_file is None) == (outcome == "FAIL")  # what loses is not handed over
     out = StringIO()
-    render_study(proven, console=Console(file=out, width=120), asked=StudyRequest())
+    print_report(study_report(proven), console=Console(file=out, width=120))
     assert f"over seeds {outcome}: the candidate" in out.getvalue()
     assert ("run --recipe" in out.getvalue()) == (outcome == "PASS")
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
-from steptime.report.text.study_text import render_study
 
 from steptime.cli.main import build_parser
 from steptime.levers import load
 from steptime.levers.examples import CPU
+from steptime.report.blocks.study.study_report import study_report
+from steptime.report.text.paint_text import print_report
 from steptime.report.words.proof_words import proof_lines
 from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.recipe_file import read_recipe
@@ -44,7 +45,7 @@ def test_each_setting_has_a_recipe_that_claims_nothing(tmp_path):
 def test_the_report_gives_the_line_that_proves_it(tmp_path):
     study = written(tmp_path)
     console = Console(file=StringIO(), width=100)
-    render_study(study, console=console)
+    print_report(study_report(study), console=console)
     ((name, line),) = proof_lines(study)
 
     words = shlex.split(line)

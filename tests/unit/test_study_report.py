@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from steptime.report.text.interval_bars import draw, scale_for
-from steptime.report.text.study_story import CHOICES
-from steptime.report.text.study_text import StudyRequest, next_act, render_study
 
 from steptime.core.interval import Interval
+from steptime.report.blocks.study.speedup_scale import scale_for
+from steptime.report.blocks.study.story_blocks import CHOICES
+from steptime.report.blocks.study.study_next import StudyRequest, next_act
+from steptime.report.blocks.study.study_report import study_report
+from steptime.report.text.paint_text import drawn_reach as drawn
+from steptime.report.text.paint_text import print_report
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
 from steptime.report.words import study_words as words
 from steptime.report.words.batch_words import REASONS as BATCH_REASONS
@@ -48,7 +51,8 @@ ASKED = StudyRequest(recipe="tuned.toml", budget_s=600.0)
 
 def show(study: Study, *, width: int = 80, asked: StudyRequest = ASKED, **options: Any) -> str:
     file = io.StringIO()
-    render_study(study, console=Console(file=file, width=width, **options), asked=asked)
+    report = study_report(study, asked=asked)
+    print_report(report, console=Console(file=file, width=width, **options))
     return file.getvalue()
 
 
@@ -169,7 +173,7 @@ def test_what_a_script_or_lever_says_is_never_interpreted() -> None:
 def test_a_file_that_takes_ascii_only_gets_ascii_only() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
-    render_study(mixed(), console=Console(file=file, width=100), asked=ASKED)
+    print_report(study_report(mixed(), asked=ASKED), console=Console(file=file, width=100))
     file.flush()
     assert b"|o|" in raw.getvalue() or b"|-o" in raw.getvalue()
 
@@ -190,8 +194,8 @@ def test_steps_per_second_need_a_known_size_of_a_batch() -> None:
 
 
 def cells(*speedups: Interval, width: int = 21, ascii_only: bool = True) -> list[str]:
-    scale = scale_for(speedups, width)
-    return [draw(one, scale, ascii_only=ascii_only) for one in speedups]
+    scale = scale_for(speedups)
+    return [drawn(scale.reach(one), width, ascii_only=ascii_only) for one in speedups]
 
 
 def test_twice_as_fast_and_half_as_fast_are_equally_far_from_no_change() -> None:

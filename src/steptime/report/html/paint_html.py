@@ -144,7 +144,7 @@ def _(block: Heading) -> Html | None:
 @_paint.register
 def _(block: CommandLine) -> Html | None:
     lead = plain(block.lead).strip()
-    return joined_html([tag("p", capitalized(lead)) if lead else None, tag("pre", block.command)])
+    return joined_html([tag("p", capitalized(lead)) if lead else None, preformatted(block.command)])
 
 
 @_paint.register

@@ -295,7 +295,7 @@ def _cell(cell: Cell, page: Page, width: int) -> Text:
     if isinstance(cell, Bar):
         return Text(_drawn(cell, page, width), style=cell.tone) if width else Text()
     if isinstance(cell, Reach):
-        return Text(_reach(cell, width, ascii_only=page.ascii_only)) if width else Text()
+        return Text(drawn_reach(cell, width, ascii_only=page.ascii_only)) if width else Text()
     if isinstance(cell, Ticks):
         return Text(_ticks(cell, width)) if width else Text()
     if isinstance(cell, Markup):
@@ -314,7 +314,8 @@ def _drawn(cell: Bar, page: Page, width: int) -> str:
     return (" " * start + page.bar(1.0, length)).ljust(width)[:width]
 
 
-def _reach(cell: Reach, width: int, *, ascii_only: bool) -> str:
+def drawn_reach(cell: Reach, width: int, *, ascii_only: bool) -> str:
+    """Return an interval with its ends and its estimate, and the mark of no change."""
     start, line, end, dot, one = _REACH[ascii_only]
     cells = [" "] * width
 
