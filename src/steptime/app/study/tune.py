@@ -159,6 +159,10 @@ def tune(
         >>> tuned.outcome, tuned.recipe_file  # doctest: +SKIP
         (<StudyOutcome.FASTER: 'faster'>, PosixPath('tuned.toml'))
     """
+    for name, names in (("levers", levers), ("exclude", exclude)):
+        if isinstance(names, str):
+            right = [part.strip() for part in names.split(",")]
+            raise UsageError(f"{name} takes a list of names, got a text.", hint=f"Pass: {right}")
     if not 0 < budget_s < float("inf"):
         raise UsageError(f"budget_s must be above 0, got {budget_s}.")
     if run_steps is not None and run_steps < 1:
