@@ -110,6 +110,8 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:
+    if options.interim not in (1, 3):
+        raise UsageError(f"--interim must be 1 or 3, got {options.interim}.")
     from steptime.app.stored.margin_text import parse_margin
     from steptime.verify.values.seed_runs import TrainingQuestion
 
