@@ -18,7 +18,7 @@ from steptime.app.run.attempt import attempt
 from steptime.app.run.command_words import as_argv, need_all_words
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import load_run
-from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
@@ -54,6 +54,8 @@ from steptime.verify.convergence.statistics import load_scipy
 from steptime.verify.values import Outcome
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from steptime.app.verify.prove_training import ProofOptions
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ Progress = Callable[[StudyProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TunedCommand:
+class TunedCommand(Shown):
     """The result of a study. `print(tuned)` shows the report of the terminal.
 
     Attributes:
@@ -98,25 +100,16 @@ class TunedCommand:
         """How much faster the whole loop is, with evaluations and checkpoints; None if unknown."""
         return self.study.loop_speedup
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the report as plain text, folded to `width` columns; commands are not folded."""
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
         from steptime.report.text.study_text import StudyRequest, render_study
 
         recipe = None if self.recipe_file is None else str(self.recipe_file)
-        asked = StudyRequest(recipe=recipe)
-        return plain_text(
-            lambda console: render_study(self.study, console=console, asked=asked), width=width
-        )
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
+        render_study(self.study, console=console, asked=StudyRequest(recipe=recipe))
 
     def __repr__(self) -> str:
         outcome = "no outcome" if self.outcome is None else self.outcome.value
         return f"<TunedCommand {self.study.study_id}: {outcome}>"
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))
 
 
 def tune(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,14 @@ from steptime.cli.options import (
     refuse_windows,
     store_folder,
 )
-from steptime.cli.output import console_for, say, write_json
+from steptime.cli.output import put, say
 from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from steptime.machine.values.check_values import Basis, MachineCheck
+    from steptime.report.text.page import Page
 
 SUMMARY = "find what about this machine holds a training back"
 DESCRIPTION = """\
@@ -70,12 +72,9 @@ def execute(options: argparse.Namespace) -> int:
     checks = judge(facts)
     failed = _failed(checks, level=options.fail_on)
     exit_code = _GATE_EXIT_CODE if failed else 0
-    if options.json is not None:
-        envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
-        write_json(options.json, envelope)
-        return exit_code
-    _print_checks(checks, facts.basis, is_all=options.all)
-    if failed:
+    envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
+    put(options, envelope, lambda page: _lines(checks, facts.basis, page, is_all=options.all))
+    if failed and options.json is None:
         say(f"error: {failed}")
     return exit_code
 
@@ -89,13 +88,13 @@ def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | Non
     return f"--fail-on {level}: {', '.join(codes)}" if codes else None
 
 
-def _print_checks(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> None:
+def _lines(
+    checks: tuple[MachineCheck, ...], basis: Basis, page: Page, *, is_all: bool
+) -> list[Text]:
     from rich.text import Text
 
     from steptime.report.text.check_text import check_lines
-    from steptime.report.text.page import page_of
 
-    page = page_of(console_for(sys.stdout))
     following = "steptime run -- python train.py" if is_all else "steptime doctor --all"
     lines = check_lines(checks, basis, is_all=is_all, page=page)
-    page.write([*lines, Text(), Text(f"  {following}", style="bold")])
+    return [*lines, Text(), Text(f"  {following}", style="bold")]

@@ -15,7 +15,7 @@ from steptime.cli.options import (
     refuse_windows,
     store_to_write,
 )
-from steptime.cli.output import console_for, tell, write_json
+from steptime.cli.output import put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,14 +91,13 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
     from steptime.report.document.machine_document import machine_envelope
     from steptime.report.text.ceilings_text import machine_lines
-    from steptime.report.text.page import page_of
 
-    document = machine_envelope(found.inventory, found.ceilings)
-    if options.json is not None:
-        write_json(options.json, document)
-        return document.exit_code
-    page = page_of(console_for(sys.stdout))
-    page.write(machine_lines(found.inventory, found.ceilings, age_s=found.age_s, page=page))
+    document, seen = machine_envelope(found.inventory, found.ceilings), found.inventory
+    put(
+        options,
+        document,
+        lambda page: machine_lines(seen, found.ceilings, age_s=found.age_s, page=page),
+    )
     return document.exit_code
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from steptime.cli.options import (
     store_to_write,
     take_command,
 )
-from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
+from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,19 +74,18 @@ def execute(options: argparse.Namespace) -> int:
     check_target("--output", options.output)
     asked = _asked(options, command)
     from steptime.app.search.search import search
+    from steptime.report.document.envelope import enclose
+    from steptime.report.text.search_text import search_lines
 
     found = search(asked, heard=_teller(asked))
     code = 0 if found.holds else 4
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("sweep", found, exit_code=code))
-    if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.search_text import search_lines
-
-        page = page_of(console_for(sys.stdout))
-        page.write(search_lines(found, page=page, next_command=_next(asked, found)))
+    following = _next(asked, found)
+    put(
+        options,
+        enclose("sweep", found, exit_code=code),
+        lambda page: search_lines(found, page=page, next_command=following),
+        is_beside=True,
+    )
     if options.output is not None:
         _write_page(options.output, found, title=shlex.join(command))
     return code

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import CONTAINED, JSON_BESIDE, STORE, store_to_write
-from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
+from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,20 +75,14 @@ def execute(options: argparse.Namespace) -> int:
     """Judge the runs, and print the verdict."""
     check_target("--output", options.output)
     question = _question(options)
+    from steptime.report.document.envelope import enclose
+    from steptime.report.text.verify_text import verdict_lines
     from steptime.verify.convergence.judge_training import judge_training
 
     found = judge_training(_runs(options), question)
     code = _CODES[found.outcome.value]
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("verify training", found, exit_code=code))
-    if options.json != STDOUT:
-        from steptime.report.text.page import page_of
-        from steptime.report.text.verify_text import verdict_lines
-
-        page = page_of(console_for(sys.stdout))
-        page.write(verdict_lines(found, page=page))
+    document = enclose("verify training", found, exit_code=code)
+    put(options, document, lambda page: verdict_lines(found, page=page), is_beside=True)
     if options.output is not None:
         _write_page(options, found)
     return code
