@@ -1,8 +1,9 @@
 """Steptime: make training faster, and prove it.
 
 From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
-command; `attach` to a run while it trains; `count` the work of a model. Whatever goes wrong is a
-`SteptimeError`.
+command, `fit` it into memory, `sweep` its parameters, `verify_training` over seeds, `patch` its
+files; `attach` to a run while it trains; `count` the work of a model; ask the `doctor` about this
+machine. Whatever goes wrong is a `SteptimeError`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 if typing.TYPE_CHECKING:
+    from steptime.app.fit.fit import FittedCommand
     from steptime.app.run.attach import attach
     from steptime.app.run.observe import observe
     from steptime.app.run.observed_run import ObservedRun
@@ -20,12 +22,14 @@ if typing.TYPE_CHECKING:
     from steptime.app.stored.compare import RunComparison, compare
     from steptime.app.stored.load import load
     from steptime.app.study.tune import TunedCommand, tune
+    from steptime.app.surface import doctor, fit, patch, sweep, verify_training
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
 
     __version__: str
 
 __all__ = [
+    "FittedCommand",
     "ObservedRun",
     "RunAnswer",
     "RunComparison",
@@ -35,13 +39,19 @@ __all__ = [
     "attach",
     "compare",
     "count",
+    "doctor",
+    "fit",
     "load",
     "observe",
+    "patch",
+    "sweep",
     "tune",
+    "verify_training",
 ]
 
 # Each is imported when somebody asks for it: `import steptime` stays light.
 _PLACES = {
+    "FittedCommand": "app.fit.fit",
     "ObservedRun": "app.run.observed_run",
     "RunAnswer": "app.run.run_answer",
     "RunComparison": "app.stored.compare",
@@ -50,10 +60,15 @@ _PLACES = {
     "attach": "app.run.attach",
     "compare": "app.stored.compare",
     "count": "counting.count_model",
+    "doctor": "app.surface",
+    "fit": "app.surface",
     "load": "app.stored.load",
     "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
     "observe": "app.run.observe",
+    "patch": "app.surface",
+    "sweep": "app.surface",
     "tune": "app.study.tune",
+    "verify_training": "app.surface",
     "unload_ipython_extension": "notebook.magics",
 }
 
@@ -69,11 +84,11 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 class _Package(ModuleType):
-    """Keeps `compare` and `tune` the functions, though rooms of the package bear these names.
+    """Keeps `compare`, `patch` and `tune` the functions, though rooms bear these names.
 
     The import system puts each submodule on its package as an attribute, over whatever is there.
     """

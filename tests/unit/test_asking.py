@@ -460,7 +460,7 @@ def test_the_document_of_a_refusal_is_partial(tmp_path: Path, capsys: Capture) -
         (["--memory", "--timeout", "soon"], "--timeout must be a time"),
         (["--profile", "0"], "1 to 50 steps"),
         (["--health", "0"], "1 to 1000 steps"),
-        (["--profile", "many"], "invalid int value"),
+        (["--profile", "many"], "must be a whole number"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_a_sentence(

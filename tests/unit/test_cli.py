@@ -111,10 +111,10 @@ def test_help_fits_two_screens_of_a_terminal(
         (["run", "--rep", "--", "true"], "there is no option `--rep`"),
         (["run"], "no command was given"),
         (["run", "--"], "usage: steptime run [options] -- COMMAND"),
-        (["run", "--json"], "expected one argument"),
-        (["list", "--store"], "expected one argument"),
+        (["run", "--json"], "--json needs a value"),
+        (["list", "--store"], "--store needs a value"),
         (["data", "check", "--"], "no command was given"),
-        (["data", "check", "--batches", "9" * 5000], "value: '999999999... (5,000 digits)'"),
+        (["data", "check", "--batches", "9" * 5000], "got `999999999... (5,000 digits)`"),
         (["data", "check", "--batches", "x"], "See `steptime data check --help`"),
     ],
 )
@@ -482,11 +482,11 @@ def test_even_words_that_cannot_be_parsed_give_a_document(capsys: Capture) -> No
 
 
 def test_a_json_of_the_users_command_is_not_ours(capsys: Capture) -> None:
-    check_failure(capsys, "run", "--store", "--", "x", "--json", code=2, says="expected one")
+    check_failure(capsys, "run", "--store", "--", "x", "--json", code=2, says="needs a value")
 
 
 def test_run_never_writes_to_stdout(capsys: Capture) -> None:
-    check_failure(capsys, "run", "--json", code=2, says="expected one argument")
+    check_failure(capsys, "run", "--json", code=2, says="--json needs a value")
 
 
 def test_a_document_that_cannot_be_written_is_an_error() -> None:

@@ -11,6 +11,7 @@ import steptime
 from steptime.app.run.command_words import as_argv
 from steptime.app.study import tune as tune_app
 from steptime.errors import RecipeError, UsageError
+from steptime.measure.values.model.work import Count
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study
@@ -84,6 +85,8 @@ def test_a_file_that_is_no_recipe_is_never_written_over(asked: list[StudyOptions
         ({"exclude": ["zzz"]}, "exclude: there is no lever `zzz`"),
         ({"budget_s": 0}, "budget_s must be above 0"),
         ({"run_steps": 0}, "run_steps must be 1 or more"),
+        ({"levers": "autocast,tf32"}, "levers takes a list of names, got a text"),
+        ({"exclude": "autocast"}, "exclude takes a list of names, got a text"),
     ],
 )
 def test_a_wrong_argument_is_named(
@@ -117,12 +120,62 @@ def test_a_profiled_step_is_one_from_one_on(step: int) -> None:
         steptime.observe("python x.py", profile=step)
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: steptime.fit("true", memory_limit=0), "memory_limit must be above 0, got 0"),
+        (lambda: steptime.fit("true", memory_limit=1, on="L40S"), "memory_limit and on both name"),
+        (lambda: steptime.fit("true", exclude=["zzz"]), "exclude: there is no lever `zzz`"),
+        (lambda: steptime.observe("true", hourly_price=-1), "hourly_price must be the price"),
+        (lambda: steptime.attach(1, "profile", steps=0), "profile takes 1 to 50 steps, got 0"),
+        (lambda: steptime.doctor(data="nowhere"), "data: `nowhere` is not there"),
+        (
+            lambda: steptime.verify_training("a", "b", margin=0.1, metric="m", seeds=1),
+            "seeds must be 2 or more, got 1",
+        ),
+        (
+            lambda: steptime.verify_training("a", "b", margin=0.1, metric="m", better="less"),
+            "better must be `down` or `up`",
+        ),
+        (
+            lambda: steptime.sweep("a", param="lr=1,2", metric="m", target=1, budget_s=1),
+            "param takes a list of texts",
+        ),
+    ],
+)
+def test_an_error_speaks_of_arguments_not_of_options(
+    call: Callable[[], object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(steptime.SteptimeError, match=says) as caught:
+        call()
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_dir_shows_the_surface_alone() -> None:
+    assert dir(steptime) == sorted(steptime.__all__)
+
+
+def test_a_count_is_printed_in_four_lines() -> None:
+    count = Count(forward=1000, backward=2000, recomputed=0, macs=1500, by_dtype={"fp32": 3000})
+
+    lines = str(count).splitlines()
+
+    assert len(lines) == 4
+    assert lines[0] == "3.00 kFLOP: forward 1.00 kFLOP, backward 2.00 kFLOP"
+    assert lines[2] == "by type: fp32 100.0 %"
+
+
 def test_a_room_of_the_same_name_never_hides_a_function() -> None:
     import steptime.compare.judge
     import steptime.tune.run_study
 
     assert callable(steptime.compare)
     assert callable(steptime.tune)
+
+    import steptime.patch.values
+
+    assert callable(steptime.patch)
     assert steptime.__version__
     assert {"observe", "load", "compare", "tune"} <= set(dir(steptime))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

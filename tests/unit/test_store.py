@@ -573,7 +573,7 @@ def test_an_index_with_rows_of_another_kind_is_thrown_away(tmp_path: Path) -> No
     path = run.store / "index.sqlite"
     list_runs(run.store)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE runs SET state = 'asleep'")
+        connection.execute("UPDATE runs SET summary = '[]'")
     connection.close()
     assert list_runs(run.store)[0].state is RunState.FINISHED
 

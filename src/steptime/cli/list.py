@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON, STORE, store_folder
 from steptime.cli.output import console_for, open_store, write_json
+from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,8 @@ _KINDS = ("runs", "studies", "fits", "plans", "benches", "sweeps", "verification
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
+    if options.kind not in (None, *_KINDS):
+        raise UsageError(f"KIND must be one of {', '.join(_KINDS)}; got `{options.kind}`.")
     store = open_store(store_folder(options), kind=options.kind)
     kinds = _KINDS if options.kind is None else (options.kind,)
     from steptime.app.kept.kept_list import gather

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,7 @@ from steptime.errors import NotFoundError, SteptimeError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steptime.report.blocks.values import Block, Sheet
     from steptime.report.document.envelope import Envelope
 
 STDOUT = "-"
@@ -114,6 +116,34 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
             file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None, _environ=told
         )
     return Piped(file=file, no_color=_TONE["plain"] or None, _environ=told)
+
+
+def put(
+    options: argparse.Namespace,
+    envelope: Envelope[object],
+    report: Callable[[], Sheet | Iterable[Block]],
+    *,
+    is_beside: bool = False,
+) -> None:
+    """Write the document where `--json` says, and print the report where it leaves room for it.
+
+    Args:
+        options: of the command line.
+        envelope: the document.
+        report: makes the report, or blocks.
+        is_beside: a document in a file stands beside the report, not instead of it.
+    """
+    if options.json is not None:
+        write_json(options.json, envelope)
+    if options.json is None or (is_beside and options.json != STDOUT):
+        from steptime.report.blocks.values import Sheet
+        from steptime.report.text.paint_text import print_blocks, print_report
+
+        made, console = report(), console_for(sys.stdout)
+        if isinstance(made, Sheet):
+            print_report(made, console=console)
+        else:
+            print_blocks(made, console=console)
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:

@@ -18,6 +18,16 @@ NEGATIVE = re.compile(r"-\.?\d")
 """How a value begins that is below zero."""
 
 
+_IN_WORDS = (
+    (re.compile(r": invalid int value: '(.*)'"), r" must be a whole number, got `\1`"),
+    (re.compile(r": invalid float value: '(.*)'"), r" must be a number, got `\1`"),
+    (re.compile(r": invalid choice: '(.*)' \(choose from (.*)\)"), r" must be one of \2; got `\1`"),
+    (re.compile(r": expected (one|at least one) argument"), " needs a value"),
+    (re.compile(r"the following arguments are required: "), "this is missing: "),
+)
+"""What argparse says, and what a person reads instead."""
+
+
 class Parser(argparse.ArgumentParser):
     """Raises instead of exiting; `commands` are the parsers by name of what it consists of."""
 
@@ -28,6 +38,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where the help is."""
         message = f"{message.removeprefix('argument ')}."
+        for theirs, ours in _IN_WORDS:
+            message = theirs.sub(ours, message)
+        if " must be one of " in message:
+            message = message.replace("'", "")  # newer Pythons quote no choice
         raise UsageError(message, hint=f"See `{self.prog} --help`.")
 
     def _refuse_unknown(self, word: str, message: str, known: Mapping[str, str]) -> NoReturn:

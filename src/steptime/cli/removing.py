@@ -39,13 +39,18 @@ def remove_all(
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import RemovedDocument
 
+    is_asked = bool(found) and not (options.dry_run or options.yes)
+    if is_asked and (options.json == STDOUT or not (sys.stdin and sys.stdin.isatty())):
+        raise UsageError("nobody can be asked here.", hint="Add --yes, or --dry-run to see it.")
     rows = tuple(summary_of(one) for one in found)
     for one, reason in stay:
         tell(f"{one.id} stays: {reason}")
     for row in rows:
         say(f"{row.id}  {row.kind:<13}  {format_bytes(row.bytes):>9}")
     size = sum(row.bytes for row in rows)
-    is_done = not options.dry_run and bool(rows) and _may(options, f"{format_bytes(size)}")
+    is_done = (
+        bool(rows) and not options.dry_run and (not is_asked or _is_wanted(format_bytes(size)))
+    )
     if is_done:
         remove(found)
         tell(f"removed: {len(rows)} ({format_bytes(size)})")
@@ -57,10 +62,6 @@ def remove_all(
     return 0
 
 
-def _may(options: argparse.Namespace, size: str) -> bool:
-    if options.yes:
-        return True
-    if not (sys.stdin and sys.stdin.isatty()) or options.json == STDOUT:
-        raise UsageError("nobody can be asked here.", hint="Add --yes, or --dry-run to see it.")
+def _is_wanted(size: str) -> bool:
     say(f"Remove them, {size}? [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

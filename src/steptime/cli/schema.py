@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import sys
 
 from steptime.cli.options import JSON
@@ -39,7 +40,8 @@ output:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list of verbs, or what one of them writes."""
-    from steptime.app.schema import render_schema, schema_lines, verb_lines
+    from steptime.report.document.json_schema import DOCUMENTS, json_schema, name_of
+    from steptime.report.text.schema_text import describe_document, list_documents
 
     verb = " ".join(options.verb)
     if verb:
@@ -50,10 +52,19 @@ def execute(options: argparse.Namespace) -> int:
             hint="Write: steptime schema run --json",
         )
     if options.json is not None:
-        write_text(options.json, render_schema(verb))
+        document = json.dumps(json_schema(verb), indent=2, ensure_ascii=True)
+        write_text(options.json, document + "\n")
         return 0
     width = console_for(sys.stdout).width
-    print("\n".join(schema_lines(verb, width=width) if verb else verb_lines(width=width)))
+    if verb:
+        lines = describe_document(verb, json_schema(verb), name_of(DOCUMENTS[verb]), width=width)
+    else:
+        about = {
+            one: json_schema(one)["$defs"][name_of(document)]["description"]
+            for one, document in DOCUMENTS.items()
+        }
+        lines = list_documents(about, width=width)
+    print("\n".join(lines))
     return 0
 
 
@@ -63,7 +74,7 @@ def _check_verb(verb: str) -> None:
     Raises:
         UsageError: there is none of that name.
     """
-    from steptime.app.schema import DOCUMENTS
+    from steptime.report.document.json_schema import DOCUMENTS
 
     if verb in DOCUMENTS:
         return

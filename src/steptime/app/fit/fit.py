@@ -10,10 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.app.run.attempt import attempt
 from steptime.app.stored.page_file import write_page_file
-from steptime.app.stored.plain_text import WIDTH, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
@@ -26,6 +27,9 @@ from steptime.tune.trials.facts.resources import read_available_bytes
 from steptime.tune.values.fit_values import FitStudy
 from steptime.tune.values.study_values import State
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _LOGGER = logging.getLogger(__name__)
 
 PAGE = "fit.html"
@@ -34,7 +38,7 @@ Tell = Callable[[str, State, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FittedCommand:
+class FittedCommand(Shown):
     """The result of a fit. `print(fitted)` shows the report of the terminal.
 
     Attributes:
@@ -45,16 +49,12 @@ class FittedCommand:
     study: FitStudy
     failure: RecipeError | None = None
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the report as plain text, folded to `width` columns."""
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
         from steptime.report.blocks.fit.fit_report import fit_report
         from steptime.report.text.paint_text import print_report
 
-        report = fit_report(self.study)
-        return plain_text(lambda console: print_report(report, console=console), width=width)
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
+        print_report(fit_report(self.study), console=console)
 
     def __repr__(self) -> str:
         return f"<FittedCommand {self.study.fit_id}: fits={self.study.fits}>"

@@ -142,7 +142,7 @@ def _check(what: str, num_steps: int, timeout_s: float | None) -> None:
         raise UsageError(f"a run can be asked for {', '.join(WHATS)}, not for `{what}`.")
     if not 1 <= num_steps <= MAX_STEPS.get(what, 1):
         raise UsageError(
-            f"--{what} takes 1 to {MAX_STEPS.get(what, 1)} steps, got {num_steps}.",
+            f"{what} takes 1 to {MAX_STEPS.get(what, 1)} steps, got {num_steps}.",
             hint=f"Without a number it takes {NUM_STEPS.get(what, 1)}.",
         )
     if timeout_s is not None and not timeout_s > 0:

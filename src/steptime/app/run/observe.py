@@ -19,6 +19,7 @@ from steptime.app.run.attempt import attempt
 from steptime.app.run.command_words import as_argv
 from steptime.app.run.prepare import RunOptions, RunPlan, prepare
 from steptime.core.devices.given_peaks import check_peaks
+from steptime.core.devices.given_price import parse_price
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
@@ -60,7 +61,9 @@ def observe(
     recipe: str | os.PathLike[str] | None = None,
     profile: bool | int = False,
     count: bool = False,
+    health: bool = False,
     peak: Mapping[str, float] | None = None,
+    hourly_price: float | None = None,
     output: str | os.PathLike[str] | None = None,
     tell: Tell | None = None,
 ) -> ObservedRun:
@@ -75,8 +78,10 @@ def observe(
         recipe: the file of a recipe that `steptime.tune` wrote; the command trains with it.
         profile: let torch's profiler run around three steps, from this step on; True for 30.
         count: count the work of a step in a short extra run if the script compiles.
+        health: name layer and samples of a number that is not finite, and take norms by layer.
         peak: dense peaks of the device, or of the CPU, by type [TFLOPS], such as `{"bf16": 312}`;
             MFU, HFU and the waterfall use them before those of the datasheet.
+        hourly_price: what an hour of the machine costs, in any currency.
         output: the file that takes what the command writes; "capture" keeps it for
             `ObservedRun.output`; None leaves it where the output of this process goes.
         tell: gets sentences worth knowing while this works; they are in `ObservedRun.notes`, too.
@@ -86,7 +91,7 @@ def observe(
 
     Raises:
         NotStartedError: there is no such command.
-        UsageError: `peak` has an unknown type or a number out of range.
+        UsageError: `peak` has an unknown type, or a number is out of range.
         StoreError: no folder for the run can be made, or the run's own is gone.
         SteptimeError: the base class of these and all others.
 
@@ -102,13 +107,17 @@ def observe(
         if tell is not None:
             tell(text)
 
+    text = None if hourly_price is None else str(hourly_price)
+    price = parse_price(text, flag="hourly_price")
     options = RunOptions(
         command=as_argv(command, what="observe"),
         store=Path(store),
         recipe=None if recipe is None else Path(recipe),
         counts=count,
         profile=_wish(profile=profile),
+        looks_at_layers=health,
         peaks=check_peaks(peak or {}),
+        price_per_h=price,
     )
     plan = prepare(options, user_command.user_environment(), tell=note)
     ended = _run_as_child(plan, output)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.record.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ObservedRun:
+class ObservedRun(Shown):
     """A run, measured and diagnosed. `print(run)` shows the report of the terminal.
 
     Attributes:
@@ -137,10 +137,6 @@ class ObservedRun:
         except OSError:
             return None
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the report as plain text, folded to `width` columns; commands are not folded."""
-        return plain_text(self.render, width=width)
-
     def render(self, console: Console) -> None:
         """Write the report to a console of rich."""
         if self.is_empty:
@@ -158,9 +154,6 @@ class ObservedRun:
         found = describe_empty(self.measurement, self.diagnosis, store=self.store_to_name)
         return f"steptime: {found}"
 
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
-
     def __repr__(self) -> str:
         training = self.measurement.training
         which = ""
@@ -170,9 +163,6 @@ class ObservedRun:
             f"<ObservedRun {self.run_id}{which}: {self.measurement.num_steps} steps, "
             f"{self.diagnosis.kind.value}>"
         )
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))
 
 
 def numbered_name(name: str, number: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.core.store import Run
 from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.desync import Desync
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RunAnswer:
+class RunAnswer(Shown):
     """What a run answered. `print(answer)` shows it as the terminal does.
 
     Attributes:
@@ -77,16 +77,6 @@ class RunAnswer:
 
         render_answer(self.document, console=console)
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the answer as plain text, folded to `width` columns."""
-        return plain_text(self.render, width=width)
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
-
     def __repr__(self) -> str:
         num = sum(one.missing is None for one in self.ranks) or len(self.stacks)
         return f"<RunAnswer {self.run_id}: {self.what}, {num} ranks>"
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))

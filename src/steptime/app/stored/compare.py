@@ -10,10 +10,11 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import find_all, fold_now, load_measurement, load_run
-from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.compare import judge
 from steptime.compare.facts import take_run
@@ -25,6 +26,9 @@ from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
 from steptime.report.blocks.run.training_blocks import name_trainings
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 MAX_STORED = 60
 """To see how much equal runs differ, at most so many runs of the store are read, newest first."""
 
@@ -32,7 +36,7 @@ Side = str | os.PathLike[str] | ObservedRun | Sequence[str | os.PathLike[str] | 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RunComparison:
+class RunComparison(Shown):
     """Two sets of runs, compared. `print(comparison)` shows the report of the terminal.
 
     Attributes:
@@ -51,8 +55,8 @@ class RunComparison:
         """The step times of A and of B with their difference; None if a run has none."""
         return self.comparison.step
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the report as plain text, folded to `width` columns; commands are not folded."""
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
         from steptime.report.blocks.compare.comparison_report import (
             ComparisonRequest,
             comparison_report,
@@ -60,17 +64,11 @@ class RunComparison:
         from steptime.report.text.paint_text import print_report
 
         report = comparison_report(self.comparison, asked=ComparisonRequest())
-        return plain_text(lambda console: print_report(report, console=console), width=width)
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
+        print_report(report, console=console)
 
     def __repr__(self) -> str:
         num_a, num_b = len(self.comparison.a), len(self.comparison.b)
         return f"<RunComparison of {num_a} and {num_b} runs: {self.outcome.value}>"
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))
 
 
 def compare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,26 @@ def plain_text(render: Callable[[Console], None], *, width: int) -> str:
     )
     render(console)
     return file.getvalue()
+
+
+class Shown(ABC):
+    """A result that is printed as the terminal shows it, in a notebook, too."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """Return the report as plain text, folded to `width` columns; commands are not folded."""
+        return plain_text(self.render, width=width)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
 
 
 def as_html(text: str) -> str:

@@ -6,22 +6,19 @@ and an index that cannot be opened is not used; neither is an error.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from steptime.core.process_end import RunState
+from steptime.core.codec import decode, encode
+from steptime.errors import DamagedRunError
 from steptime.measure.values.run_summary import RunSummary
 
-_VERSION = 4  # of the table; an index of another version is rebuilt
+_VERSION = 5  # of the table; an index of another version is rebuilt
 _BUSY_S = 2.0  # another run writes one row; if it takes longer, the folders are read instead
-_TABLE = """CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started_unix_s REAL,
-    command TEXT, state TEXT, exit_code INTEGER, signal INTEGER, num_steps INTEGER,
-    step_time_s REAL, kind TEXT, opens_with TEXT,
-    num_trainings INTEGER) WITHOUT ROWID"""
+_TABLE = "CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, summary TEXT) WITHOUT ROWID"
 
 T = TypeVar("T")
 
@@ -31,7 +28,7 @@ def read_rows(path: Path) -> dict[str, RunSummary]:
 
     def read(connection: sqlite3.Connection) -> dict[str, RunSummary]:
         rows = connection.execute("SELECT * FROM runs").fetchall()
-        return {row[0]: _summary(row) for row in rows}
+        return {run_id: decode(RunSummary, text.encode(), where=run_id) for run_id, text in rows}
 
     return _use(path, read) or {}
 
@@ -40,8 +37,8 @@ def write_rows(path: Path, rows: Iterable[RunSummary]) -> bool:
     """Insert or replace the rows; return whether it could be done."""
 
     def write(connection: sqlite3.Connection) -> bool:
-        sql = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        connection.executemany(sql, [_columns(row) for row in rows])
+        sql = "INSERT OR REPLACE INTO runs VALUES (?, ?)"
+        connection.executemany(sql, [(row.run_id, encode(row)) for row in rows])
         return True
 
     return _use(path, write) or False
@@ -72,7 +69,7 @@ def _use(path: Path, action: Callable[[sqlite3.Connection], T]) -> T | None:
             return action(connection)
     except sqlite3.OperationalError:
         return None  # busy, read-only or a full disk; the file itself is sound
-    except (sqlite3.DatabaseError, ValueError, TypeError):
+    except (sqlite3.DatabaseError, AttributeError, ValueError, DamagedRunError):
         discard(path)
         return None
 
@@ -83,49 +80,3 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute("DROP TABLE IF EXISTS runs")
         connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute(_TABLE)
-
-
-def _columns(row: RunSummary) -> tuple[str | float | int | None, ...]:
-    return (
-        row.run_id,
-        row.started_unix_s,
-        json.dumps(row.command),
-        row.state.value,
-        row.exit_code,
-        row.signal,
-        row.num_steps,
-        row.step_time_s,
-        row.kind,
-        row.opens_with,
-        row.num_trainings,
-    )
-
-
-def _summary(row: tuple[object, ...]) -> RunSummary:
-    run_id, started, command, state, exit_code, number, num_steps, step_time_s, *rest = row
-    kind, opens_with, num_trainings = rest
-    return RunSummary(
-        run_id=str(run_id),
-        started_unix_s=_number(started),
-        command=tuple(json.loads(str(command))),
-        state=RunState(state),
-        exit_code=_whole(exit_code),
-        signal=_whole(number),
-        num_steps=_whole(num_steps),
-        step_time_s=_number(step_time_s),
-        kind=_text(kind),
-        opens_with=_text(opens_with),
-        num_trainings=_whole(num_trainings),
-    )
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None

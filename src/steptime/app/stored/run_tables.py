@@ -44,7 +44,8 @@ def read_table(path: Path, metric: str) -> tuple[TrainingRun, ...]:
     try:
         text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotFoundError(f"the table {path} cannot be read: {error}.") from error
+        why = getattr(error, "strerror", None) or error
+        raise NotFoundError(f"the table {path} cannot be read: {why}.") from error
     reader = csv.DictReader(text.splitlines())
     try:
         rows = list(reader)

@@ -18,7 +18,7 @@ from steptime.app.run.attempt import attempt
 from steptime.app.run.command_words import as_argv, need_all_words
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import load_run
-from steptime.app.stored.plain_text import WIDTH, as_html, plain_text
+from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
@@ -54,6 +54,8 @@ from steptime.verify.convergence.statistics import load_scipy
 from steptime.verify.values import Outcome
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from steptime.app.verify.prove_training import ProofOptions
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ Progress = Callable[[StudyProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TunedCommand:
+class TunedCommand(Shown):
     """The result of a study. `print(tuned)` shows the report of the terminal.
 
     Attributes:
@@ -98,25 +100,19 @@ class TunedCommand:
         """How much faster the whole loop is, with evaluations and checkpoints; None if unknown."""
         return self.study.loop_speedup
 
-    def text(self, *, width: int = WIDTH) -> str:
-        """Return the report as plain text, folded to `width` columns; commands are not folded."""
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
         from steptime.report.blocks.study.study_next import StudyRequest
         from steptime.report.blocks.study.study_report import study_report
         from steptime.report.text.paint_text import print_report
 
         recipe = None if self.recipe_file is None else str(self.recipe_file)
         report = study_report(self.study, asked=StudyRequest(recipe=recipe))
-        return plain_text(lambda console: print_report(report, console=console), width=width)
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
+        print_report(report, console=console)
 
     def __repr__(self) -> str:
         outcome = "no outcome" if self.outcome is None else self.outcome.value
         return f"<TunedCommand {self.study.study_id}: {outcome}>"
-
-    def _repr_html_(self) -> str:
-        return as_html(str(self))
 
 
 def tune(
@@ -159,6 +155,10 @@ def tune(
         >>> tuned.outcome, tuned.recipe_file  # doctest: +SKIP
         (<StudyOutcome.FASTER: 'faster'>, PosixPath('tuned.toml'))
     """
+    for name, names in (("levers", levers), ("exclude", exclude)):
+        if isinstance(names, str):
+            right = [part.strip() for part in names.split(",")]
+            raise UsageError(f"{name} takes a list of names, got a text.", hint=f"Pass: {right}")
     if not 0 < budget_s < float("inf"):
         raise UsageError(f"budget_s must be above 0, got {budget_s}.")
     if run_steps is not None and run_steps < 1:

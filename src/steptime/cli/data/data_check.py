@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from importlib import import_module
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from steptime.cli.options import (
     refuse_windows,
     store_to_write,
 )
-from steptime.cli.output import console_for, tell, write_json
+from steptime.cli.output import put, tell
 from steptime.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -86,15 +85,11 @@ def execute(options: argparse.Namespace) -> int:
     else:
         report = _check_sources(options, budget_s=budget_s, only=only)
     code = exit_code_of(report)
-    if options.json is not None:
-        from steptime.report.document.data_check_document import data_check_envelope
+    from steptime.report.blocks.data.data_check_report import data_check_blocks
+    from steptime.report.document.data_check_document import data_check_envelope
 
-        write_json(options.json, data_check_envelope(report, exit_code=code))
-    else:
-        from steptime.report.blocks.data.data_check_report import data_check_blocks
-        from steptime.report.text.paint_text import print_blocks
-
-        print_blocks(data_check_blocks(report), console=console_for(sys.stdout))
+    document = data_check_envelope(report, exit_code=code)
+    put(options, document, lambda: data_check_blocks(report))
     return code
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,11 @@ from steptime.cli.options import (
     refuse_windows,
     store_folder,
 )
-from steptime.cli.output import console_for, say, write_json
+from steptime.cli.output import put, say
 from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from steptime.machine.values.check_values import Basis, MachineCheck
+    from steptime.machine.values.check_values import MachineCheck
 
 SUMMARY = "find what about this machine holds a training back"
 DESCRIPTION = """\
@@ -61,6 +60,7 @@ def execute(options: argparse.Namespace) -> int:
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
     from steptime.app.machine.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
+    from steptime.report.blocks.machine.check_report import check_blocks
     from steptime.report.document.check_document import check_envelope
 
     folder = store_folder(options)
@@ -70,12 +70,9 @@ def execute(options: argparse.Namespace) -> int:
     checks = judge(facts)
     failed = _failed(checks, level=options.fail_on)
     exit_code = _GATE_EXIT_CODE if failed else 0
-    if options.json is not None:
-        envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
-        write_json(options.json, envelope)
-        return exit_code
-    _print_checks(checks, facts.basis, is_all=options.all)
-    if failed:
+    envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
+    put(options, envelope, lambda: check_blocks(checks, facts.basis, is_all=options.all))
+    if failed and options.json is None:
         say(f"error: {failed}")
     return exit_code
 
@@ -87,10 +84,3 @@ def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | Non
     severities = ("critical",) if level == "critical" else ("critical", "warning")
     codes = [check.code for check in checks if check.severity in severities]
     return f"--fail-on {level}: {', '.join(codes)}" if codes else None
-
-
-def _print_checks(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> None:
-    from steptime.report.blocks.machine.check_report import check_blocks
-    from steptime.report.text.paint_text import print_blocks
-
-    print_blocks(check_blocks(checks, basis, is_all=is_all), console=console_for(sys.stdout))

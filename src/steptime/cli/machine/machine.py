@@ -15,7 +15,7 @@ from steptime.cli.options import (
     refuse_windows,
     store_to_write,
 )
-from steptime.cli.output import console_for, tell, write_json
+from steptime.cli.output import put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,14 +91,9 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
     from steptime.report.blocks.machine.machine_report import machine_blocks
     from steptime.report.document.machine_document import machine_envelope
-    from steptime.report.text.paint_text import print_blocks
 
-    document = machine_envelope(found.inventory, found.ceilings)
-    if options.json is not None:
-        write_json(options.json, document)
-        return document.exit_code
-    blocks = machine_blocks(found.inventory, found.ceilings, age_s=found.age_s)
-    print_blocks(blocks, console=console_for(sys.stdout))
+    document, seen = machine_envelope(found.inventory, found.ceilings), found.inventory
+    put(options, document, lambda: machine_blocks(seen, found.ceilings, age_s=found.age_s))
     return document.exit_code
 
 

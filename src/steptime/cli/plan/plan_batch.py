@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON_BESIDE
-from steptime.cli.output import STDOUT, console_for, write_json
+from steptime.cli.output import put
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def execute(options: argparse.Namespace) -> int:
     """Print which sizes go together."""
     from steptime.plan.batch import plan_batch
     from steptime.plan.values.batch_values import GivenSizes
+    from steptime.report.blocks.fit.batch_report import batch_blocks
+    from steptime.report.document.batch_document import batch_envelope
 
     if options.command:
         raise UsageError("`plan batch` takes no command.", hint="Leave out `--` and the rest.")
@@ -69,15 +70,7 @@ def execute(options: argparse.Namespace) -> int:
         from dataclasses import replace
 
         plan = replace(plan, learning_rate=_advice(options.rate, plan))
-    if options.json is not None:
-        from steptime.report.document.batch_document import batch_envelope
-
-        write_json(options.json, batch_envelope(plan))
-    if options.json != STDOUT:
-        from steptime.report.blocks.fit.batch_report import batch_blocks
-        from steptime.report.text.paint_text import print_blocks
-
-        print_blocks(batch_blocks(plan), console=console_for(sys.stdout))
+    put(options, batch_envelope(plan), lambda: batch_blocks(plan), is_beside=True)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from steptime.cli.options import (
     CONTAINED,
@@ -12,7 +11,7 @@ from steptime.cli.options import (
     store_to_write,
     take_command,
 )
-from steptime.cli.output import STDOUT, console_for, tell, write_json
+from steptime.cli.output import put, tell
 
 SUMMARY = "propose widths of a model that suit this device better"
 DESCRIPTION = """\
@@ -44,6 +43,8 @@ def execute(options: argparse.Namespace) -> int:
     """See the sizes of the command, and print what is proposed."""
     command = take_command(options, verb="plan shapes", usage=USAGE)
     from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
+    from steptime.report.blocks.fit.shapes_report import shapes_report
+    from steptime.report.document.shapes_document import shapes_envelope
 
     asked = ShapeOptions(
         command=command,
@@ -54,16 +55,8 @@ def execute(options: argparse.Namespace) -> int:
     )
     advice = fit_shapes(asked, tell=tell)
     written = write_shapes_page(advice, asked)
-    if options.json is not None:
-        from steptime.report.document.shapes_document import shapes_envelope
-
-        write_json(options.json, shapes_envelope(advice, page=written))
-    if options.json != STDOUT:
-        from steptime.report.blocks.fit.shapes_report import shapes_report
-        from steptime.report.text.paint_text import print_report
-
-        report = shapes_report(advice, command=asked.command)
-        print_report(report, console=console_for(sys.stdout))
+    document, command = shapes_envelope(advice, page=written), asked.command
+    put(options, document, lambda: shapes_report(advice, command=command), is_beside=True)
     if written is not None:
         tell(f"the page of these widths: {written!s}")
     return 0

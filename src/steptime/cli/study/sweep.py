@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from steptime.cli.options import (
     store_to_write,
     take_command,
 )
-from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
+from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,17 +75,12 @@ def execute(options: argparse.Namespace) -> int:
     check_target("--output", options.output)
     asked = _asked(options, command)
     from steptime.app.search.search import search
+    from steptime.report.document.envelope import enclose
 
     found = search(asked, heard=_teller(asked))
     code = 0 if found.holds else 4
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("sweep", found, exit_code=code))
-    if options.json != STDOUT:
-        from steptime.report.text.paint_text import print_report
-
-        print_report(_report(asked, found), console=console_for(sys.stdout))
+    document = enclose("sweep", found, exit_code=code)
+    put(options, document, lambda: _report(asked, found), is_beside=True)
     if options.output is not None:
         _write_page(options.output, _report(asked, found))
     return code

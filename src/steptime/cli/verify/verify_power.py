@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from steptime.cli.options import JSON
-from steptime.cli.output import console_for, write_json
+from steptime.cli.output import put
 from steptime.errors import UsageError
 
 SUMMARY = "say how many runs a margin needs"
@@ -34,6 +33,8 @@ OPTIONS = (
 
 def execute(options: argparse.Namespace) -> int:
     """Print what runs can decide."""
+    from steptime.report.blocks.verify.verdict_report import power_blocks
+    from steptime.report.document.envelope import enclose
     from steptime.verify.convergence.power_plan import plan_power
 
     try:
@@ -42,13 +43,5 @@ def execute(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(f"--{error}.".replace("--num_runs", "--runs")) from error
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("verify power", plan))
-    else:
-        from steptime.report.blocks.verify.verdict_report import power_blocks
-        from steptime.report.text.paint_text import print_blocks
-
-        print_blocks(power_blocks(plan), console=console_for(sys.stdout))
+    put(options, enclose("verify power", plan), lambda: power_blocks(plan))
     return 0

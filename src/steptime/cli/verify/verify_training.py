@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import CONTAINED, JSON_BESIDE, STORE, store_to_write
-from steptime.cli.output import STDOUT, check_target, console_for, tell, write_json
+from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,19 +75,14 @@ def execute(options: argparse.Namespace) -> int:
     """Judge the runs, and print the verdict."""
     check_target("--output", options.output)
     question = _question(options)
+    from steptime.report.blocks.verify.verdict_report import verdict_report
+    from steptime.report.document.envelope import enclose
     from steptime.verify.convergence.judge_training import judge_training
 
     found = judge_training(_runs(options), question)
     code = _CODES[found.outcome.value]
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("verify training", found, exit_code=code))
-    if options.json != STDOUT:
-        from steptime.report.blocks.verify.verdict_report import verdict_report
-        from steptime.report.text.paint_text import print_report
-
-        print_report(verdict_report(found), console=console_for(sys.stdout))
+    document = enclose("verify training", found, exit_code=code)
+    put(options, document, lambda: verdict_report(found), is_beside=True)
     if options.output is not None:
         _write_page(options, found)
     return code
@@ -109,6 +103,8 @@ def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:
+    if options.interim not in (1, 3):
+        raise UsageError(f"--interim must be 1 or 3, got {options.interim}.")
     from steptime.app.stored.margin_text import parse_margin
     from steptime.verify.values.seed_runs import TrainingQuestion
 

@@ -10,8 +10,6 @@ from steptime.errors import UsageError
 MAX_PRICE = 1_000_000.0
 """An hour of the largest machines costs less."""
 
-_EXAMPLE = "--hourly-price 2.49/h"
-
 
 def parse_price(text: str | None, *, flag: str = "--hourly-price") -> float | None:
     """Return the price of an hour; None where none is given.
@@ -30,6 +28,6 @@ def parse_price(text: str | None, *, flag: str = "--hourly-price") -> float | No
         raise UsageError(
             f"{flag} must be the price of an hour, above 0 and up to {MAX_PRICE:,.0f}, "
             f"got `{text}`.",
-            hint=f"Write a number without a currency, for all devices together: {_EXAMPLE}",
+            hint="Write a number without a currency, for all devices together: 2.49",
         )
     return price

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from steptime.core.units import format_flops, format_percent
 from steptime.measure.values.model.operator_time import TimedModule, TimedOperator
 
 CLASSES = (
@@ -334,6 +335,18 @@ class Count:
     is_executed: bool = True
     basis: WorkBasis | None = None
     clock: str | None = None
+
+    def __str__(self) -> str:
+        parts = {"forward": self.forward, "backward": self.backward, "again": self.recomputed}
+        passes = ", ".join(f"{name} {format_flops(n)}" for name, n in parts.items() if n)
+        whole = max(1, self.total)
+        kinds = ", ".join(f"{one.name} {format_percent(one.flops / whole)}" for one in self.classes)
+        types = ", ".join(
+            f"{name} {format_percent(n / whole)}" for name, n in self.by_dtype.items()
+        )
+        is_whole = self.completeness is not None and self.completeness.is_complete
+        proof = "every operator is counted" if is_whole else "a lower bound, or without a proof"
+        return f"{format_flops(self.total)}: {passes}\nby class: {kinds}\nby type: {types}\n{proof}"
 
     @property
     def total(self) -> int:
