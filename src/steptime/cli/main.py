@@ -70,7 +70,7 @@ exit codes:
   141  the reader of the output has left
   `steptime run` ends as its command ended.
 
-everywhere: -q: only errors; -v: also tracebacks; --no-color or NO_COLOR
+everywhere: -q: only errors; -v: all of a report; --no-color or NO_COLOR
 """
 
 
@@ -170,7 +170,9 @@ def _run_command(parser: Parser, ours: list[str], command: list[str] | None) -> 
             from steptime.core.kernel_files import need_proc
 
             need_proc()
-        set_tone(is_quiet=options.quiet, is_colored=not options.no_color)
+        set_tone(
+            is_quiet=options.quiet, is_colored=not options.no_color, is_verbose=options.verbose
+        )
         target = getattr(options, "json", None)
         check_target("--json", None if target == STDOUT else target)
         code: int = options.execute(options)

@@ -24,18 +24,23 @@ STDOUT = "-"
 
 _REPORT_WIDTH = 100
 
-_TONE = {"quiet": False, "plain": False}
-"""What `-q` and `--no-color` asked of this process."""
+_TONE = {"quiet": False, "plain": False, "verbose": False}
+"""What `-q`, `--no-color` and `-v` asked of this process."""
 
 
-def set_tone(*, is_quiet: bool, is_colored: bool) -> None:
-    """Take what `-q` and `--no-color` ask, for all that this process says from now on."""
-    _TONE.update(quiet=is_quiet, plain=not is_colored)
+def set_tone(*, is_quiet: bool, is_colored: bool, is_verbose: bool) -> None:
+    """Take what `-q`, `--no-color` and `-v` ask, for all that this process says from now on."""
+    _TONE.update(quiet=is_quiet, plain=not is_colored, verbose=is_verbose)
 
 
 def is_quiet() -> bool:
     """Return whether only results and errors are wanted."""
     return _TONE["quiet"]
+
+
+def is_verbose() -> bool:
+    """Return whether all of a report is wanted, however small the terminal is."""
+    return _TONE["verbose"]
 
 
 def say(text: str, *, end: str = "\n") -> None:
@@ -195,7 +200,8 @@ def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
 _OURS = re.compile(
     rb'\s*(\{\s*"command": "|\{\s*"\$schema": |\{"traceEvents":|\x1f\x8b|--- '
     rb'|<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Sec'
-    rb"|steptime: |(steptime|run|study|result|note) {3,}\S|\Z)"
+    rb"|## Steptime: |steptime: |(steptime|diagnosis|machine|error|ended|outcome|result|checked"
+    rb"|recipe|note) {2,}\S|\Z)"
 )
 """How what we write begins: a document, a schema, a trace, a diff, a page, a report; or nothing."""
 

@@ -7,12 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import COUNTERS, ID, JSON, STORE, find_named
-from steptime.cli.output import console_for, write_json
+from steptime.cli.output import console_for, is_verbose, write_json
 from steptime.cli.run.profilers import write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.kept.kept import Stored
+    from steptime.report.blocks.values import Sheet
 
 SUMMARY = "print the report of a run, a study or a fit again"
 DESCRIPTION = """\
@@ -27,6 +28,8 @@ examples:
   steptime show study
   steptime show 20261120-1015 --json
   steptime show last~1 --waterfall
+  steptime show last -v
+  steptime show last --format md >> "$GITHUB_STEP_SUMMARY"
   steptime show last --training 2
 """
 OPTIONS = (
@@ -38,6 +41,7 @@ counters, for a run that was profiled:
     + COUNTERS
     + """\
 output:
+  --format {text,md}  md is Markdown, for a pull request or an agent (default: text)
   --waterfall  show where the time of a step goes, compared with what this machine can reach
 """
     + JSON
@@ -65,12 +69,23 @@ def execute(options: argparse.Namespace) -> int:
     return _show_study(options, kept) if kept.kind == "studies" else _show_fit(options, kept)
 
 
+def _print(options: argparse.Namespace, report: Sheet) -> None:
+    """Print a report as text or as Markdown."""
+    if options.format == "md":
+        from steptime.report.markdown.paint_markdown import paint_markdown
+
+        print(paint_markdown(report), end="")
+    else:
+        from steptime.report.text.paint_text import print_report
+
+        print_report(report, console=console_for(sys.stdout))
+
+
 def _show_run(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.stored.load import load_run
     from steptime.core.store import Run, store_to_name
-    from steptime.report.blocks.run.run_report import picture_report
+    from steptime.report.blocks.run.run_report import picture_report, run_report
     from steptime.report.document.run_document import run_envelope
-    from steptime.report.text.paint_text import print_report
     from steptime.report.text.print_run import render
 
     run = Run(run_id=kept.id, folder=kept.folder)
@@ -78,11 +93,13 @@ def _show_run(options: argparse.Namespace, kept: Stored) -> int:
     if options.json is not None:
         write_json(options.json, run_envelope(document, command="show", exit_code=0))
         return 0
-    console = console_for(sys.stdout)
+    console, store = console_for(sys.stdout), store_to_name(run.store)
     if options.waterfall:
-        print_report(picture_report(document), console=console)
+        _print(options, picture_report(document))
+    elif options.format == "md":
+        _print(options, run_report(document, store=store))
     else:
-        render(document, console=console, store=store_to_name(run.store))
+        render(document, console=console, store=store, is_whole=is_verbose())
     write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0
 
@@ -92,13 +109,12 @@ def _show_study(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
     from steptime.report.document.study_document import StudyDocument, study_envelope
-    from steptime.report.text.paint_text import print_report
 
     study = read_study(kept.folder)
     recipe = recipe_of(kept.folder)
     if options.json is None:
         report = study_report(study, asked=StudyRequest(recipe=recipe), is_whole=True)
-        print_report(report, console=console_for(sys.stdout))
+        _print(options, report)
         return 0
     shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))
     write_json(options.json, study_envelope(shown, command="show", exit_code=0))
@@ -109,11 +125,10 @@ def _show_fit(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.fit.fit import read_fit
     from steptime.report.blocks.fit.fit_report import fit_report
     from steptime.report.document.envelope import enclose
-    from steptime.report.text.paint_text import print_report
 
     study = read_fit(kept.folder)
     if options.json is None:
-        print_report(fit_report(study), console=console_for(sys.stdout))
+        _print(options, fit_report(study))
     else:
         write_json(options.json, enclose("show", study))
     return 0

@@ -137,15 +137,15 @@ class ObservedRun(Shown):
         except OSError:
             return None
 
-    def render(self, console: Console) -> None:
-        """Write the report to a console of rich."""
+    def render(self, console: Console, *, is_whole: bool = False) -> None:
+        """Write the report to a console of rich: what fits a terminal, or all of it."""
         if self.is_empty:
             text = self.describe_empty()
             console.print(text, soft_wrap=True, markup=False, highlight=False)
             return
         from steptime.report.text.print_run import render
 
-        render(self.document, console=console, store=self.store_to_name)
+        render(self.document, console=console, store=self.store_to_name, is_whole=is_whole)
 
     def describe_empty(self) -> str:
         """Return one paragraph for a run that `is_empty`."""

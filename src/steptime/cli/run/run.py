@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import COUNTERS, STORE, store_to_write, take_command
-from steptime.cli.output import check_target, console_for, say, tell, write_json
+from steptime.cli.output import check_target, console_for, is_verbose, say, tell, write_json
 from steptime.cli.run.profilers import profile_wish, write_counters
 from steptime.errors import install_command
 
@@ -173,7 +173,7 @@ def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
 
 
 def _render(options: argparse.Namespace, observed: ObservedRun, console: Console) -> None:
-    observed.render(console)
+    observed.render(console, is_whole=is_verbose())
     if not observed.is_empty:
         write_counters(observed.measurement, console, kernel=options.ncu, perf=options.perf)
 

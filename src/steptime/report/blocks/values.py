@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 from rich.text import Text
 
 Inline: TypeAlias = str | Text
-Only = Literal["terminal", "page"]
+Only = Literal["terminal", "screen", "page"]
+"""Text alone (a terminal and Markdown), a terminal alone, or the page alone."""
+
 Severity = Literal["info", "warning", "critical", "good", "bad"]
 
 

@@ -50,7 +50,7 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
         version: of Steptime.
         scripts: that the drawings need; they have passed `html_frame.script_text`.
     """
-    parts = [part for part in report.parts if part.only != "terminal"]
+    parts = [part for part in report.parts if part.only in (None, "page")]
     top = [part for part in parts if not part.title]
     titled = [part for part in parts if part.title]
     titles = list(dict.fromkeys(part.title for part in titled if paint(part.blocks)))

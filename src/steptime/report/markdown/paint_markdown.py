@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
 from steptime.core.printable import printable
@@ -41,7 +41,7 @@ _RULES = {True: "---", False: "---:"}
 
 def paint_markdown(report: Sheet) -> str:
     """Return the whole report, each part under its title."""
-    parts = [part for part in report.parts if part.only != "page"]
+    parts = [part for part in report.parts if part.only in (None, "terminal")]
     head = [f"## Steptime: {report.kind}"]
     if report.command or report.title:
         name = _escaped(report.title)
@@ -52,16 +52,17 @@ def paint_markdown(report: Sheet) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
-def _by_title(parts: Iterable[Section]) -> Iterable[list[str]]:
-    last = ""
+def _by_title(parts: Sequence[Section]) -> Iterable[list[str]]:
+    """Yield the lines of each part; those of one title stand together, where the first was."""
+    told: set[str] = set()
     for part in parts:
-        lines = paint(part.blocks)
-        if not lines:
+        if part.title in told:
             continue
-        is_new = part.title and part.title != last
-        title = ["", f"### {_escaped(part.title)}", ""] if is_new else [""]
-        last = part.title or last
-        yield [*title, *lines]
+        alike = [one for one in parts if part.title and one.title == part.title] or [part]
+        lines = [line for one in alike for line in paint(one.blocks)]
+        if part.title and lines:
+            told.add(part.title)
+        yield [*(["", f"### {_escaped(part.title)}"] if part.title and lines else []), "", *lines]
 
 
 def paint(blocks: Iterable[Block]) -> list[str]:

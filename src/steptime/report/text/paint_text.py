@@ -261,8 +261,10 @@ def _laid_out(block: TableBlock, page: Page, drawn: int | None, width: int) -> l
     lines = []
     for row in cells:
         for i, cell in enumerate(row):
-            if i < len(row) - 1 or i >= block.left:
-                cell.align("left" if i < block.left or i == drawn else "right", widths[i])
+            is_last = i == len(row) - 1
+            is_text = i < block.left or i == drawn or (is_last and block.cut_last)
+            if not (is_last and is_text):
+                cell.align("left" if is_text else "right", widths[i])
         lines.append(Text("  ").join(row))
     if has_heading:
         lines[0].stylize("dim")

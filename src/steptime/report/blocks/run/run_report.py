@@ -284,7 +284,7 @@ def _rest(document: RunDocument, facts: PageFacts | None, store: str | None) -> 
             _run_line(m),
             31,
             "the command",
-            only="terminal",
+            only="screen",
             brief=_run_line(m, max_lines=2),
         ),
         Section(
