@@ -15,10 +15,12 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.script.shifted import BY_CHANGE
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
+from steptime.measure.values.measurement import Phase
 from steptime.measure.values.model.work import Completeness
 from steptime.measure.values.observations import PythonLoop, ScriptError, SourceEdit
 from steptime.measure.values.over_time import RunSeries, StepPoint
 from steptime.report.blocks.run.run_report import PageFacts
+from steptime.report.blocks.run.site_blocks import scaled_sites
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.html.run_page import render_page
@@ -299,3 +301,16 @@ def test_the_page_says_what_a_recipe_gave() -> None:
     text = parsed(page_of(replace(facts, document=replace(facts.document, recipe_gain=gain)))).text
 
     assert "gave a step takes 500 ms, and what it gave against its proof is not known" in text
+
+
+def test_the_times_of_lines_sum_to_the_mean_of_their_phase_unless_they_cover_little_of_it() -> None:
+    first = gpt().document.measurement.sites[0]
+    phases = (Phase(name="forward", median_s=0.03, mean_s=0.03), Phase(name="other", mean_s=0.01))
+    sites = (
+        replace(first, what="forward", s_per_step=0.04),
+        replace(first, what="forward", s_per_step=0.02),
+        replace(first, what="other", s_per_step=0.001),
+    )
+    found = scaled_sites(replace(gpt().document.measurement, phases=phases, sites=sites))
+
+    assert [site.s_per_step for site in found] == pytest.approx([0.02, 0.01, 0.001])

@@ -76,6 +76,22 @@ def comparison_report(found: Comparison, *, asked: ComparisonRequest) -> Sheet:
     return Sheet(kind="comparison", parts=[*sections(parts), *_next(found, asked)])
 
 
+def previous_blocks(found: Comparison) -> list[Block]:
+    """Return what a run says beside the one before it of the same command, which is A."""
+    before = found.a[0].run_id
+    return [
+        *labeled(("before", _side(found.a)), ("this run", _side(found.b))),
+        *listed("changed", _changes(found.changes)),
+        *_tables(found),
+        *labeled(("", words.describe_outcome(found))),
+        CommandLine(
+            f"steptime compare {before} -- {found.b[0].run_id}",
+            lead="One run of each says little; several of each, in turns, decide it:",
+            is_below=True,
+        ),
+    ]
+
+
 def _id_of(run: ComparedRun) -> str:
     return run.run_id if run.training is None else f"{run.run_id} (training {run.training})"
 

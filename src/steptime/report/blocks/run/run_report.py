@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 
 from rich.text import Text
 
+from steptime.compare.values import Comparison
 from steptime.core.printable import printable
 from steptime.core.process_end import RunState
 from steptime.diagnose.ailments.contention import is_of_machine
@@ -21,6 +22,7 @@ from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.over_time import RunSeries
 from steptime.measure.values.stall import Stall
+from steptime.report.blocks.compare.comparison_report import previous_blocks
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.counted_steps import (
     asked_blocks,
@@ -91,6 +93,7 @@ class PageFacts:
     """What is known of one run beyond its document; `version` is the version of Steptime.
 
     `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    `previous` compares the run before it of the same command with this one.
     """
 
     document: RunDocument
@@ -100,6 +103,7 @@ class PageFacts:
     shifts: tuple[Shift, ...] = ()
     version: str = ""
     store: str | None = None
+    previous: Comparison | None = None
 
 
 def picture_report(document: RunDocument) -> Sheet:
@@ -276,7 +280,7 @@ def _others(document: RunDocument) -> list[Section]:
 
 
 def _rest(document: RunDocument, facts: PageFacts | None, store: str | None) -> list[Section]:
-    m = document.measurement
+    m, previous = document.measurement, None if facts is None else facts.previous
     stalls = [] if facts is None else stall_page(facts.stalls, started_unix_s=m.started_unix_s)
     return [
         Section(
@@ -293,6 +297,11 @@ def _rest(document: RunDocument, facts: PageFacts | None, store: str | None) -> 
             5,
             brief=training_blocks(document, limit=4, store=store),
             brief_rank=4,
+        ),
+        Section(
+            "Beside the previous run",
+            [] if previous is None else previous_blocks(previous),
+            only="page",
         ),
         Section("The recipe", _recipe(document), 2),
         Section("Processes that go on", _outliving(m), 2),
