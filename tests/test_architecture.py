@@ -537,7 +537,7 @@ SAME_FILE_NAMES = {
     "levers.py": "the contract of levers is named like their room; beside the command `levers`",
     "maxk.py": "the library of the method, and the lever that puts it into a script",
     "schema.py": "the version of the files, and the command that prints what a document holds",
-    "search.py": "the command and its room's door, beside the search for levers of `tune`",
+    "search.py": "the door of the room of `sweep`, beside the search for levers of `tune`",
 }
 # Class names that stand twice, with the reason.
 SAME_CLASS_NAMES: dict[str, str] = {

@@ -112,7 +112,7 @@ NEEDS = {
     ("data", "convert"): "data",
     ("patch",): "patch",
     ("report",): "report",
-    ("sweep",): "search",
+    ("sweep",): "sweep",
     ("verify", "power"): "verify",
     ("verify", "training"): "verify",
 }

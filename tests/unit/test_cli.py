@@ -456,6 +456,31 @@ def test_no_color_is_printed_where_the_user_wants_none(monkeypatch: pytest.Monke
     assert output.console_for(sys.stdout).no_color
 
 
+def test_quiet_verbose_and_no_color_are_understood_by_every_command(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    seen: list[bool] = []
+
+    def tell(_: object) -> int:
+        output.tell("something worth knowing")
+        seen.append(output.console_for(sys.stdout).no_color)
+        return 1 // 0
+
+    monkeypatch.setattr(lists, "execute", tell)
+    try:
+        for words in ((), ("-q",), ("-v",), ("--no-color",)):
+            assert main.main(["list", *words]) == 1
+            err = capsys.readouterr().err
+            assert ("something worth knowing" in err) == (words != ("-q",))
+            assert ("Traceback" in err) == (words == ("-v",))
+            assert "a failure of Steptime itself" in err
+    finally:
+        output.set_tone(is_quiet=False, is_colored=True)
+    assert seen == [False, False, False, True]
+
+
 # -- documents of failures
 
 

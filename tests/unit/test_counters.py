@@ -113,7 +113,7 @@ def test_without_a_device_there_is_no_kernel_to_look_at() -> None:
         (["--profile-stacks"], "--profile-stacks needs --profile"),
         (["--profile", "--nsys"], "only one profiler can run at a time"),
         (["--nsys", "--perf"], "only one profiler can run at a time"),
-        (["--profile", "soon"], "invalid int value: 'soon'"),
+        (["--profile", "soon"], "must be a whole number, got `soon`"),
     ],
 )
 def test_what_cannot_be_meant_is_said_before_anything_starts(

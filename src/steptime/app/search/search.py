@@ -131,7 +131,7 @@ def search(asked: SearchAsked, *, heard: Heard) -> SeekAnswer:
     question = asked.question
     check_command(asked.command, question.parameters, seed_flag=asked.seed_flag)
     check_metric(asked.metric)
-    load_scipy("search" if asked.ray is None else "ray")
+    load_scipy("sweep" if asked.ray is None else "ray")
     folder = make_folder(asked.store, kind=FOLDER).resolve() / key_of(asked)
     if asked.is_fresh:
         shutil.rmtree(folder, ignore_errors=True)

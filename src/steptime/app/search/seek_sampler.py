@@ -35,7 +35,7 @@ def load_optuna() -> Any:
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             "The search needs Optuna, which is not installed.",
-            needs="steptime[search]",
+            needs="steptime[sweep]",
         ) from error
     return optuna
 
