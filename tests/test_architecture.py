@@ -148,7 +148,7 @@ MAX_MODULES = 16
 CROWDED = {
     "cli": 33,
     "report/html": 27,
-    "report/text": 29,
+    "report/text": 28,
     "report/words": 27,
 }
 """Folders that hold more modules, from before there was a limit; the list only gets shorter."""

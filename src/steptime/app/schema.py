@@ -1,13 +1,14 @@
-"""Says what a command's `--json` document holds: for people in lines, for programs as a schema."""
+"""Says what a command's `--json` document holds: for people in blocks, for programs as a schema."""
 
 from __future__ import annotations
 
 import json
 
+from steptime.report.blocks.document.schema_report import document_blocks, documents_blocks
+from steptime.report.blocks.values import Block
 from steptime.report.document.json_schema import DOCUMENTS, VERBS, json_schema, name_of
-from steptime.report.text.schema_text import describe_document, list_documents
 
-__all__ = ["VERBS", "render_schema", "schema_lines", "verb_lines"]
+__all__ = ["VERBS", "render_schema", "schema_blocks", "verb_blocks"]
 
 
 def render_schema(verb: str) -> str:
@@ -15,16 +16,16 @@ def render_schema(verb: str) -> str:
     return json.dumps(json_schema(VERBS[verb]), indent=2, ensure_ascii=True) + "\n"
 
 
-def schema_lines(verb: str, *, width: int) -> list[str]:
+def schema_blocks(verb: str) -> list[Block]:
     """Return every key of what a verb of `VERBS` writes, with its type and its meaning."""
     name = VERBS[verb]
-    return describe_document(verb, json_schema(name), name_of(DOCUMENTS[name]), width=width)
+    return document_blocks(verb, json_schema(name), name_of(DOCUMENTS[name]))
 
 
-def verb_lines(*, width: int) -> list[str]:
+def verb_blocks() -> list[Block]:
     """Return one line a verb: what its document is about."""
     about = {
         verb: json_schema(name)["$defs"][name_of(DOCUMENTS[name])]["description"]
         for verb, name in VERBS.items()
     }
-    return list_documents(about, width=width)
+    return documents_blocks(about)

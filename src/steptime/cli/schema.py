@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list of verbs, or what one of them writes."""
     check_json(options)
-    from steptime.app.schema import render_schema, schema_lines, verb_lines
+    from steptime.app.schema import render_schema, schema_blocks, verb_blocks
 
     verb = " ".join(options.verb)
     if verb:
@@ -64,8 +64,9 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_text(options.json, render_schema(verb))
         return 0
-    width = console_for(sys.stdout).width
-    print("\n".join(schema_lines(verb, width=width) if verb else verb_lines(width=width)))
+    from steptime.report.text.paint_text import print_blocks
+
+    print_blocks(schema_blocks(verb) if verb else verb_blocks(), console=console_for(sys.stdout))
     return 0
 
 

@@ -57,7 +57,9 @@ def _by_title(parts: Iterable[Section]) -> Iterable[list[str]]:
         lines = paint(part.blocks)
         if not lines:
             continue
-        title = ["", f"### {_escaped(part.title)}", ""] if part.title and part.title != last else [""]
+        title = (
+            ["", f"### {_escaped(part.title)}", ""] if part.title and part.title != last else [""]
+        )
         last = part.title or last
         yield [*title, *lines]
 
