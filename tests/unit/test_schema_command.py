@@ -75,8 +75,8 @@ def test_every_key_of_a_document_is_told_with_its_type_and_meaning(verb, capsys)
     lines = out.splitlines()
     for part in schema_of(capsys, *verb.split())["$defs"].values():
         for key in part.get("properties", {}):
-            assert any(line.startswith(f"  {key}: ") for line in lines), key
-    assert "  status: error, ok, partial" in lines
+            assert any(line.startswith(f"  - {key}: ") for line in lines), key
+    assert any(line.startswith("  - status: error, ok, partial; ") for line in lines)
     assert max(map(len, lines)) <= 110
 
 

@@ -41,7 +41,6 @@ output:
 def execute(options: argparse.Namespace) -> int:
     """Print the list of verbs, or what one of them writes."""
     from steptime.report.document.json_schema import DOCUMENTS, json_schema, name_of
-    from steptime.report.text.schema_text import describe_document, list_documents
 
     verb = " ".join(options.verb)
     if verb:
@@ -55,16 +54,18 @@ def execute(options: argparse.Namespace) -> int:
         document = json.dumps(json_schema(verb), indent=2, ensure_ascii=True)
         write_text(options.json, document + "\n")
         return 0
-    width = console_for(sys.stdout).width
+    from steptime.report.blocks.document.schema_report import document_blocks, documents_blocks
+    from steptime.report.text.paint_text import print_blocks
+
     if verb:
-        lines = describe_document(verb, json_schema(verb), name_of(DOCUMENTS[verb]), width=width)
+        blocks = document_blocks(verb, json_schema(verb), name_of(DOCUMENTS[verb]))
     else:
         about = {
             one: json_schema(one)["$defs"][name_of(document)]["description"]
             for one, document in DOCUMENTS.items()
         }
-        lines = list_documents(about, width=width)
-    print("\n".join(lines))
+        blocks = documents_blocks(about)
+    print_blocks(blocks, console=console_for(sys.stdout))
     return 0
 
 

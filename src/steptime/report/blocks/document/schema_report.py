@@ -1,13 +1,24 @@
 """Tells a JSON Schema of ours in words: one paragraph a key, the parts in the order of their use.
 
-In: a schema of `report.document.json_schema`. Out: lines of text.
+In: a schema of `report.document.json_schema`. Out: blocks.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from rich.text import Text
+
+from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.values import (
+    Blank,
+    Block,
+    CommandLine,
+    Heading,
+    Items,
+    TableBlock,
+)
 
 Schema = Mapping[str, Any]
 
@@ -16,59 +27,44 @@ _NOTES = (
     "`_s` seconds, `_unix_s` seconds since 1970, `fraction` 0 to 1. New keys may appear within a "
     "schema number; none changes its meaning."
 )
-_INDENT = "    "
-_MIN_WIDTH = 60
-_MAX_WIDTH = 100
 
 
-def describe_document(verb: str, schema: Schema, first: str, *, width: int) -> list[str]:
+def document_blocks(verb: str, schema: Schema, first: str) -> list[Block]:
     """Return the envelope, then the data's class `first`, then every part that these refer to."""
-    width = min(max(width, _MIN_WIDTH), _MAX_WIDTH)
     parts = schema["$defs"]
-    lines = [f"The document of `steptime {verb}`", "", *textwrap.wrap(_NOTES, width), ""]
-    lines += ["The envelope", *_keys(schema, parts, width)]
+    blocks = labeled(("document", f"of `steptime {verb}`"), ("note", _NOTES))
+    blocks += [Heading("The envelope"), _keys(schema, parts)]
     todo = [first, *_named_in(schema["properties"]["errors"])]
     told = set(todo)
     for name in todo:
         part = parts[name]
         title = f"{name}, which is `data`" if name == first else name
-        lines += [
-            "",
-            title,
-            *_wrapped(part["description"], width, "  "),
-            *_keys(part, parts, width),
-        ]
+        blocks += [Heading(title), *labeled(("", part["description"])), _keys(part, parts)]
         fresh = [one for one in dict.fromkeys(_named_in(part)) if one not in told]
         fresh = [one for one in fresh if "properties" in parts[one]]
         told.update(fresh)
         todo += fresh
-    lines += ["", f"  steptime schema {verb} --json   # the same as a JSON Schema"]
-    return lines
+    same = f"steptime schema {verb} --json"
+    return [*blocks, Blank(), CommandLine(same, "next", "the same as a JSON Schema: ")]
 
 
-def list_documents(about: Mapping[str, str], *, width: int) -> list[str]:
+def documents_blocks(about: Mapping[str, str]) -> list[Block]:
     """Return one line a verb, with the first sentence about its document."""
-    room = max(width, _MIN_WIDTH)
-    broad = max(map(len, about))
-    lines = []
-    for verb, text in about.items():
-        first = text.partition(". ")[0].rstrip(".").partition(";")[0]
-        told = textwrap.shorten(first, room - broad - 2, placeholder="…")
-        lines.append(f"{verb:<{broad}}  {told}")
-    return [*lines, "", "  steptime schema run"]
+    rows = [
+        (verb, text.partition(". ")[0].rstrip(".").partition(";")[0])
+        for verb, text in about.items()
+    ]
+    table = TableBlock(("verb", "its document"), rows, left=2, name="Documents", cut_last=True)
+    return [table, Blank(), CommandLine("steptime schema run", "next")]
 
 
-def _keys(part: Schema, parts: Schema, width: int) -> Iterator[str]:
-    for key, inner in part["properties"].items():
-        told = f"{key}: {type_of(inner, parts)}"
-        yield from textwrap.wrap(
-            told, width, initial_indent="  ", subsequent_indent="      ", break_long_words=False
-        )
-        yield from _wrapped(inner["description"], width, _INDENT)
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+def _keys(part: Schema, parts: Schema) -> Items:
+    return Items(
+        [
+            Text.assemble((key, "bold"), f": {type_of(one, parts)}; {one['description']}")
+            for key, one in part["properties"].items()
+        ]
+    )
 
 
 def type_of(part: Schema, parts: Schema) -> str:

@@ -1,0 +1,1 @@
+"""Blocks of what `steptime schema` says."""
