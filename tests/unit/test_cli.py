@@ -477,7 +477,7 @@ def test_quiet_verbose_and_no_color_are_understood_by_every_command(
             assert ("Traceback" in err) == (words == ("-v",))
             assert "a failure of Steptime itself" in err
     finally:
-        output.set_tone(is_quiet=False, is_colored=True)
+        output.set_tone(is_quiet=False, is_colored=True, is_verbose=False)
     assert seen == [False, False, False, True]
 
 
