@@ -73,9 +73,10 @@ class RunAnswer(Shown):
 
     def render(self, console: Console) -> None:
         """Write the answer to a console of rich."""
-        from steptime.report.text.answer_text import render_answer
+        from steptime.report.blocks.run.answer_report import answer_report
+        from steptime.report.text.paint_text import print_report
 
-        render_answer(self.document, console=console)
+        print_report(answer_report(self.document), console=console)
 
     def __repr__(self) -> str:
         num = sum(one.missing is None for one in self.ranks) or len(self.stacks)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.model.layer_health import LayerCurve
+from steptime.measure.values.model.layer_health import LayerCurve, LayerHealth
 from steptime.report.blocks.values import Block, Cell, Labeled, Markup, TableBlock
 from steptime.report.html.html_tags import tag
 from steptime.report.words.health_words import (
@@ -31,22 +31,36 @@ _COLORS = {"gradient": "#7f7fd5", "weight": "#2c7fb8", "ratio": "#e69f00"}
 
 
 def layer_blocks(m: Measurement) -> list[Block]:
-    """Return the lines on the layers; there are none if nobody asked for a probe."""
+    """Return the lines on the layers; there are none where the user did not ask for a probe."""
     health = m.health
     if health is None or health.layers is None:
         return []
-    layers, lines = health.layers, list[Block]()
+    steady = None if m.steady is None else m.steady.step_time_s
+    reason = why_no_bracket(health.layers, health.non_finite)
+    step_s = None if steady is None else steady.estimate
+    return health_blocks(health.layers, step_s, reason=reason)
+
+
+def health_blocks(
+    layers: LayerHealth, step_s: float | None, *, reason: str | None = None
+) -> list[Block]:
+    """Return the layer of the first bad number, how layers move, and what the probe cost.
+
+    Args:
+        layers: what the probe saw.
+        step_s: the time of a step [s], where it is known.
+        reason: why no layer was found; None if none was looked for.
+    """
+    lines: list[Block] = []
     if layers.bracket is not None:
-        lines += [Labeled("layer", printable(describe_bracket(layers.bracket)))]
-        lines += [Labeled("samples", describe_samples(layers.bracket))]
-    elif (reason := why_no_bracket(layers, health.non_finite)) is not None:
-        lines += [Labeled("layer", f"not found: {reason}", style="yellow")]
+        lines.append(Labeled("layer", printable(describe_bracket(layers.bracket))))
+        lines.append(Labeled("samples", describe_samples(layers.bracket)))
+    elif reason is not None:
+        lines.append(Labeled("layer", f"not found: {reason}", style="yellow"))
     moved = describe_layers(layers)
     if moved is not None:
-        lines += [Labeled("layers", printable(moved))]
-    steady = None if m.steady is None else m.steady.step_time_s
-    cost = describe_probe(layers, None if steady is None else steady.estimate)
-    return [*lines, Labeled("probed", cost)]
+        lines.append(Labeled("layers", printable(moved)))
+    return [*lines, Labeled("probed", describe_probe(layers, step_s))]
 
 
 def layer_table(m: Measurement) -> list[Block]:
