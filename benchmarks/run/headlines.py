@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import steptime
 from end_to_end.ailments import AILMENTS, Ailment
-from steptime.report.words.advice import choose_headline
+from steptime.report.words.run.advice import choose_headline
 
 OUT = BENCHMARKS / "results" / "headlines.json"
 NAMES = ("slow fetch", "costly collate", "augmentation", "loop over elements")

@@ -21,7 +21,7 @@ from steptime.machine.values.check_values import (
     MachineSite,
     Runner,
 )
-from steptime.report.words.check_reasons import DISRUPTIONS, PLACES, RUNNERS
+from steptime.report.words.machine.check_reasons import DISRUPTIONS, PLACES, RUNNERS
 from unit.check_objections import OBJECTIONS, ONCE_WRONG, OnceWrong
 from unit.node_cases import CASES, FURTHER
 

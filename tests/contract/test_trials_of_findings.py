@@ -37,7 +37,7 @@ from steptime.measure.values.observations import (
 )
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.print_run import render
-from steptime.report.words.advice import MAX_LEVERS
+from steptime.report.words.run.advice import MAX_LEVERS
 
 RELIEVED = [row for row in AILMENTS if row.levers]
 

@@ -17,7 +17,7 @@ from steptime.diagnose.values.finding import Finding
 from steptime.guest.count.counting_mode import make_mode
 from steptime.guest.count.operators.attention_calls import AttentionCalls
 from steptime.measure.values.model.attention_call import AttentionCall
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_update, measure_lines
 
 torch = pytest.importorskip("torch")

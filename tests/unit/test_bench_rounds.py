@@ -9,7 +9,7 @@ from steptime.app.data.data_bench import BenchOptions
 from steptime.isolate.tiers import Containment, Tier
 from steptime.measure.values.loader_bench import BenchedLoader
 from steptime.record import kinds
-from steptime.report.words.loader_words import describe_others
+from steptime.report.words.data.loader_words import describe_others
 from steptime.tune.trials.children.bench_child import BenchStart, PassEnded, TimeLeft
 from unit.loader_bench_cases import BESIDE, SLOW, loop, uneven
 

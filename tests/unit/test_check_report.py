@@ -22,7 +22,7 @@ from steptime.report.blocks.machine.check_report import check_blocks, cost_text,
 from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema
 from steptime.report.text.paint_text import print_blocks
-from steptime.report.words.check_reasons import COST_OF, REASONS
+from steptime.report.words.machine.check_reasons import COST_OF, REASONS
 from unit.check_cases import (
     GPU_STATE,
     HERE,

@@ -23,7 +23,7 @@ from steptime.report.blocks.compare.comparison_report import (
 from steptime.report.document.comparison_document import comparison_envelope
 from steptime.report.document.envelope import error_envelope
 from steptime.report.text.paint_text import print_report
-from steptime.report.words.compare_words import (
+from steptime.report.words.run.compare_words import (
     describe_change,
     describe_obstacle,
     describe_remark,

@@ -33,8 +33,8 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
-from steptime.report.words.advice import choose_headline, next_act
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.advice import choose_headline, next_act
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from steptime.errors import RunsError
-from steptime.report.words.verify_words import REASONS, SUMMARIES, describe_diverged, describe_same
+from steptime.report.words.study.verify_words import (
+    REASONS,
+    SUMMARIES,
+    describe_diverged,
+    describe_same,
+)
 from steptime.verify.convergence import judge_training as judging
 from steptime.verify.convergence.judge_training import curve_of, judge_training
 from steptime.verify.convergence.statistics import (

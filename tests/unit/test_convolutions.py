@@ -15,8 +15,8 @@ from steptime.measure.profile.convolution_algorithms import convolution_algorith
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import OperatorTime
 from steptime.measure.values.model.work import ClassCount, Count
-from steptime.report.words.advice import trial_levers
-from steptime.report.words.run_words import fill_in
+from steptime.report.words.run.advice import trial_levers
+from steptime.report.words.run.run_words import fill_in
 
 WINOGRAD = "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>()"
 IMPLICIT = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc"

@@ -10,7 +10,7 @@ from steptime.core.codec import to_json
 from steptime.plan.per_device import peaks_per_device
 from steptime.report.blocks.fit.fit_report import fit_report
 from steptime.report.html.paint_html import paint_page
-from steptime.report.words.fit_words import describe_ranks
+from steptime.report.words.fit.fit_words import describe_ranks
 from steptime.tune.fit.held_parts import peaks_by_length
 from steptime.tune.values.fit_values import RankPeak
 from steptime.verify.values import Outcome

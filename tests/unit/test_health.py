@@ -17,8 +17,8 @@ from steptime.measure.health.find_health import MAX_SKIPPED, mark_bad, split_epi
 from steptime.measure.health.loss_series import merge_rows
 from steptime.measure.values.model.health import Health, NonFinite
 from steptime.record.rows import LossRow, MisshapenError, losses
-from steptime.report.words.advice import choose_headline
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.advice import choose_headline
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import (
     Line,
     make_head,

@@ -13,7 +13,7 @@ from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.report.blocks.work.layer_blocks import layer_table
 from steptime.report.html.paint_html import paint
-from steptime.report.words.health_words import (
+from steptime.report.words.run.health_words import (
     describe_bracket,
     describe_layers,
     describe_probe,

@@ -24,7 +24,7 @@ from steptime.report.blocks.run.site_blocks import scaled_sites
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.html.run_page import render_page
-from steptime.report.words.run_words import CHANGES
+from steptime.report.words.run.run_words import CHANGES
 from unit.builders import make_measurement
 
 

@@ -10,8 +10,8 @@ import pytest
 from steptime.diagnose.diagnosis import diagnose
 from steptime.measure.values.measurement import Measurement, WorkerSummary
 from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse
-from steptime.report.words.advice import bench_command, next_act, trial_command, trial_levers
-from steptime.report.words.input_levers import fits_input
+from steptime.report.words.run.advice import bench_command, next_act, trial_command, trial_levers
+from steptime.report.words.run.input_levers import fits_input
 from unit.builders import make_measurement, make_quantity, make_rank
 
 WORKERS = WorkerSummary(

@@ -10,7 +10,7 @@ from steptime.core.note import Note
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
 from steptime.measure.values.machine_load import HostLoad
-from steptime.report.words.run_words import describe_note
+from steptime.report.words.run.run_words import describe_note
 from unit.builders import Line, make_head, make_update, write_run
 
 HEAD: Line = {"k": "head", "schema": 1, "num_cores": 4}

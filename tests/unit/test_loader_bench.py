@@ -16,7 +16,7 @@ from steptime.report.blocks.data.loader_report import loader_report
 from steptime.report.document.loader_document import LoaderDocument, loader_envelope
 from steptime.report.html.paint_html import paint_page
 from steptime.report.text.paint_text import print_report
-from steptime.report.words.loader_words import describe_bottleneck, next_commands
+from steptime.report.words.data.loader_words import describe_bottleneck, next_commands
 from unit.loader_bench_cases import BESIDE, LOADER, MS, SLOW, loop, read, uneven
 
 LEVERS = ("dataset_cache", "dataloader", "prefetch_to_device", "whole_batch_fetch")

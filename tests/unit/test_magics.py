@@ -19,7 +19,7 @@ from steptime.errors import UsageError
 from steptime.notebook import magics, observed_cell
 from steptime.notebook.inline import Report
 from steptime.notebook.magics import Magics, hide_first_line, parse_options
-from steptime.report.words.advice import next_act
+from steptime.report.words.run.advice import next_act
 from unit.test_cli import make_run
 from unit.test_report_command import make_run_with_steps
 

@@ -28,7 +28,7 @@ from steptime.measure.values.model.longest import EpochBatch, LongestBatch, Peak
 from steptime.measure.values.observations import LoaderUse, MemoryUse
 from steptime.report.blocks.work.memory_blocks import memory_blocks
 from steptime.report.text.paint_text import told
-from steptime.report.words.advice import next_act, size_word
+from steptime.report.words.run.advice import next_act, size_word
 from unit.builders import make_measurement, make_rank
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -27,8 +27,8 @@ from steptime.measure.values.observations import (
 )
 from steptime.measure.wall.timed_loops import find_python_loops
 from steptime.report.text.print_run import render
-from steptime.report.words.advice import next_act, trial_levers
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.advice import next_act, trial_levers
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement
 
 EDIT = SourceEdit(diff="--- a/train.py\n+++ b/train.py\n", keeps="same_numbers")

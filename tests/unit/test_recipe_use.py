@@ -12,7 +12,7 @@ from steptime.errors import RecipeError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.measure.values.observations import Difference
-from steptime.report.words.study_words import describe_difference
+from steptime.report.words.study.study_words import describe_difference
 from steptime.testing.levers import settings_of
 from steptime.tune.recipe.recipe_file import make_recipe
 from steptime.tune.recipe.recipe_setup import check_levers, set_up

@@ -62,9 +62,9 @@ from steptime.report.blocks.run.run_list import run_list
 from steptime.report.html.paint_html import paint
 from steptime.report.text.paint_text import print_blocks
 from steptime.report.text.print_run import LEAST_LINES, MOST_LINES, render
-from steptime.report.words import run_words
-from steptime.report.words.advice import next_act
-from steptime.report.words.step_words import describe_counts
+from steptime.report.words.run import run_words
+from steptime.report.words.run.advice import next_act
+from steptime.report.words.run.step_words import describe_counts
 from unit import builders
 
 SOURCE = Path(steptime.__file__).parent

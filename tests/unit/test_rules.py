@@ -27,7 +27,7 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
 from steptime.measure.values.wall_time import WallPart, WallTime
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind

@@ -13,7 +13,7 @@ from steptime.diagnose.values.finding import Severity
 from steptime.measure.values.measurement import Span
 from steptime.measure.values.observations import Operators
 from steptime.measure.values.wall_time import Checkpoints, WallPart, WallTime
-from steptime.report.words.run_words import describe_finding, fill_in
+from steptime.report.words.run.run_words import describe_finding, fill_in
 from unit.builders import make_measurement
 
 

@@ -57,7 +57,7 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
-from steptime.report.words.advice import trial_levers
+from steptime.report.words.run.advice import trial_levers
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind

@@ -21,7 +21,7 @@ from steptime.core.store import Run
 from steptime.launch.values import Survivor
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
 from steptime.record.live.process_identity import describe_own_process
-from steptime.report.words.outliving_words import describe_outliving
+from steptime.report.words.run.outliving_words import describe_outliving
 from steptime.watch.host import training_processes
 from steptime.watch.host.training_processes import Sighting, TrainingProcess, find_marked, sight
 from unit.builders import Line, make_head, make_update, write_run

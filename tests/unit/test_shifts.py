@@ -16,7 +16,7 @@ from steptime.diagnose.shifts import lasting_shifts
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
 from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
-from steptime.report.words.run_words import describe_finding, describe_heading
+from steptime.report.words.run.run_words import describe_finding, describe_heading
 from unit.builders import make_measurement
 
 NUM_STEPS = 120

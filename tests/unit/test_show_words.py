@@ -17,9 +17,9 @@ from steptime.cli import main
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, read_value, store_to_name, write_value
 from steptime.launch.values import CommandRecord
-from steptime.report.words.advice import next_act
-from steptime.report.words.outliving_words import describe_return
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run.advice import next_act
+from steptime.report.words.run.outliving_words import describe_return
+from steptime.report.words.run.show_words import show_command
 from unit.test_cli import make_run
 from unit.test_report_command import make_run_with_steps
 

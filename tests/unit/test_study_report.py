@@ -18,9 +18,9 @@ from steptime.report.blocks.study.study_report import study_report
 from steptime.report.text.paint_text import drawn_reach as drawn
 from steptime.report.text.paint_text import print_report
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
-from steptime.report.words import study_words as words
-from steptime.report.words.batch_words import REASONS as BATCH_REASONS
-from steptime.report.words.fit_words import FIT_REASONS
+from steptime.report.words.fit.batch_words import REASONS as BATCH_REASONS
+from steptime.report.words.fit.fit_words import FIT_REASONS
+from steptime.report.words.study import study_words as words
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import (
     FewPairs,

@@ -18,7 +18,7 @@ from steptime.measure.wall.time_of_run import find_wall_time
 from steptime.report.blocks.run.wall_blocks import wall_blocks, wall_table
 from steptime.report.html.paint_html import paint
 from steptime.report.text.paint_text import print_blocks
-from steptime.report.words.run_words import describe_wall_part
+from steptime.report.words.run.run_words import describe_wall_part
 from unit.builders import (
     BUCKETS,
     MS,

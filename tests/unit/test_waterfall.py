@@ -37,7 +37,7 @@ from steptime.report.blocks.work.waterfall_blocks import (
 )
 from steptime.report.text.paint_text import print_report
 from steptime.report.text.print_run import render
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 G = 1e9

@@ -17,7 +17,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.operator_time import TimedOperator
 from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators, ZeroInput
-from steptime.report.words.run_words import describe_finding
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement
 
 BAG = ZeroInput(

@@ -26,7 +26,7 @@ from steptime.machine.retake import (
     time_for,
 )
 from steptime.machine.values.ceiling_values import QUIET_CORES, Ceiling, Ceilings
-from steptime.report.words.machine_words import describe_kind
+from steptime.report.words.machine.machine_words import describe_kind
 from steptime.watch.host.condition_reader import read_condition
 from steptime.watch.host.machine_counters import read_cpu_times
 

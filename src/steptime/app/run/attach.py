@@ -26,7 +26,7 @@ from steptime.measure.fold.rank_answers import count_of, memory_of, profile_of
 from steptime.measure.fold.run_records import no_such_training
 from steptime.measure.values.answer import RankAnswer
 from steptime.record.live.questions import ANSWERED, COUNT, HEALTH, MAX_STEPS, MEMORY, PROFILE
-from steptime.report.words.run_words import describe_end
+from steptime.report.words.run.run_words import describe_end
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess
 from steptime.watch.stalls.rank_stacks import probe_alone, run_folder_of

@@ -109,7 +109,7 @@ class ObservedRun(Shown):
 
     def describe_rest(self) -> str:
         """Return a sentence about what goes on, and how to see the run again."""
-        from steptime.report.words.outliving_words import describe_outliving, describe_return
+        from steptime.report.words.run.outliving_words import describe_outliving, describe_return
 
         found = describe_outliving(self.measurement.outliving)
         return f"{found}; {describe_return(self.run_id, store=self.store_to_name)}"

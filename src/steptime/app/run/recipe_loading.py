@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from steptime.report.words.study_words import describe_difference
+from steptime.report.words.study.study_words import describe_difference
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_differences import find_differences
 from steptime.tune.recipe.recipe_file import read_recipe

@@ -15,8 +15,8 @@ from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.wall.stall_file import read_stalls
 from steptime.measure.wall.trainings import trainings_in
 from steptime.record.lines import Torn
-from steptime.report.words.run_words import describe_end
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run.run_words import describe_end
+from steptime.report.words.run.show_words import show_command
 from steptime.watch.stalls import rank_stacks
 
 

@@ -11,7 +11,7 @@ from steptime.core.store import Run, store_to_name
 from steptime.errors import StoreError, UsageError
 from steptime.export.chrome_trace import chrome_trace
 from steptime.measure.series.run_series import read_series, read_slices
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run.show_words import show_command
 
 _MAX_STEPS = 100_000
 """Above this, neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""

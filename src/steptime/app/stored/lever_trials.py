@@ -13,7 +13,7 @@ from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.levers import NAMES, load
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import LeverTrial
-from steptime.report.words.advice import bench_command, trial_command, trial_levers
+from steptime.report.words.run.advice import bench_command, trial_command, trial_levers
 from steptime.tune.search.order import headroom
 
 

@@ -25,7 +25,7 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.values.run_summary import RunSummary
-from steptime.report.words.advice import opening_findings
+from steptime.report.words.run.advice import opening_findings
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")

@@ -31,7 +31,7 @@ from steptime.report.blocks.study.study_report import (
     study_report,
 )
 from steptime.report.html.paint_html import paint_page
-from steptime.report.words.study_words import describe_applied
+from steptime.report.words.study.study_words import describe_applied
 from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.trials.facts.tried_writes import read_levers
 from steptime.tune.values.study_values import State, Study

@@ -136,7 +136,7 @@ def _report(
     from steptime.report.blocks.values import Blank
     from steptime.report.document.loader_document import LoaderDocument, loader_envelope
     from steptime.report.text.paint_text import print_blocks, print_report
-    from steptime.report.words.loader_words import next_commands
+    from steptime.report.words.data.loader_words import next_commands
 
     word = bench.missing.get("loader")
     code = 0 if word is None else _EXIT_CODES.get(word, _INCONCLUSIVE)

@@ -104,7 +104,7 @@ def _limit(options: argparse.Namespace) -> FitLimit:
 
 def _say_what_begins(what: str, state: State, left_s: float) -> None:
     from steptime.core.units import format_seconds
-    from steptime.report.words.fit_words import describe_beginning
+    from steptime.report.words.fit.fit_words import describe_beginning
 
     tell(f"{describe_beginning(what, state)} · {format_seconds(left_s)} left")
 

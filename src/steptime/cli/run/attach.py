@@ -101,7 +101,7 @@ def execute(options: argparse.Namespace) -> int:
 def _progress() -> Iterator[Callable[[Waiting], None]]:
     """Show on the terminal who is waited for, and for how long."""
     from steptime.cli.progress import OverwrittenLine
-    from steptime.report.words.answer_words import describe_waiting
+    from steptime.report.words.run.answer_words import describe_waiting
 
     line = OverwrittenLine(sys.stderr)
 

@@ -122,7 +122,7 @@ def _asked(options: argparse.Namespace, command: tuple[str, ...]) -> SearchAsked
 
 def _teller(asked: SearchAsked) -> Heard:
     """Return what says how each run ended."""
-    from steptime.report.words.search_words import describe_progress
+    from steptime.report.words.study.search_words import describe_progress
 
     def heard(run: SeekRun, runs: Sequence[SeekRun], num_machines: int) -> None:
         budget_s = asked.question.budget_s

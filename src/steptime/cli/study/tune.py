@@ -141,7 +141,7 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
     from steptime.report.document.envelope import ErrorItem
     from steptime.report.document.study_document import StudyDocument, study_envelope
     from steptime.report.text.paint_text import print_report
-    from steptime.report.words.study_words import describe_outcome
+    from steptime.report.words.study.study_words import describe_outcome
 
     study, failure, required = tuned.study, tuned.failure, options.require_speedup
     errors = []

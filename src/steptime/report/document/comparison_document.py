@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from steptime.compare.values import Comparison, Effect, Estimate
 from steptime.report.blocks.compare.comparison_report import ComparisonRequest
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.words.compare_words import describe_gate, describe_obstacle, describe_reason
+from steptime.report.words.run.compare_words import (
+    describe_gate,
+    describe_obstacle,
+    describe_reason,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

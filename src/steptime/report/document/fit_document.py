@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steptime.report.document.envelope import ErrorItem
-from steptime.report.words.fit_words import describe_answer, describe_reason
+from steptime.report.words.fit.fit_words import describe_answer, describe_reason
 from steptime.tune.values.fit_values import FitStudy
 from steptime.verify.values import Outcome
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from steptime.data.values.tf_data_values import TfData
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.words.loader_words import describe_no_loader
+from steptime.report.words.data.loader_words import describe_no_loader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from steptime.errors import InterruptedByUserError
 from steptime.machine.values.ceiling_values import Ceilings
 from steptime.machine.values.inventory_values import Inventory
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.words.machine_words import describe_next, describe_reason
+from steptime.report.words.machine.machine_words import describe_next, describe_reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.plan.values import MemoryFit, ModelWork
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.words.outliving_words import describe_outliving
+from steptime.report.words.run.outliving_words import describe_outliving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

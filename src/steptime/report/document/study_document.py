@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
-from steptime.report.words.study_words import describe_outcome, describe_reason, describe_state
+from steptime.report.words.study.study_words import (
+    describe_outcome,
+    describe_reason,
+    describe_state,
+)
 from steptime.tune.values.study_values import Study, StudyOutcome, Trial, TrialEnd
 
 _BROKEN = (TrialEnd.FAILED, TrialEnd.OUT_OF_MEMORY, TrialEnd.TIMED_OUT)

@@ -46,7 +46,7 @@ from steptime.report.html.html_points import (
 )
 from steptime.report.html.html_roofline import draw_roofline
 from steptime.report.html.html_tags import Html
-from steptime.report.words.run_words import describe_phase, describe_span
+from steptime.report.words.run.run_words import describe_phase, describe_span
 
 _KINDS = (
     ("steady", "counted", STEADY, 0),

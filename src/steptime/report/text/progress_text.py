@@ -12,8 +12,8 @@ from steptime.core.printable import printable
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.blocks.phrasing import shortened
 from steptime.report.blocks.study.state_names import cut_in_the_middle, line_names
-from steptime.report.words.fact_words import describe_facts, fill, listed
-from steptime.report.words.study_words import (
+from steptime.report.words.study.fact_words import describe_facts, fill, listed
+from steptime.report.words.study.study_words import (
     describe_interval,
     describe_mark,
     describe_state,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from steptime.compare.values import CompareOutcome, Comparison, Estimate, Obstacle
 from steptime.core.units import format_percent
-from steptime.report.words.compare_words import wanted_of
-from steptime.report.words.show_words import is_cell, show_command
+from steptime.report.words.run.compare_words import wanted_of
+from steptime.report.words.run.show_words import is_cell, show_command
 
 USUAL_RUNS = 3
 """With this many runs on each side, no stored runs are needed beside them."""

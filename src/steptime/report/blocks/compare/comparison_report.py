@@ -31,8 +31,8 @@ from steptime.report.blocks.values import (
     Sheet,
     TableBlock,
 )
-from steptime.report.words import compare_words as words
-from steptime.report.words.run_words import describe_phase, describe_span
+from steptime.report.words.run import compare_words as words
+from steptime.report.words.run.run_words import describe_phase, describe_span
 
 MAX_CHANGES = 12
 """People change few things on purpose; more changes mean another environment, and are only counted.

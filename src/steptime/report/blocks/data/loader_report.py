@@ -34,7 +34,7 @@ from steptime.report.blocks.values import (
     Tile,
     Tiles,
 )
-from steptime.report.words import loader_words as words
+from steptime.report.words.data import loader_words as words
 
 _MOST_SPANS = 40
 _SAMPLE = "The way of one sample"

@@ -25,9 +25,9 @@ from steptime.report.blocks.values import (
     Sheet,
     TableBlock,
 )
-from steptime.report.words import fit_words as words
-from steptime.report.words.batch_words import describe_batches, format_gain
-from steptime.report.words.study_words import (
+from steptime.report.words.fit import fit_words as words
+from steptime.report.words.fit.batch_words import describe_batches, format_gain
+from steptime.report.words.study.study_words import (
     describe_check,
     describe_lever,
     describe_not_tried,

@@ -18,7 +18,7 @@ from steptime.report.blocks.values import (
     TableBlock,
     Ticks,
 )
-from steptime.report.words import shape_words as words
+from steptime.report.words.fit import shape_words as words
 
 _LABELS = {"gated": "mlp", "inner": "mlp", "vocabulary": "vocab"}
 _MOST_PRODUCTS = 20

@@ -27,7 +27,7 @@ from steptime.machine.values.check_values import (
 )
 from steptime.report.blocks.phrasing import joined, labeled
 from steptime.report.blocks.values import Blank, Block, CommandLine, Labeled
-from steptime.report.words.check_reasons import (
+from steptime.report.words.machine.check_reasons import (
     CERTAINTY,
     COST_OF,
     DISRUPTIONS,
@@ -35,7 +35,7 @@ from steptime.report.words.check_reasons import (
     REASONS,
     RUNNERS,
 )
-from steptime.report.words.fact_words import describe_facts
+from steptime.report.words.study.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
 _TIMES = 1.5  # people think in percent below this ratio

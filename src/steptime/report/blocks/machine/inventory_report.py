@@ -13,7 +13,7 @@ from steptime.core.units import format_bytes, format_count, format_percent, form
 from steptime.machine.values.inventory_values import Cache, Inventory, Link, Mount
 from steptime.report.blocks.phrasing import joined, labeled
 from steptime.report.blocks.values import Block, TableBlock
-from steptime.report.words.machine_words import PARTS, describe_reason
+from steptime.report.words.machine.machine_words import PARTS, describe_reason
 
 _MAX_NAMED = 8
 _BUSY_FRACTION = 0.05  # a desktop without a job takes a few percent

@@ -17,7 +17,7 @@ from steptime.machine.values.inventory_values import Inventory
 from steptime.report.blocks.machine.inventory_report import inventory_blocks
 from steptime.report.blocks.phrasing import labeled
 from steptime.report.blocks.values import Blank, Block, Cell, CommandLine, Labeled, TableBlock
-from steptime.report.words.machine_words import (
+from steptime.report.words.machine.machine_words import (
     AGAIN,
     describe_doubts,
     describe_kind,

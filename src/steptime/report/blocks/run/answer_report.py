@@ -25,7 +25,7 @@ from steptime.report.blocks.work.profile_blocks import describe_trace, rank_prof
 from steptime.report.blocks.work.work_blocks import REASONS as COUNT_REASONS
 from steptime.report.blocks.work.work_blocks import describe_count
 from steptime.report.document.listings import AttachDocument
-from steptime.report.words.answer_words import ASKED_REASONS, describe_missing
+from steptime.report.words.run.answer_words import ASKED_REASONS, describe_missing
 
 _STACKS = "stacks"
 

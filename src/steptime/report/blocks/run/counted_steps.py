@@ -15,8 +15,8 @@ from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.stall_blocks import describe_stall
 from steptime.report.blocks.values import Block, Labeled, Tile, Tiles
 from steptime.report.document.run_document import RunDocument, Throughput
-from steptime.report.words import step_words
-from steptime.report.words.answer_words import describe_asked
+from steptime.report.words.run import step_words
+from steptime.report.words.run.answer_words import describe_asked
 
 _MAX_ASKED = 3
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from steptime.core.process_end import RunState
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.measure.values.measurement import Measurement
-from steptime.report.words.outliving_words import describe_outliving, describe_return
-from steptime.report.words.run_words import describe_end, describe_finding, describe_note
+from steptime.report.words.run.outliving_words import describe_outliving, describe_return
+from steptime.report.words.run.run_words import describe_end, describe_finding, describe_note
 
 
 def is_empty(m: Measurement) -> bool:

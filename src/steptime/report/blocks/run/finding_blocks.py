@@ -10,9 +10,9 @@ from steptime.diagnose.values.finding import Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.report.blocks.values import Block, Code, CommandLine, Fold, Headline, TableBlock
 from steptime.report.document.run_document import LeverTrial, RunDocument
-from steptime.report.words import run_words, step_words
-from steptime.report.words.edit_words import describe_edit
-from steptime.report.words.gain_words import BENCH, describe_trial
+from steptime.report.words.run import run_words, step_words
+from steptime.report.words.run.edit_words import describe_edit
+from steptime.report.words.run.gain_words import BENCH, describe_trial
 
 
 def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Block]:

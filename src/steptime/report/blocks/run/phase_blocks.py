@@ -21,7 +21,7 @@ from steptime.measure.values.measurement import (
 from steptime.report.blocks.colors import PHASE_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Blank, Block, Cell, Labeled, TableBlock
-from steptime.report.words import run_words
+from steptime.report.words.run import run_words
 
 COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
 """The phases in which the model's arithmetic is done."""

@@ -10,9 +10,9 @@ from steptime.core.process_end import ProcessEnd
 from steptime.core.units import format_count, format_seconds
 from steptime.measure.values.run_summary import RunSummary
 from steptime.report.blocks.values import Blank, Block, CommandLine, Labeled, TableBlock
-from steptime.report.words import run_words
-from steptime.report.words.advice import describe_opening
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run import run_words
+from steptime.report.words.run.advice import describe_opening
+from steptime.report.words.run.show_words import show_command
 
 MAX_RUNS = 1000
 """More rows take more than a second to lay out, and people read fewer."""

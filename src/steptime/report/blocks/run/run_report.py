@@ -71,12 +71,12 @@ from steptime.report.blocks.work.waterfall_blocks import (
 )
 from steptime.report.blocks.work.work_blocks import brief_work, size_table, work_blocks
 from steptime.report.document.run_document import RunDocument
-from steptime.report.words import run_words, step_words
-from steptime.report.words.advice import choose_headline, next_act, opening_findings
-from steptime.report.words.gain_words import describe_gain
-from steptime.report.words.outliving_words import describe_outliving
-from steptime.report.words.recipe_words import describe_proof
-from steptime.report.words.study_words import describe_lever
+from steptime.report.words.run import run_words, step_words
+from steptime.report.words.run.advice import choose_headline, next_act, opening_findings
+from steptime.report.words.run.gain_words import describe_gain
+from steptime.report.words.run.outliving_words import describe_outliving
+from steptime.report.words.run.recipe_words import describe_proof
+from steptime.report.words.study.study_words import describe_lever
 
 _NOTE_LINES, _MOST_LOOPS, _MOST_PHASES = 3, 3, 5
 _SMALL = 0.02

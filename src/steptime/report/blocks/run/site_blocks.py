@@ -13,7 +13,7 @@ from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.measure.values.observations import Site
 from steptime.report.blocks.values import Block, Cell, Fold, Labeled, TableBlock
-from steptime.report.words import run_words
+from steptime.report.words.run import run_words
 
 _COVERED = 0.5
 """A fraction of a phase: lines that were timed for less of it are not the whole of it."""

@@ -12,7 +12,7 @@ from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.diagnose.values.finding import Shift
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.report.blocks.values import Block, Code, Fold, Heading, Headline, Items, TableBlock
-from steptime.report.words.run_words import CHANGES, describe_phase
+from steptime.report.words.run.run_words import CHANGES, describe_phase
 
 MAX_GROUPS = 4
 """Sentences of a stall; ranks wait at few places, because they run the same code."""

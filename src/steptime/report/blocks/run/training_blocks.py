@@ -17,9 +17,9 @@ from steptime.measure.values.training_values import CommandTraining
 from steptime.report.blocks.phrasing import shortened
 from steptime.report.blocks.values import Block, Cell, CommandLine, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, TrainingDocument
-from steptime.report.words import run_words
-from steptime.report.words.advice import opening_findings
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run import run_words
+from steptime.report.words.run.advice import opening_findings
+from steptime.report.words.run.show_words import show_command
 
 _MAX_NAMED, _MAX_WORDS = 8, 50
 """Trainings that a message names, and the columns of their words."""

@@ -28,8 +28,8 @@ from steptime.report.blocks.colors import WALL_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, RunSums
-from steptime.report.words import run_words
-from steptime.report.words.advice import choose_headline, opening_findings
+from steptime.report.words.run import run_words
+from steptime.report.words.run.advice import choose_headline, opening_findings
 
 _WORTH_NAMING = 0.01
 """A part below this share of the whole is not named: readers search for what is large."""

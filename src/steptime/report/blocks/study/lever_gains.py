@@ -17,7 +17,7 @@ from rich.text import Text
 from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
-from steptime.report.words import study_words as words
+from steptime.report.words.study import study_words as words
 from steptime.tune.values.study_values import Applied, State, Study, Trial
 
 _UNTIMED = ("observe", "quality")

@@ -22,7 +22,7 @@ from steptime.report.blocks.values import (
     Labeled,
     TableBlock,
 )
-from steptime.report.words import run_words
+from steptime.report.words.run import run_words
 
 PRESERVES: Mapping[str, str] = {
     "EXACT": "the same bits; whole runs are compared bit for bit",

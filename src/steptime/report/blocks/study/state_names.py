@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count
-from steptime.report.words.study_words import Setting, describe_applied, describe_state
+from steptime.report.words.study.study_words import Setting, describe_applied, describe_state
 from steptime.tune.values.study_values import Applied, State
 
 _DOTS = "..."

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_speedup
 from steptime.report.blocks.values import Blank, Block, CommandLine, Items, TableBlock
-from steptime.report.words import study_words as words
-from steptime.report.words.fact_words import fill
+from steptime.report.words.study import study_words as words
+from steptime.report.words.study.fact_words import fill
 from steptime.tune.values.study_values import Choice, Study
 
 # Why each thing was done, by the code of the choice; `{lever}` is its lever.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.printable import printable
-from steptime.report.words.advice import MAX_COMMAND
-from steptime.report.words.unproven_words import describe_minutes
+from steptime.report.words.run.advice import MAX_COMMAND
+from steptime.report.words.study.unproven_words import describe_minutes
 from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
 

@@ -44,10 +44,10 @@ from steptime.report.blocks.values import (
     Tiles,
 )
 from steptime.report.blocks.verify.verdict_report import seeds_blocks
-from steptime.report.words import study_words as words
-from steptime.report.words import verify_words
-from steptime.report.words.proof_words import proof_lines
-from steptime.report.words.unproven_words import describe_unproven
+from steptime.report.words.study import study_words as words
+from steptime.report.words.study import verify_words
+from steptime.report.words.study.proof_words import proof_lines
+from steptime.report.words.study.unproven_words import describe_unproven
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import LossComparison, Outcome, QualityCheck
 

@@ -23,7 +23,7 @@ from steptime.report.blocks.values import (
     Sheet,
     TableBlock,
 )
-from steptime.report.words import search_words as words
+from steptime.report.words.study import search_words as words
 from steptime.seek.values.seek_values import (
     EffectGroup,
     ParameterEffect,

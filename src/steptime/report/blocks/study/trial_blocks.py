@@ -13,8 +13,8 @@ from steptime.core.units import format_count, format_speedup
 from steptime.report.blocks.study.speedup_scale import SpeedupScale, scale_for
 from steptime.report.blocks.study.state_names import NamedState, fitted_names
 from steptime.report.blocks.values import Block, Cell, Labeled, TableBlock
-from steptime.report.words import study_words as words
-from steptime.report.words.unproven_words import describe_few
+from steptime.report.words.study import study_words as words
+from steptime.report.words.study.unproven_words import describe_few
 from steptime.tune.values.study_values import State, Study, Trial, TrialEnd
 from steptime.verify.values import Outcome
 

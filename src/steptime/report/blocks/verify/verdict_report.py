@@ -20,7 +20,7 @@ from steptime.report.blocks.values import (
     TableBlock,
     Ticks,
 )
-from steptime.report.words import verify_words as words
+from steptime.report.words.study import verify_words as words
 from steptime.verify.values import Outcome
 from steptime.verify.values.seed_runs import (
     REFERENCE,

@@ -14,7 +14,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.layer_health import LayerCurve, LayerHealth
 from steptime.report.blocks.values import Block, Cell, Labeled, Markup, TableBlock
 from steptime.report.html.html_tags import tag
-from steptime.report.words.health_words import (
+from steptime.report.words.run.health_words import (
     describe_bracket,
     describe_layers,
     describe_probe,

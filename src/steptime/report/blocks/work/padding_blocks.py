@@ -14,7 +14,7 @@ from steptime.report.blocks.colors import PHASE_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, WorkSums
-from steptime.report.words.step_words import rounded
+from steptime.report.words.run.step_words import rounded
 
 SEEN_BY: Mapping[str, str] = {
     "sequence_bounds": "by the bounds of packed sequences",

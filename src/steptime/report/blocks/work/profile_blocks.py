@@ -22,7 +22,7 @@ from steptime.measure.values.model.profiled import (
 )
 from steptime.report.blocks.phrasing import joined, shortened
 from steptime.report.blocks.values import Block, Labeled, TableBlock
-from steptime.report.words.algorithm_words import ALGORITHMS
+from steptime.report.words.run.algorithm_words import ALGORITHMS
 
 # Why there is nothing to show of the window.
 REASONS: Mapping[str, str] = {

@@ -32,9 +32,9 @@ from steptime.report.blocks.colors import PART_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Blank, Block, Cell, CommandLine, Labeled, TableBlock
 from steptime.report.blocks.work.work_blocks import REASONS
-from steptime.report.words.machine_words import AGAIN, describe_doubts
-from steptime.report.words.run_words import describe_phase
-from steptime.report.words.show_words import show_command
+from steptime.report.words.machine.machine_words import AGAIN, describe_doubts
+from steptime.report.words.run.run_words import describe_phase
+from steptime.report.words.run.show_words import show_command
 
 PARTS: Mapping[str, str] = {
     "arithmetic": "arithmetic",

@@ -31,7 +31,7 @@ from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Block, Labeled, TableBlock
 from steptime.report.blocks.work.model_words import model_blocks
 from steptime.report.document.run_document import RunDocument
-from steptime.report.words.show_words import is_cell, words_again
+from steptime.report.words.run.show_words import is_cell, words_again
 
 Timed = TypeVar("Timed", ClassCount, TimedModule, TimedOperator)
 

@@ -21,9 +21,9 @@ from steptime.compare.values import (
 )
 from steptime.core.note import Fact, Note, Numbers
 from steptime.core.units import format_count, format_percent, format_seconds
-from steptime.report.words.fact_words import describe_facts, fill, listed
-from steptime.report.words.run_words import describe_phase
-from steptime.report.words.study_words import describe_lever
+from steptime.report.words.run.run_words import describe_phase
+from steptime.report.words.study.fact_words import describe_facts, fill, listed
+from steptime.report.words.study.study_words import describe_lever
 
 OUTCOMES: Mapping[CompareOutcome, str] = {
     CompareOutcome.SLOWER: "B is slower",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from steptime.core.units import format_speedup
-from steptime.report.words.study_words import describe_interval, describe_state
+from steptime.report.words.study.study_words import describe_interval, describe_state
 from steptime.tune.values.study_values import FewPairs, Unproven
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from steptime.core.note import Fact
 from steptime.core.units import format_bytes, format_percent
 from steptime.plan.values.shared_peaks import SharedPeak
-from steptime.report.words.fact_words import describe_facts, fill
-from steptime.report.words.study_words import (
+from steptime.report.words.study.fact_words import describe_facts, fill
+from steptime.report.words.study.study_words import (
     BARE_REASONS,
     ENDS,
     REASONS,

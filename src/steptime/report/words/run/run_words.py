@@ -17,8 +17,8 @@ from steptime.diagnose.ailments.ailment import Removal
 from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.observations import ScriptError
-from steptime.report.words.algorithm_words import ALGORITHMS
-from steptime.report.words.fact_words import describe_facts, fill, listed
+from steptime.report.words.run.algorithm_words import ALGORITHMS
+from steptime.report.words.study.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",

@@ -19,8 +19,8 @@ from steptime.core.units import (
     format_value,
 )
 from steptime.measure.values.observations import Difference
-from steptime.report.words.fact_words import describe_fact, describe_facts, fill
-from steptime.report.words.outcome_words import OUTCOME_HEADS, OUTCOME_REASONS
+from steptime.report.words.study.fact_words import describe_fact, describe_facts, fill
+from steptime.report.words.study.outcome_words import OUTCOME_HEADS, OUTCOME_REASONS
 from steptime.tune.values.study_values import (
     Applied,
     NotTried,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_count
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
-from steptime.report.words.show_words import show_command
+from steptime.report.words.run.show_words import show_command
 
 _MAX_NAMED = 4
 """More process ids than these are counted."""

@@ -8,7 +8,7 @@ from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement, SteadyWindow
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.report.document.run_document import Throughput
-from steptime.report.words.run_words import describe_end, describe_phase
+from steptime.report.words.run.run_words import describe_end, describe_phase
 
 _MAX_PHASES = 3
 _COUNTS = {

@@ -21,9 +21,9 @@ from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.report.known_facts import speaks_against
-from steptime.report.words.input_levers import fits_input, is_superseded
-from steptime.report.words.run_words import describe_title, fill_in
-from steptime.report.words.show_words import is_cell, show_command, words_again
+from steptime.report.words.run.input_levers import fits_input, is_superseded
+from steptime.report.words.run.run_words import describe_title, fill_in
+from steptime.report.words.run.show_words import is_cell, show_command, words_again
 
 MAX_COMMAND = 400
 """A longer command is not repeated, because nobody copies it from a report."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from steptime.core.interval import Interval
 from steptime.core.units import format_bytes
-from steptime.report.words.fit_words import describe_reason
-from steptime.report.words.rate_words import CAUTION, describe_rate
+from steptime.report.words.data.rate_words import CAUTION, describe_rate
+from steptime.report.words.fit.fit_words import describe_reason
 from steptime.tune.values.fit_values import BatchTrial, FitStudy
 
 REASONS = {

@@ -1,0 +1,1 @@
+"""Words of the reports of studies, sweeps and judgements."""
