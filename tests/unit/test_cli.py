@@ -139,6 +139,7 @@ def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Cap
             ["fit", "--memory-limit", "-8GiB", "true"],
             "must not be negative, got `-8GiB`",
         ),
+        (["fit", "--json", "f", "--limt", "8GiB", "--", "true"], "there is no option `--limt`"),
         (["run", "--profile", "40", "true"], "If it belongs to --profile, write --profile=40"),
         (["data", "bench", "x", "--lr", "3"], "If it is the command's own: that comes after `--`"),
     ],

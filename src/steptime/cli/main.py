@@ -195,7 +195,8 @@ def _split(words: list[str], parser: Parser) -> tuple[list[str], list[str] | Non
     if verb in _WITH_COMMAND_ALONE:
         reader = parser.commands[verb]
         place = reader.command_at(before, takes_optional=True)
-        is_marked = dashes is not None and place is None
+        # Behind an unknown option, its value may look like the command: a `--` says where that is.
+        is_marked = dashes is not None and (place is None or not reader.knows(before[:place]))
         place = None if is_marked else reader.command_at(before)
         if place is not None:
             return words[: place + 1], words[place + 1 :]

@@ -113,6 +113,11 @@ class Parser(argparse.ArgumentParser):
                 place += option.nargs is None or next(following, None) is not None
         return place if place < len(words) else None
 
+    def knows(self, words: Sequence[str]) -> bool:
+        """Tell whether every word that looks like an option is one."""
+        names = [word.partition("=")[0] for word in words if word.startswith("--")]
+        return self._option_string_actions.keys() >= set(names)
+
     def takes_optional(self, word: str) -> bool:
         """Tell whether a word is an option whose value may be left out."""
         option = self._option_string_actions.get(word)
