@@ -52,7 +52,7 @@ def test_a_training_is_observed_loaded_and_compared(tmp_path: Path) -> None:
     assert "trained" in run.output
     assert run.run_id in str(run)
     assert "40" in repr(run)
-    assert run._repr_html_().startswith("<pre>steptime")
+    assert run._repr_html_().startswith("<pre>diagnosis  failed: ")
     again = steptime.load("last")
     assert (again.measurement, again.diagnosis) == (run.measurement, run.diagnosis)
     assert steptime.load(run.folder).run_id == run.run_id

@@ -95,7 +95,7 @@ WINDOWS = {
     "look for what is left": ("steptime.app.run.run_end", "look_for_survivors"),
     "measure": ("steptime.app.stored.load", "fold"),
     "save": ("steptime.app.stored.load", "save"),
-    "report": ("steptime.report.blocks.run.run_report", "render"),
+    "report": ("steptime.report.text.print_run", "render"),
 }
 
 

@@ -168,8 +168,8 @@ def test_what_is_wrong_is_said_before_anything_runs(words, said, capfd):
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
     [
-        ("optuna", (), "steptime[search]"),
-        ("scipy", (), "steptime[search]"),
+        ("optuna", (), "steptime[sweep]"),
+        ("scipy", (), "steptime[sweep]"),
         ("ray", ("--ray", "local"), "steptime[ray]"),
         ("scipy", ("--ray", "local"), "steptime[ray]"),
     ],
