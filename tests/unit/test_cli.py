@@ -625,7 +625,7 @@ def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capt
     assert load_run(run) == replace(folded, series=None)
     assert folded.measurement.num_steps == 30
     assert main.main(["show", "last"]) == 0
-    assert "30 · 29 counted" in capsys.readouterr().out
+    assert "30; 29 counted" in capsys.readouterr().out
 
 
 def test_runs_lists_with_the_whole_command_in_a_pipe(tmp_path: Path, capsys: Capture) -> None:

@@ -36,12 +36,16 @@ class Labeled:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What matters most, in two parts: `title` is what it is, `text` says more of it."""
+    """What matters most, in two parts: `title` is what it is, `text` says more of it.
+
+    On a terminal it has the whole sentences that fit `max_lines`, where that is given.
+    """
 
     label: str
     title: str
     text: Inline = ""
     severity: str = "info"  # warning, critical, good, bad
+    max_lines: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ _BAR, _MIN_LAST, _MIN_DRAWN = 16, 8, 8
 _NOTE_INDENT = 4
 _REACH = {False: ("├", "─", "┤", "●", "│"), True: ("|", "-", "|", "o", ":")}
 _MAX_CODE = 8
+_SENTENCES = re.compile(r"(?<=[.:]) (?=[A-Z])")
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
 
 
@@ -112,11 +113,20 @@ def _whole(
         blocks.append(Labeled(report.kind, _facts(report)))
     blocks += [block for part in parts[:-1] for block in part.blocks]
     if gone:
-        names = ", ".join(dict.fromkeys(reversed(gone)))
-        more = f"; {how} has all" if how else ""
-        blocks.append(Labeled("left out", Text(f"{names}{more}", style="dim")))
+        blocks.append(Labeled("left out", Text(_left_out(gone, how, page), style="dim")))
     blocks += [block for part in parts[-1:] for block in part.blocks]
     return paint(_without_double_gaps(blocks), page)
+
+
+def _left_out(gone: Sequence[str], how: str | None, page: Page) -> str:
+    """Name what there was no room for, in one line, and the command that shows it."""
+    names = list(dict.fromkeys(reversed(gone)))
+    for num in range(len(names), 0, -1):
+        more = f" and {len(names) - num} more" if num < len(names) else ""
+        text = f"{', '.join(names[:num])}{more}" + (f"; {how} has all" if how else "")
+        if len(text) <= page.width - LABEL_WIDTH:
+            break
+    return text
 
 
 def _facts(report: Sheet) -> Text:
@@ -163,8 +173,15 @@ def _(block: Labeled, page: Page) -> list[Text]:
 @_paint.register
 def _(block: Headline, page: Page) -> list[Text]:
     title = Text(printable(block.title), style=_TONES[block.severity])
-    told = [": ", _safe(block.text)] if plain(block.text) else []
-    return page.block(block.label, Text.assemble(title, *told))
+    text = _safe(block.text)
+    sentences = _SENTENCES.split(text) if isinstance(text, str) and block.max_lines else [text]
+    while True:
+        joint = " ".join(sentences) if len(sentences) > 1 else sentences[0]  # type: ignore[arg-type]
+        told = [": ", joint] if plain(joint) else []
+        lines = page.block(block.label, Text.assemble(title, *told))
+        if len(sentences) == 1 or len(lines) <= (block.max_lines or len(lines)):
+            return lines
+        sentences.pop()
 
 
 @_paint.register

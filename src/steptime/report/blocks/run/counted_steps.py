@@ -11,7 +11,6 @@ from steptime.core.printable import printable
 from steptime.core.process_end import RunState
 from steptime.core.units import format_bytes, format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
-from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.stall_blocks import describe_stall
 from steptime.report.blocks.values import Block, Labeled, Tile, Tiles
 from steptime.report.document.run_document import RunDocument, Throughput
@@ -21,7 +20,7 @@ from steptime.report.words.run.answer_words import describe_asked
 _MAX_ASKED = 3
 
 
-def step_time_blocks(m: Measurement) -> list[Block]:
+def step_time_blocks(m: Measurement, *, is_brief: bool = False) -> list[Block]:
     """Say how long a step takes, with its interval."""
     if m.steady is None or m.steady.step_time_s is None:
         return []
@@ -29,7 +28,7 @@ def step_time_blocks(m: Measurement) -> list[Block]:
     line = Text.assemble(
         (format_seconds(time.estimate), "bold"),
         f"  {step_words.describe_median(time)}",
-        "" if cpu is None else f" · CPU {format_seconds(cpu.estimate)}",
+        "" if cpu is None or is_brief else f" · CPU {format_seconds(cpu.estimate)}",
     )
     return [Labeled("step time", line)]
 
@@ -47,14 +46,16 @@ def count_blocks(m: Measurement, *, is_brief: bool = False) -> list[Block]:
     if m.num_steps == 0:
         return [Labeled("steps", "none was seen", style="bold")]
     number, on_ranks = step_words.describe_ranks(m)
-    details = joined(list(_details(m))[: 1 if is_brief and m.steady is not None else None])
-    line = Text.assemble((number, "bold"), on_ranks, f" · {details}" if details else "")
+    details = " · ".join(_details(m, is_brief=is_brief))
+    line = Text.assemble((number, "bold"), on_ranks, f"; {details}" if details else "")
     return [Labeled("steps", line)]
 
 
-def _details(m: Measurement) -> Iterable[str]:
+def _details(m: Measurement, *, is_brief: bool) -> Iterable[str]:
     if m.steady is not None:
-        yield step_words.describe_counted(m.steady, m.num_steps)
+        yield step_words.describe_counted(m.steady, m.num_steps, is_brief=is_brief)
+        if is_brief:
+            return
     if m.num_optimizer_updates != m.num_steps:
         yield f"{m.num_optimizer_updates:,} optimizer updates"
     if m.num_backwards != m.num_optimizer_updates:

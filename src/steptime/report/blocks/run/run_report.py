@@ -6,8 +6,7 @@ of a high rank goes first; the first line, the throughput, the machine and the n
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from rich.text import Text
@@ -39,7 +38,7 @@ from steptime.report.blocks.run.finding_blocks import finding_blocks, trial_bloc
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
 from steptime.report.blocks.run.site_blocks import site_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
-from steptime.report.blocks.run.training_blocks import training_blocks
+from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (
     machine_blocks,
     wall_blocks,
@@ -49,7 +48,9 @@ from steptime.report.blocks.run.wall_blocks import (
 from steptime.report.blocks.values import (
     Blank,
     Block,
+    Code,
     CommandLine,
+    Fold,
     Headline,
     Labeled,
     Section,
@@ -78,7 +79,7 @@ from steptime.report.words.run.outliving_words import describe_outliving
 from steptime.report.words.run.recipe_words import describe_proof
 from steptime.report.words.study.study_words import describe_lever
 
-_NOTE_LINES, _MOST_LOOPS, _MOST_PHASES = 3, 3, 5
+_NOTE_LINES, _MOST_LOOPS, _MOST_PHASES, _HEADLINE = 3, 3, 4, 3
 _SMALL = 0.02
 """Phases below this share of a step have one line together where there is little room."""
 
@@ -190,10 +191,25 @@ def _opening(document: RunDocument, then: CommandLine, series: RunSeries | None)
         blocks = [*machine, *told]
     energy_j = None if series is None else series.energy_per_step_j()
     return [
-        Section("", [*_error(m), *blocks]),
+        Section(
+            "",
+            [*_error(m), *blocks],
+            34,
+            "details",
+            brief=[*_error(m), *_in_short(blocks)],
+        ),
         Section("", [then], only="page"),
         Section("", tiles(document, energy_j=energy_j), only="page"),
         Section("The run stood still", stall_blocks(m), 2, only="terminal"),
+    ]
+
+
+def _in_short(blocks: list[Block]) -> list[Block]:
+    """Return headlines of a few lines, without the edits below them."""
+    return [
+        replace(one, max_lines=_HEADLINE) if isinstance(one, Headline) else one
+        for one in blocks
+        if not isinstance(one, Code | Fold)
     ]
 
 
@@ -221,7 +237,14 @@ def _steps(document: RunDocument, facts: PageFacts | None) -> list[Section]:
     opening = opening_findings(document.diagnosis)
     machine = [] if any(map(is_of_machine, opening)) else machine_blocks(m, document.diagnosis)
     return [
-        Section(STEPS, [*step_time_blocks(m), *throughput_blocks(document.throughput)]),
+        Section(
+            STEPS,
+            step_time_blocks(m),
+            36,
+            "details",
+            brief=step_time_blocks(m, is_brief=True),
+        ),
+        Section(STEPS, throughput_blocks(document.throughput)),
         Section("The machine", machine),
         Section(STEPS, layer_blocks(m), 6, "layers"),
         Section(STEPS, shift_table(() if facts is None else facts.shifts), only="page"),
@@ -289,7 +312,7 @@ def _rest(document: RunDocument, facts: PageFacts | None, store: str | None) -> 
             31,
             "the command",
             only="screen",
-            brief=_run_line(m, max_lines=2),
+            brief=_run_line(m, max_lines=1),
         ),
         Section(
             "Trainings of this command",
@@ -355,7 +378,7 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
 
 def _run_line(m: Measurement, *, max_lines: int | None = None) -> list[Block]:
     """Return the command, which run it is, how it ended, and where it trained."""
-    command, facts = printable(shlex.join(m.command)), _facts(m)
+    command, facts = printable(shell_words(m.command)), _facts(m)
     end = joined(facts[1:2])
     text = Text(joined([facts[0], end, *facts[2:], command]))
     if m.end.state is not RunState.FINISHED:

@@ -307,14 +307,14 @@ def describe_note(note: Note) -> str:
 
 
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
-    """Say what was found with its numbers, where, what a remedy would give, and the cause."""
+    """Say what was found with its numbers, what a remedy gives at most, where, and the cause."""
     row = ailment_of(finding)
     wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
     parts = (
         fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
+        describe_headroom(finding, step_time_s),
         _describe_place(finding),
         _describe_own_share(finding),
-        describe_headroom(finding, step_time_s),
         # A straggler may have no particular phase; then its explanation is left out.
         fill_in(row.explanation, finding) if row else None,
         f"It would be more certain with {' and '.join(wants)}." if wants else None,

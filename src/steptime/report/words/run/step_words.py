@@ -51,8 +51,8 @@ def describe_counts(m: Measurement) -> str:
     return " · ".join(f"{_COUNTS[name]} {found[name]:.3g}" for name in known)
 
 
-def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
-    """Say how many of all steps count, and how many are left out for which reason."""
+def describe_counted(steady: SteadyWindow, num_steps: int, *, is_brief: bool = False) -> str:
+    """Say how many of all steps count, and how many are excluded for which reason."""
     left_out = [f"{steady.num_warmup_steps:,} warm-up"]
     if steady.num_beside_neighbor:
         left_out.append(f"{steady.num_beside_neighbor:,} beside a busy neighbor")
@@ -62,7 +62,8 @@ def describe_counted(steady: SteadyWindow, num_steps: int) -> str:
     told += steady.num_other_loops
     if num_steps > told:
         left_out.append(f"{num_steps - told:,} probed, compiling or stalled")
-    return f"{steady.num_steps:,} counted; excluded: {', '.join(left_out)}"
+    counted = "" if is_brief else f"{steady.num_steps:,} counted; "
+    return f"{counted}excluded: {', '.join(left_out)}"
 
 
 def describe_run_end(m: Measurement) -> str:
@@ -84,7 +85,7 @@ def describe_throughput(found: Throughput) -> tuple[str, str]:
     """Return the rate with its unit, such as `542 images/s`, and its interval."""
     rate, low, high = map(rounded, (found.rate.estimate, found.rate.low, found.rate.high))
     mean = format_seconds(found.mean_step_s)
-    return f"{rate} {found.unit}", f"at a mean step of {mean}, 95 % interval {low} to {high}"
+    return f"{rate} {found.unit}", f"95 % interval {low} to {high} (mean step {mean})"
 
 
 def rounded(rate: float) -> str:
