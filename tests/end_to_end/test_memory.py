@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for done in (bare, observed):
         assert done.exit_code == 0, done.stderr.decode()[-2000:]
     # What torch itself would say of an allocation that it does not know, say.
-    before_report = observed.stderr.decode().partition("steptime ")[0]
+    before_report = re.split(r"(?m)^(?:diagnosis|machine)  ", observed.stderr.decode())[0]
     (folder / "printed").write_text(before_report.removeprefix(bare.stderr.decode()))
     return folder
 
