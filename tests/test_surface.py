@@ -163,15 +163,15 @@ def test_a_package_is_installed_with_the_tool_that_made_the_environment(
 def test_each_extra_that_is_named_is_one_and_all_brings_the_others():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     section = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
-    extras = dict(re.findall(r"^(\w+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL))
+    extras = dict(re.findall(r"^([\w-]+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL))
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
     named = {
         extra
         for page in pages
-        for found in re.findall(r"steptime\[(\w[\w,]*)\]", page.read_text(encoding="utf-8"))
+        for found in re.findall(r"steptime\[(\w[\w,-]*)\]", page.read_text(encoding="utf-8"))
         for extra in found.split(",")
     }
 
     assert {"data", "report", "sweep"} <= named <= set(extras)
-    (brought,) = re.findall(r"steptime\[([\w,]+)\]", extras["all"])
+    (brought,) = re.findall(r"steptime\[([\w,-]+)\]", extras["all"])
     assert set(brought.split(",")) == set(extras) - {"all", "dev", "ray", "test"}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-PARTS: tuple[str, ...] = ("training", "power")
+PARTS: tuple[str, ...] = ("model", "training", "power")
 """The commands of `steptime verify`."""
 
-SUMMARY = "judge over seeds whether a changed training is as good"
+SUMMARY = "judge whether a model, or a changed training, is as good"
 DESCRIPTION = """\
-Judge whether a changed training ends as good as the one as written, over
-several runs with different seeds, and say how many runs that takes. There are
-three answers: PASS, FAIL, and INCONCLUSIVE where more runs are needed.
+Judge by predictions whether a model is as good as another, or over several
+runs with different seeds whether a changed training ends as good, and say how
+many runs that takes. There are three answers: PASS, FAIL, and INCONCLUSIVE
+where more rows or runs are needed.
 """
 USAGE = "steptime verify COMMAND --help"
 EXAMPLES = """\
 examples:
+  steptime verify model --reference old.csv --candidate new.csv --metric right
   steptime verify training --margin 1%-of-training --seed-flag=--seed \\
       --reference "python train.py" \\
       --candidate "steptime run --recipe tuned.toml -- python train.py"

@@ -1,0 +1,112 @@
+"""Makes the report of a judgement of a model by its predictions.
+
+In: a `ModelVerdict`. Out: a Sheet: the answer, the difference, and each column of slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptime.core.interval import Interval
+from steptime.core.printable import printable
+from steptime.core.units import format_count, format_percent
+from steptime.report.blocks.phrasing import labeled, listed
+from steptime.report.blocks.values import (
+    Blank,
+    Block,
+    Cell,
+    Headline,
+    Reach,
+    Section,
+    Sheet,
+    TableBlock,
+    Ticks,
+)
+from steptime.report.words.study import judged_model as words
+from steptime.verify.values import Outcome
+from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
+
+_TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
+_KINDS = {Outcome.PASS: "gain", Outcome.FAIL: "loss", Outcome.INCONCLUSIVE: "even"}
+
+
+def model_report(found: ModelVerdict) -> Sheet:
+    """Return the report of one judgement."""
+    needed = found.num_needed
+    more = None if needed is None else f"about {format_count(needed)} rows would decide"
+    allowed = "significantly worse, but within the margin" if found.is_allowed_loss else None
+    p = None if found.p_not_worse is None else f"p {found.p_not_worse:.3g} that it is not"
+    told = labeled(
+        ("means", printable(words.describe_means(found))),
+        ("gain", f"{words.describe_gain(found.gain)}, {_how(found)}"),
+        ("margin", None if found.margin is None else f"{found.margin:g}" + (f"; {p}" if p else "")),
+        ("allowed", allowed),
+        ("pairs", words.describe_pairs(found)),
+        ("needed", more),
+    )
+    notes = listed("note", [words.NOTES.get(note, note) for note in found.notes])
+    answer = printable(words.describe_answer(found))
+    head = Headline("outcome", found.outcome.value, answer, severity=_TONES[found.outcome])
+    return Sheet(
+        kind="model",
+        title=f"{found.candidate_arm} against {found.reference_arm}",
+        parts=[
+            Section("", [head]),
+            Section("The difference", told),
+            *(Section(f"By {column.column}", _column(column, found)) for column in found.columns),
+            Section("What was assumed", [Blank(), *notes] if notes else []),
+        ],
+    )
+
+
+def _how(found: ModelVerdict) -> str:
+    how = "interval of 90 %, more is better for the candidate"
+    if found.decided_by is not None:
+        return f"at the same shares of `{printable(found.decided_by)}`, {how}"
+    return f"{'row by row' if found.is_paired else 'without pairs'}, {how}"
+
+
+def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
+    """List the slices with their gains on one scale, and the total at fixed shares."""
+    margin = found.margin or 0.0
+    gains = [one.gain for one in column.slices] + [column.standardized]
+    low = min(-1.5 * margin, *(gain.low for gain in gains))
+    high = max(1.5 * margin, *(gain.high for gain in gains))
+    whole = (high - low) or 1.0
+
+    def drawn(gain: Interval, kind: str) -> Reach:
+        ends = [(value - low) / whole for value in (gain.low, gain.estimate, gain.high)]
+        noise = ((-margin - low) / whole, (margin - low) / whole) if margin else None
+        return Reach((ends[0], ends[1], ends[2]), -low / whole, kind, noise)
+
+    rows: list[Sequence[Cell]] = [
+        (
+            printable(one.name),
+            format_percent(one.share),
+            format_count(one.num_reference),
+            format_count(one.num_candidate),
+            f"{one.reference:.4g}",
+            f"{one.candidate:.4g}",
+            f"{one.gain.estimate:+.4g}",
+            drawn(one.gain, _KINDS[one.outcome]),
+            words.describe_slice(one),
+        )
+        for one in column.slices
+    ]
+    fixed = column.standardized
+    total = drawn(fixed, "even")
+    rows.append(("at these shares", "", "", "", "", "", f"{fixed.estimate:+.4g}", total, ""))
+    ticks = Ticks([("0", -low / whole, True)])
+    heading = (column.column, "share", "n ref.", "n cand.", "ref.", "cand.", "gain", ticks, "")
+    name = f"By {column.column}"
+    parts = words.describe_parts(column)
+    left_out = column.num_left_out
+    return [
+        Blank(),
+        TableBlock(heading, rows, name=name, kind="slices"),
+        *labeled(
+            ("REVERSAL" if column.is_reversal else "parts", parts),
+            ("odds", words.describe_odds(column)),
+            ("left out", f"{left_out:,} rows of slices in one arm" if left_out else None),
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Judges a model against another by its predictions: paired, and at fixed shares of slices."""

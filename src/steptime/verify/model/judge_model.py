@@ -1,0 +1,118 @@
+"""Judges whether a candidate model is as good as a reference, by the rows of both.
+
+In: the arms, and the columns by which they are split. Out: a `ModelVerdict`. Arms that were scored
+on unlike rows are compared at the same shares of their slices, for else another mix of rows would
+be taken for another model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from steptime.errors import MissingExtraError
+from steptime.verify.model.signed_gains import SignedGain, discordant_of, gain_of, judge
+from steptime.verify.model.slices import split
+from steptime.verify.model.two_arms import Arms
+from steptime.verify.values import Outcome
+from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelQuestion:
+    """What is asked.
+
+    Attributes:
+        metric: the name of the metric.
+        is_better_down: whether less of it is better.
+        margin: the loss that does not matter, in the metric's unit; None for a report alone.
+        reference_arm, candidate_arm: how the arms are called.
+        columns: the values of each column by which the rows are split, by its code.
+        shares: by column, the share of each value; others are compared at the shares of both arms.
+        notes: what was assumed before, as machine words.
+    """
+
+    metric: str
+    is_better_down: bool = False
+    margin: float | None = None
+    reference_arm: str = "reference"
+    candidate_arm: str = "candidate"
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
+    """Return the verdict.
+
+    Raises:
+        DataError: a slice is empty, or a share names no slice.
+        MissingExtraError: the extra `verify-model` is not installed.
+    """
+    _load_statistics()
+    sign = -1.0 if asked.is_better_down else 1.0
+    gain, found = gain_of(arms, sign=sign), list[SliceColumn]()
+    decided_by, notes = None, list(asked.notes)
+    if not arms.is_paired:
+        notes.append("unpaired")
+    for column, names in asked.columns.items():
+        shares = asked.shares.get(column)
+        one, fixed = split(arms, column, names, sign=sign, margin=asked.margin, shares=shares)
+        found.append(one)
+        if decided_by is None and (shares is not None or not arms.is_paired):
+            gain, decided_by = fixed, column
+            notes += ["pooled_shares"] if shares is None else []
+    outcome, reason = _outcome(gain, asked.margin, found)
+    allowed = asked.margin or 0.0
+    pairs = discordant_of(arms, sign=sign)
+    return ModelVerdict(
+        metric=asked.metric,
+        is_better_down=asked.is_better_down,
+        reference_arm=asked.reference_arm,
+        candidate_arm=asked.candidate_arm,
+        num_reference=len(arms.reference.scores),
+        num_candidate=len(arms.candidate.scores),
+        is_paired=arms.is_paired,
+        reference=float(arms.reference.scores.mean()),
+        candidate=float(arms.candidate.scores.mean()),
+        gain=gain.interval(),
+        margin=asked.margin,
+        outcome=outcome,
+        reason=reason,
+        is_allowed_loss=outcome is Outcome.PASS and gain.interval().high < 0,
+        p_not_worse=None if asked.margin is None else gain.p_not_worse(asked.margin),
+        num_fixed=None if pairs is None else pairs.num_fixed,
+        num_broken=None if pairs is None else pairs.num_broken,
+        p_exact=None if pairs is None else pairs.p_exact,
+        num_needed=gain.num_needed(allowed) if reason == "too_few_rows" else None,
+        columns=tuple(found),
+        decided_by=decided_by,
+        notes=tuple(notes),
+    )
+
+
+def _outcome(
+    gain: SignedGain, margin: float | None, columns: Sequence[SliceColumn]
+) -> tuple[Outcome, str | None]:
+    """Return the answer, and why it is none; a reversal turns PASS into INCONCLUSIVE."""
+    if margin is None:
+        return Outcome.INCONCLUSIVE, "no_margin"
+    outcome = judge(gain, margin)
+    if outcome is Outcome.INCONCLUSIVE:
+        return outcome, "too_few_rows"
+    if outcome is Outcome.PASS and any(one.is_reversal for one in columns):
+        return Outcome.INCONCLUSIVE, "reversal"
+    return outcome, None
+
+
+def _load_statistics() -> None:
+    try:
+        import numpy
+        import scipy.stats
+        import statsmodels.stats.contingency_tables  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Judging a model by its predictions needs {error.name}, which is not installed.",
+            needs="steptime[verify-model]",
+        ) from error
+    del numpy, scipy

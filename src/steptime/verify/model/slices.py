@@ -1,0 +1,199 @@
+"""Splits a difference between two arms by a column: within slices, and by other shares of them.
+
+Sources: E. M. Kitagawa, JASA 50, 1955, for the two parts; N. Mantel, W. Haenszel, JNCI 22, 1959,
+and N. E. Breslow, N. E. Day, 1980, by statsmodels, for odds within slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steptime.core.interval import Interval
+from steptime.errors import DataError
+from steptime.verify.model.signed_gains import SignedGain, is_binary, judge, unpaired_gain
+from steptime.verify.model.two_arms import Arms
+from steptime.verify.values import Outcome
+from steptime.verify.values.model_verdict import SliceColumn, SliceResult
+
+if TYPE_CHECKING:
+    from steptime.verify.model.two_arms import Codes, Floats
+
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One slice in both arms: its name, its scores, and its gain."""
+
+    name: str
+    a: Floats
+    b: Floats
+    gain: SignedGain
+
+
+def split(
+    arms: Arms,
+    column: str,
+    names: Sequence[str],
+    *,
+    sign: float,
+    margin: float | None,
+    shares: Mapping[str, float] | None = None,
+) -> tuple[SliceColumn, SignedGain]:
+    """Return the parts of the difference, and the gain at fixed shares with its error.
+
+    Args:
+        arms: both arms, with the codes of the column.
+        column: the column.
+        names: the value of each code.
+        sign: -1 where less of the metric is better.
+        margin: the loss that does not matter; None counts as 0 for a reversal.
+        shares: the share of each value; None for those of both arms together.
+
+    Raises:
+        DataError: no slice is in both arms, or a share is of a value that neither arm has.
+    """
+    cells, num_left_out = _cells(arms, column, names, sign)
+    weights = _shares(cells, shares, column)
+    results = [_result(cell, weights[cell.name], margin) for cell in cells]
+    mean = math.fsum(weights[cell.name] * cell.gain.mean for cell in cells)
+    error = math.sqrt(math.fsum((weights[cell.name] * cell.gain.error) ** 2 for cell in cells))
+    fixed = SignedGain(mean, error, sum(cell.gain.num for cell in cells))
+    raw, within, mix = _parts(cells, sign)
+    is_reversal = raw * within < 0 and abs(raw) > (margin or 0.0)
+    found = SliceColumn(
+        column=column,
+        slices=tuple(sorted(results, key=lambda one: (-one.share, one.name))),
+        raw=raw,
+        within=within,
+        mix=mix,
+        standardized=fixed.interval(),
+        is_reversal=is_reversal,
+        num_left_out=num_left_out,
+        **_odds(cells),
+    )
+    return found, fixed
+
+
+def _cells(arms: Arms, column: str, names: Sequence[str], sign: float) -> tuple[list[_Cell], int]:
+    left_out, cells = 0, list[_Cell]()
+    codes_a, codes_b = arms.reference.slices[column], arms.candidate.slices[column]
+    by_a, by_b = _grouped(codes_a, arms.reference.scores), _grouped(codes_b, arms.candidate.scores)
+    for code, name in enumerate(names):
+        a, b = by_a.get(code), by_b.get(code)
+        if a is None or b is None:
+            left_out += 0 if a is None and b is None else len(a if a is not None else b)  # type: ignore[arg-type]
+            continue
+        is_paired = arms.is_paired and len(a) == len(b)
+        gain = _paired(a, b, sign) if is_paired else unpaired_gain(a, b, sign=sign)
+        cells.append(_Cell(name, a, b, gain))
+    if not cells:
+        raise DataError(f"EmptySlice: no value of `{column}` is in both arms.")
+    return cells, left_out
+
+
+def _grouped(codes: Codes, scores: Floats) -> dict[int, Floats]:
+    """Return the scores of each code, in the order of the rows."""
+    import numpy as np
+
+    order = np.argsort(codes, kind="stable")
+    found, begins = np.unique(codes[order], return_index=True)
+    parts = np.split(scores[order], begins[1:])
+    return {int(code): part for code, part in zip(found, parts, strict=True)}
+
+
+def _paired(a: Floats, b: Floats, sign: float) -> SignedGain:
+    difference = sign * (b - a)
+    error = float(difference.std()) / math.sqrt(len(a))
+    return SignedGain(float(difference.mean()), error, len(a))
+
+
+def _shares(
+    cells: Sequence[_Cell], shares: Mapping[str, float] | None, column: str
+) -> dict[str, float]:
+    if shares is None:
+        sizes = {cell.name: len(cell.a) + len(cell.b) for cell in cells}
+    else:
+        known = {cell.name for cell in cells}
+        missing = sorted(name for name in shares if name not in known)
+        if missing:
+            raise DataError(
+                f"EmptySlice: a share is given for {', '.join(map(repr, missing))} of `{column}`, "
+                "which not both arms have."
+            )
+        sizes = {cell.name: shares.get(cell.name, 0.0) for cell in cells}  # type: ignore[misc]
+    whole = math.fsum(sizes.values())
+    if whole <= 0:
+        raise DataError(f"the shares of `{column}` add up to {whole:g}; they must be above 0.")
+    return {name: size / whole for name, size in sizes.items()}
+
+
+def _parts(cells: Sequence[_Cell], sign: float) -> tuple[float, float, float]:
+    """Return the whole difference, its part within slices, and that of their shares."""
+    num_a = math.fsum(len(cell.a) for cell in cells)
+    num_b = math.fsum(len(cell.b) for cell in cells)
+    within, mix = [], []
+    for cell in cells:
+        w1, w2 = len(cell.a) / num_a, len(cell.b) / num_b
+        m1, m2 = float(cell.a.mean()), float(cell.b.mean())
+        within.append(sign * (w1 + w2) / 2 * (m2 - m1))
+        mix.append(sign * (m1 + m2) / 2 * (w2 - w1))
+    return math.fsum([*within, *mix]), math.fsum(within), math.fsum(mix)
+
+
+def _result(cell: _Cell, share: float, margin: float | None) -> SliceResult:
+    allowed = margin or 0.0
+    outcome = judge(cell.gain, allowed)
+    is_open = outcome is Outcome.INCONCLUSIVE
+    return SliceResult(
+        name=cell.name,
+        num_reference=len(cell.a),
+        num_candidate=len(cell.b),
+        reference=float(cell.a.mean()),
+        candidate=float(cell.b.mean()),
+        share=share,
+        gain=cell.gain.interval(),
+        outcome=outcome,
+        num_needed=cell.gain.num_needed(allowed) if is_open else None,
+    )
+
+
+def _odds(cells: Sequence[_Cell]) -> dict[str, Any]:
+    """Return the odds of 1 in the candidate over the reference, pooled and within slices."""
+    if not all(is_binary(cell.a) and is_binary(cell.b) for cell in cells):
+        return {}
+    import numpy as np
+    from statsmodels.stats.contingency_tables import StratifiedTable
+
+    tables = [
+        np.array(
+            [
+                [cell.b.sum(), len(cell.b) - cell.b.sum()],
+                [cell.a.sum(), len(cell.a) - cell.a.sum()],
+            ],
+            dtype=float,
+        )
+        for cell in cells
+    ]
+    whole = sum(tables)
+    pooled = None
+    if (whole > 0).all():  # type: ignore[union-attr]
+        pooled = float(whole[0, 0] * whole[1, 1] / (whole[0, 1] * whole[1, 0]))  # type: ignore[index]
+    if len(tables) < 2 or pooled is None:
+        return {"pooled_odds_ratio": pooled}
+    with np.errstate(all="ignore"):
+        found = StratifiedTable(tables)
+        low, high = found.oddsratio_pooled_confint(alpha=_LEVEL)
+        middle = float(found.oddsratio_pooled)
+        ratio = Interval(estimate=middle, low=float(low), high=float(high), n=len(tables))
+        p = float(found.test_null_odds(correction=False).pvalue)
+        homogeneous = float(found.test_equal_odds().pvalue)
+    return {
+        "pooled_odds_ratio": pooled,
+        "odds_ratio": ratio if all(map(math.isfinite, (ratio.low, ratio.high))) else None,
+        "p_association": p if math.isfinite(p) else None,
+        "p_homogeneous": homogeneous if math.isfinite(homogeneous) else None,
+    }

@@ -1,0 +1,107 @@
+"""The rows of both arms as columns of numbers: scores, ids and slices, joined by id.
+
+In: one column for each arm. Out: `Arms`, whose rows are pairs where both arms have the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from steptime.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRows:
+    """The rows of one arm.
+
+    Attributes:
+        scores: the metric of each row (num_rows,).
+        ids: code of each row's id (num_rows,), the same codes in both arms; None without ids.
+        slices: by column, the code of each row's value (num_rows,), the same codes in both arms.
+    """
+
+    scores: Floats
+    ids: Codes | None = None
+    slices: Mapping[str, Codes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Both arms; where `is_paired`, row i of one is the same row as row i of the other."""
+
+    reference: ArmRows
+    candidate: ArmRows
+    is_paired: bool
+
+
+def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> Arms:
+    """Put the rows of the same id beside each other, where both arms have the same ids.
+
+    Args:
+        reference: rows of the one arm.
+        candidate: rows of the other.
+        must_pair: refuse arms with unlike ids.
+
+    Raises:
+        DataError: an id stands twice in an arm, a score is no finite number, an arm is empty, or
+            the arms have unlike ids and must be paired (`RowsDiffer`).
+    """
+    for name, arm in (("reference", reference), ("candidate", candidate)):
+        _check(name, arm)
+    a, b = reference.ids, candidate.ids
+    if a is None or b is None:
+        if must_pair:
+            raise DataError(
+                "RowsDiffer: the rows have no id, so they cannot be paired.",
+                hint="Name the column with --id; rows are never joined by their order.",
+            )
+        return Arms(reference, candidate, is_paired=False)
+    import numpy as np
+
+    order_a, order_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
+    if len(a) == len(b) and bool(np.array_equal(a[order_a], b[order_b])):
+        return Arms(_taken(reference, order_a), _taken(candidate, order_b), is_paired=True)
+    if must_pair:
+        missing, extra = len(np.setdiff1d(a, b)), len(np.setdiff1d(b, a))
+        raise DataError(
+            f"RowsDiffer: {missing:,} rows of the reference are missing in the candidate, and "
+            f"{extra:,} are in the candidate alone.",
+            hint="Score both models on the same rows, or leave --paired out.",
+        )
+    return Arms(reference, candidate, is_paired=False)
+
+
+def _check(name: str, arm: ArmRows) -> None:
+    import numpy as np
+
+    if not len(arm.scores):
+        raise DataError(f"EmptySlice: the {name} arm has no rows.")
+    num_bad = int((~np.isfinite(arm.scores)).sum())
+    if num_bad:
+        raise DataError(
+            f"NonFiniteMetric: the metric is no finite number in {num_bad:,} of "
+            f"{len(arm.scores):,} rows of the {name} arm.",
+            hint="A row that failed counts: give it the score of a failure, or leave it out of "
+            "both arms.",
+        )
+    if arm.ids is not None:
+        num_twice = len(arm.ids) - len(np.unique(arm.ids))
+        if num_twice:
+            raise DataError(
+                f"{num_twice:,} rows of the {name} arm have an id that stands there already.",
+                hint="Each row needs an id of its own: is --id the right column?",
+            )
+
+
+def _taken(arm: ArmRows, order: Any) -> ArmRows:
+    slices = {name: codes[order] for name, codes in arm.slices.items()}
+    return ArmRows(arm.scores[order], None if arm.ids is None else arm.ids[order], slices)
