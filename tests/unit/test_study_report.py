@@ -269,7 +269,7 @@ def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:
     assert words.describe_quality(unsure) == "training stays as good: not certain"
 
 
-TUNE = Path(words.__file__).parents[2] / "tune"
+TUNE = Path(words.__file__).parents[3] / "tune"
 
 
 def said_in(*patterns: str) -> set[str]:
