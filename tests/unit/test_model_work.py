@@ -81,7 +81,7 @@ def test_frozen_weights_are_beside_four_n_and_mfu_by_six_n_is_higher() -> None:
     text = describe_model_work(found)
     assert "1.0 % trained" in text
     assert "by parameters alone 4.02 N; 6 N if all were trained" in text
-    assert "MFU is by operators; by 6 N a token it is " in text
+    assert "MFU is by operators; by 6 N per token it is " in text
 
 
 def test_what_is_recomputed_is_hardware_s_work_and_not_the_model_s() -> None:

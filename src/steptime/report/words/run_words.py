@@ -141,6 +141,7 @@ WORDS: Mapping[str, str] = {
     "data_set": "the data set",
     "loading": "loading a checkpoint",
     "setup": "what else came before the first step",
+    "warmup": "warm-up",
     "first_batch": "the first batch",
     "compile": "compiling",
     "copy": "copying the weights",

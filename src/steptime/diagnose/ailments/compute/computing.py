@@ -192,7 +192,7 @@ RANDOM_NUMBERS = _part_row(
     cause="random_numbers",
     what="dropout and random numbers take more of a step than matmul, or a third of it",
     sentence="dropout and random numbers take {random_numbers} of a step, most of it "
-    " {operator} in {module}; all arithmetic takes {compute}.",
+    "{operator} in {module}; all arithmetic takes {compute}.",
     remedy="Draw fewer of them: drop out after the first layer, where the data is smaller, or only "
     "what is not zero. torch.compile draws them inside of fused kernels.",
     levers=("compile", "num_threads"),
