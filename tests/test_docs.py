@@ -1,5 +1,6 @@
 """What is written for people holds: links lead somewhere, generated pages are up to date."""
 
+import ast
 import json
 import re
 import shlex
@@ -75,8 +76,34 @@ def test_contributing_fits_one_screen():
 BANNED = re.compile(
     r"\banew\b|for want of|goes? on no more|told apart|\bsave for\b|\bbut for\b|\bspells?\b"
     r"|\bstanding\b|\b(?:a|another|each|every|two|three|the) looks?\b|\blooks of\b"
-    r"|too dear\b|\bnil\b"
+    r"|\bdear\b|\bnil\b|\b(?:is|are|was|were) (?:told|said)\b|\blooked into\b"
+    r"|\bwhat (?:was|were) left\b|\bnobody\b|\bmeanwhile\b|(?<!`)\bwarmup\b(?!`)"
+    r"|(?:\d|[}](?= an? (?:step|parameter|second|hour)\b)"
+    r"|\b(?:[mµn]?s|[kMGT]?i?B|bytes?|[kMGTP]?FLOPS?|tokens?|samples?|images?|batches|CPU|faults"
+    r"|\d (?:calls|times|new ones))) an? "
+    r"(?:step|parameter|token|sample|image|row|batch|second|hour|epoch)\b(?! would\b)",
+    re.IGNORECASE,
 )
+SHOWN = ("app", "cli", "compare", "core", "diagnose", "levers", "machine", "methods", "notebook")
+SHOWN += ("patch", "plan", "report", "testing", "values")
+"""Folders whose strings and public docstrings people read: output, help, the schema, the pages."""
+
+
+def words_of(path):
+    """Yield each line of a module's strings; of an f-string with {} for what is put in."""
+    parts, private = set(), set()
+    nodes = list(ast.walk(ast.parse(text_of(path))))
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            parts |= {id(part) for part in node.values}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.startswith("_"):
+            private.add(id(getattr(node.body[0], "value", None)))
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            texts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            yield from "".join(texts).splitlines()
+        elif isinstance(node, ast.Constant) and id(node) not in parts | private:
+            yield from [line for line in str(node.value).splitlines() if " " in line]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -84,8 +111,41 @@ def test_pages_are_in_plain_english(page):
     if page.name == "words.md":
         return  # the list of what is banned
 
-    lines = CODE.sub("", text_of(page)).splitlines()
+    text = text_of(page)
+    lines = (text if page.name == "cli.md" else CODE.sub("", text)).splitlines()
     assert [line for line in lines if BANNED.search(line)] == []
+
+
+@pytest.mark.parametrize("folder", SHOWN)
+def test_output_help_and_docstrings_are_in_plain_english(folder):
+    modules = [
+        path
+        for path in (ROOT / "src" / "steptime").rglob("*.py")
+        if folder
+        in path.relative_to(ROOT / "src" / "steptime").parts[: 1 if folder != "values" else -1]
+    ]
+
+    found = [(path.name, line) for path in modules for line in words_of(path)]
+    assert found
+    assert [(name, line) for name, line in found if BANNED.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_banned"),
+    [
+        ("12 ms a step", True),
+        ("{} a step, about {} on average", True),
+        ("16 bytes a parameter", True),
+        ("1 MiB a second", True),
+        ("a step takes 3 ms", False),
+        ("7.5 % of a step", False),
+        ("{} a step would take at least {}", False),
+        ("12 ms per step", False),
+        ("Nothing is said", True),
+    ],
+)
+def test_a_number_is_per_step_and_a_step_is_a_step(line, is_banned):
+    assert bool(BANNED.search(line)) is is_banned
 
 
 def commands_on(page):

@@ -64,7 +64,7 @@ def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_f
 
     waiting = f"rank 0 waits in a collective at {SPECIMEN.name}:{line_of('loss.backward()')}"
     line = f"{SPECIMEN.name}:{line_of('# ailment')}"
-    assert now.stdout.lstrip().startswith(f"{waiting}, for rank 1\n"), now.stderr
+    assert now.stdout.startswith(f"stacks     {waiting}, for rank 1\n"), now.stderr
     assert f"rank 1 waits for a lock, a queue or a process at {line}\n" in now.stdout
     assert "wait_in_vain" in now.stdout
     (stall,) = done.data["stalls"]

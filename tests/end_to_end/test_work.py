@@ -231,7 +231,7 @@ def test_the_work_of_lora_is_related_to_parameters_tokens_and_a_given_peak(tmp_p
     )
     said = " ".join(found.report.split())
     assert "50.0 GFLOPS (fp32 dense, your own figure)" in said
-    assert "trained · 64 tokens a step · " in said
+    assert "trained · 64 tokens per step · " in said
 
 
 # -- in a contained extra run

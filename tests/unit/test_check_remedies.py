@@ -160,7 +160,7 @@ def test_gpus_that_a_job_was_not_given_stay_hidden() -> None:
     assert found.status is CheckStatus.FIRES
     assert found.commands == ()
     assert "--gpus-per-node" in found.advice[0]
-    for site, words in ((SHARED, "that nobody works on"), (MachineSite(), "nothing of yours")):
+    for site, words in ((SHARED, "that no one works on"), (MachineSite(), "nothing of yours")):
         partly = with_variable(replace(hidden, site=site), CUDA_VISIBLE_DEVICES="0")
         assert lines("gpus_hidden", partly) == ["nvidia-smi"]
         assert words in advice("gpus_hidden", partly)

@@ -78,8 +78,8 @@ def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
         abs=1e-9,
     )
     text = describe_finding(found, 1.0)
-    assert "takes 50.0 % of a step, most of it bernoulli_ in Net.drop (Dropout)" in text
-    assert "By time, products take 31.0 % of a step" in text
+    assert "take 50.0 % of a step, most of it bernoulli_ in Net.drop (Dropout)" in text
+    assert "By time, matmul and convolution take 31.0 % of a step" in text
     assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
 
 
@@ -93,7 +93,7 @@ def test_the_line_that_calls_the_longest_operator_is_the_place() -> None:
     found = compute_of(timed(*rows, operators=Operators(num=9, places=places)))
 
     assert found.where == "gat.py:14"
-    assert "At gat.py:14, 2 a step, 200 ms, in a few early steps." in describe_finding(found, 1.0)
+    assert "At gat.py:14, 2 per step, 200 ms, in a few early steps." in describe_finding(found, 1.0)
     assert compute_of(timed(*rows)).where is None
 
 

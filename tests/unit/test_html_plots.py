@@ -60,7 +60,7 @@ def test_what_was_not_observed_has_no_plot() -> None:
 
 def test_steps_are_told_by_kind_in_the_legend() -> None:
     steps = plots_of(gpt()).plots[0]
-    assert [name for _, name in steps.legend][:3] == ["counted", "warmup", "outlier"]
+    assert [name for _, name in steps.legend][:3] == ["counted", "warm-up", "outlier"]
     assert "evaluation (behind)" in [name for _, name in steps.legend]
     assert steps.note is not None
     assert "above the scale" in steps.note

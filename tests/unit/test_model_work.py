@@ -63,8 +63,8 @@ def test_full_training_is_beside_six_n() -> None:
     assert (found.by_parameters, found.six_n_fraction) == (6, None)
     text = describe_model_work(found)
     assert text == (
-        "100 million parameters, all trained · 8,192 tokens a step · "
-        "6.60 FLOP a parameter and token (by parameters alone 6 N)"
+        "100 million parameters, all trained · 8,192 tokens per step · "
+        "6.60 FLOPs per parameter per token (by parameters alone 6 N)"
     )
 
 
@@ -81,7 +81,7 @@ def test_frozen_weights_are_beside_four_n_and_mfu_by_six_n_is_higher() -> None:
     text = describe_model_work(found)
     assert "1.0 % trained" in text
     assert "by parameters alone 4.02 N; 6 N if all were trained" in text
-    assert "MFU is by operators; by 6 N a token it is " in text
+    assert "MFU is by operators; by 6 N per token it is " in text
 
 
 def test_what_is_recomputed_is_hardware_s_work_and_not_the_model_s() -> None:
@@ -90,7 +90,7 @@ def test_what_is_recomputed_is_hardware_s_work_and_not_the_model_s() -> None:
     assert found is not None
     assert found.flops_per_parameter == pytest.approx(6)
     assert found.executed_per_parameter == pytest.approx(8)
-    assert "6.00 FLOP a parameter and token, 8.00 with what is recomputed" in (
+    assert "6.00 FLOPs per parameter per token, 8.00 with what is recomputed" in (
         describe_model_work(found)
     )
     compiled = relate(make_run(make_count(FULL, FULL // 3, is_executed=False)))
@@ -103,7 +103,7 @@ def test_a_count_that_is_not_proven_whole_is_a_lower_bound() -> None:
     found = relate(make_run(make_count(FULL // 2, completeness=partly)))
 
     assert found is not None
-    assert "at least 3.00 FLOP a parameter and token" in describe_model_work(found)
+    assert "at least 3.00 FLOPs per parameter per token" in describe_model_work(found)
 
 
 def test_without_tokens_there_are_the_parameters_alone() -> None:

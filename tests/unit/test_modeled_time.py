@@ -89,7 +89,7 @@ OTHER = QuantumAssumptions(gate_time_s=1e-12)
     ],
 )
 def test_a_modeled_time_never_mixes_with_seconds(act):
-    with pytest.raises(TypeError, match=r"nobody measured it"):
+    with pytest.raises(TypeError, match=r"it was not measured"):
         act(ModeledTime(2.0, ASSUMED))
 
 

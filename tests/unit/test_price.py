@@ -124,6 +124,6 @@ def test_the_report_says_what_the_run_cost():
     )
 
     expected = (
-        "0.64 at 36.00 an hour · 0.084 of it for no step that trained · the devices drew 2.31 MJ"
+        "0.64 at 36.00 per hour · 0.084 of it for no step that trained · the devices drew 2.31 MJ"
     )
     assert expected in " ".join(text.split())

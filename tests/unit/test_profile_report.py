@@ -54,7 +54,7 @@ def test_what_is_cut_or_mixed_says_so() -> None:
     text = text_of(with_rank(is_cut=True, is_mixed=True, num_steps=1))
 
     assert "step 30 under torch.profiler" in text
-    assert "The script ended meanwhile" in " ".join(text.split())
+    assert "The script ended before that" in " ".join(text.split())
     assert "Something else fell into them" in " ".join(text.split())
 
 

@@ -389,7 +389,7 @@ def test_the_log_keeps_modeled_time_apart():
     assert decision.chosen == "cg"
     assert decision.would_choose == "quantum"
     assert decision.break_even_gate_time_s > 1e-30
-    with pytest.raises(TypeError, match="nobody measured it"):
+    with pytest.raises(TypeError, match="it was not measured"):
         decision.took_s + decision.modeled
 
 

@@ -38,7 +38,7 @@ def run_of(steps_s, *, is_open=False, checkpoints=None, **parts_s):
         ("imports", "slow_imports", "Most of it was imports, 1 min 40 s."),
         ("data_set", "slow_data_set", "Most of it was the data set, 1 min 40 s."),
         ("compile", "slow_compile", "Most of it was compiling, 1 min 40 s."),
-        ("warmup", "start_up", "Most of it was warmup, 1 min 40 s."),
+        ("warmup", "start_up", "Most of it was warm-up, 1 min 40 s."),
         ("setup", "start_up", "what else came before the first step"),
     ],
 )

@@ -86,7 +86,7 @@ def test_the_stacks_of_a_run_are_printed(
 
     assert main.main(["attach", "last", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("rank 0 waits in a collective at train.py:40, for rank 1\n")
+    assert out.startswith("stacks     rank 0 waits in a collective at train.py:40, for rank 1\n")
     assert "  main  /p/train.py:31" in out
     assert err == ""
 

@@ -88,7 +88,7 @@ def test_one_counted_update_stands_for_those_that_look_like_it() -> None:
 
     assert found.count is not None
     assert (found.count.total, basis_of(found).how) == (300, "one")
-    assert "300 FLOP a step (forward" in text_of(found)
+    assert "300 FLOP per step (forward" in text_of(found)
     assert "1 update counted; the others look like it" in text_of(found)
 
 
@@ -117,7 +117,7 @@ def test_sizes_that_vary_give_the_mean_of_the_window_and_the_rate_of_its_sums() 
     )
     assert found.count.by_class["matmul"] == pytest.approx(found.count.total, abs=1)
     text = text_of(found)
-    assert "a step on average, 30 FLOP to 570 FLOP each" in text
+    assert "per step on average, 30 FLOP to 570 FLOP each" in text
     assert "computed from their size (error for one left out: 0.0 %)" in text
 
 
@@ -153,7 +153,7 @@ def test_equal_sizes_with_other_work_leave_a_range_and_no_rate() -> None:
     assert (basis.how, basis.low_flops, basis.high_flops) == ("range", 300, 900)
     assert model_utilization(found).missing == "work_differs"
     assert model_utilization(found).flops_per_s is None
-    assert "300 FLOP to 900 FLOP a step, about 600 FLOP on average" in text_of(found)
+    assert "300 FLOP to 900 FLOP per step, about 600 FLOP on average" in text_of(found)
 
 
 def test_a_range_names_the_command_that_counts_more() -> None:

@@ -187,7 +187,7 @@ def test_many_trials_leave_room_for_what_decided_something() -> None:
 
 
 def test_steps_per_second_need_a_known_size_of_a_batch() -> None:
-    assert "per s" not in show(replace(faster(), samples_per_step=None))
+    assert "samples per s" not in show(replace(faster(), samples_per_step=None))
 
 
 # -- drawings

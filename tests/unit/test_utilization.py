@@ -138,17 +138,17 @@ def test_without_steady_steps_there_is_work_and_no_rate() -> None:
     run = make_run(make_count(), device_name=H100, steady=None)
 
     assert model_utilization(run).missing == "no_steady_steps"
-    assert "a step" in text_of(run)
+    assert "per step" in text_of(run)
     assert "MFU" not in text_of(run)
 
 
 def test_the_report_names_passes_classes_coverage_and_denominator() -> None:
     text = text_of(make_run(make_count(), device_name=H100))
 
-    assert "15.0 TFLOP a step (forward 4.00 TFLOP, backward 8.00 TFLOP" in text
+    assert "15.0 TFLOP per step (forward 4.00 TFLOP, backward 8.00 TFLOP" in text
     assert "recomputed 3.00 TFLOP" in text
     assert "matmul 80.0 %, attention 20.0 %" in text
-    assert "100.0 % of operator time has a formula" in text
+    assert "FLOP formulas cover 100.0 % of operator time" in text
     assert "MFU 10.3 % of 989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)" in text
     assert "HFU 12.8 %" in text
 
@@ -156,7 +156,7 @@ def test_the_report_names_passes_classes_coverage_and_denominator() -> None:
 def test_operators_without_a_formula_are_named_where_they_matter() -> None:
     count = make_count(covered_fraction=0.8, uncovered=("mine.kernel.default",))
 
-    assert "80.0 % of operator time has a formula (not mine.kernel.default)" in text_of(
+    assert "FLOP formulas cover 80.0 % of operator time (not mine.kernel.default)" in text_of(
         make_run(count)
     )
 
@@ -181,7 +181,7 @@ def test_where_the_proof_fails_work_rate_and_utilization_are_lower_bounds() -> N
 
     document, text = describe_run(run, None), text_of(run)
 
-    assert "at least 15.0 TFLOP a step" in text
+    assert "at least 15.0 TFLOP per step" in text
     assert "at least 102 TFLOPS · MFU at least 10.3 %" in text
     assert "HFU at least 12.8 %" in text
     assert "40.0 % covered" in text

@@ -31,7 +31,7 @@ def remove_all(
         stay: what stays, and why.
 
     Raises:
-        UsageError: there is nobody to ask.
+        UsageError: there is no terminal to ask.
     """
     from steptime.app.kept.kept_list import summary_of
     from steptime.app.kept.removal import remove
@@ -41,7 +41,7 @@ def remove_all(
 
     is_asked = bool(found) and not (options.dry_run or options.yes)
     if is_asked and (options.json == STDOUT or not (sys.stdin and sys.stdin.isatty())):
-        raise UsageError("nobody can be asked here.", hint="Add --yes, or --dry-run to see it.")
+        raise UsageError("there is no terminal to ask.", hint="Add --yes, or --dry-run to see it.")
     rows = tuple(summary_of(one) for one in found)
     for one, reason in stay:
         tell(f"{one.id} stays: {reason}")

@@ -44,7 +44,7 @@ MIN_OWN_DEGREES = 4
 """Three runs on each side are enough: stored runs add little, and may come from an odd day."""
 
 MAX_RUNS = 50
-"""Nobody makes more runs per side by hand."""
+"""More runs per side are rarely made by hand."""
 
 MAX_STORED_DEGREES = 30
 """Stored runs weigh no more than this many runs, since the machine changes over a month."""

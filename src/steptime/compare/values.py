@@ -101,7 +101,7 @@ class Estimate:
     """A difference with its 95 % interval.
 
     It is not an `Interval`, whose ends are always known: two single runs have a difference, but
-    nobody can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
+    its certainty is not known. Each run is one value here, and `Comparison` holds the runs.
 
     Attributes:
         value: the difference that was found.

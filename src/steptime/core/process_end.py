@@ -27,10 +27,10 @@ class ProcessEnd:
 
     Attributes:
         state: how it ended, as far as is known.
-        exit_code: its exit code; None where a signal ended it, or nobody saw the end. Where a
-            training outlived the command, nobody sees the exit code of the training.
+        exit_code: its exit code; None where a signal ended it, or it was not seen. Where a
+            training outlived the command, the exit code of the training is not known.
         signal: number of the signal that ended it; None where a training that outlived the
-            command was cut short, because nobody saw how.
+            command was cut short, because it is not known how.
     """
 
     state: RunState

@@ -1,4 +1,4 @@
-"""Statistics of step times and memory: median and its interval, warmup, period, trend.
+"""Statistics of step times and memory: median and its interval, warm-up, period, trend.
 
 In: plain sequences. Out: numbers and `Interval`. Everything here is distribution-free, because step
 times are skewed, have far outliers, and depend on the step before. Other modules compare runs.
@@ -16,10 +16,10 @@ from steptime.core.interval import Interval
 T = TypeVar("T")
 
 ERROR = 0.05
-"""How often an interval may miss what it is for, where nothing else is said."""
+"""How often an interval may miss what it is for, unless a rule states another."""
 
 BATCH = 5
-"""Values per batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
+"""Values per batch in MSER-5; White (1997) chose five to smooth without hiding a short warm-up."""
 
 MIN_BATCHES_LEFT = 3
 """With two batches left, chance cuts a fifth of twenty equal steps on average; with three, 1/12."""
@@ -46,14 +46,14 @@ MAX_TREND_POINTS = 200
 """The number of slopes grows with the square; sorting 19,900 of them takes a few milliseconds."""
 
 MSER5_RULE = (
-    "warmup ends where the marginal standard error of what remains is smallest (MSER-5, "
+    "warm-up ends where the marginal standard error of what remains is smallest (MSER-5, "
     "White 1997; batches of 5 values winsorized at 5 %), within the first half; a change that goes "
-    "on behind it at half its size is a trend, and no warmup"
+    "on behind it at half its size is a trend, and no warm-up"
 )
 """The rule of `warmup_length` in one sentence."""
 
 MIN_GOING_ON = 0.5
-"""Part of the change from before a warmup to behind it: a line has two thirds or more."""
+"""Part of the change from before a warm-up to behind it: a line has two thirds or more."""
 
 _Z = 1.959964  # the 97.5 % point of the normal distribution
 _MAX_EXACT = (
@@ -230,7 +230,7 @@ def warmup_length(values: Sequence[float]) -> int:
 def _goes_on(batches: Sequence[float], cut: int) -> bool:
     """Return whether the change from before a cut to behind it goes on there: a trend.
 
-    Behind a warmup, the two halves of what remains are alike.
+    Behind a warm-up, the two halves of what remains are alike.
     """
     middle = (cut + len(batches)) // 2
     if cut == 0:

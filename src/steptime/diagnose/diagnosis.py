@@ -115,7 +115,7 @@ def _find_death(findings: Sequence[Finding]) -> Finding | None:
 def _beside_neighbor(measurement: Measurement, findings: Sequence[Finding]) -> Finding | None:
     """Return what can be said of a contended run without a bottleneck of its own.
 
-    That it is contended is said where there is nothing else.
+    That it is contended is the answer where there is nothing else.
     """
     unnamed = verdicts.find_unattributed(measurement)
     held = None if unnamed is None else contended.judge_again(unnamed, measurement)

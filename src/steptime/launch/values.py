@@ -43,7 +43,7 @@ class Survivors:
         boot: id of the machine's boot, without which a process id means nothing.
         processes: those that were there when the command had ended.
         ended_unix_s: when the last training process ended, as far as its record shows; None
-            while nobody has seen that it did.
+            while its end was not seen.
         has_failed: whether an exception ended one of them.
         was_cut_short: whether one of them ended without its last line: it was killed, crashed, or
             left by `os._exit`.
@@ -64,7 +64,7 @@ class CommandRecord:
     secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
     `places` are the working folder and what `argv` names, with their file systems.
     `peaks` are those that the user gave, by type [FLOP/s]; `price_per_h` is what an hour costs.
-    `survivors` are looked for when the command has ended; None means that nobody looked.
+    `survivors` are looked for when the command has ended; None means that they were not.
     `condition` is the state of the processors when the command started, without GPUs, and
     `capabilities` what they can do in 16 bits, in the words of the kernel.
     """

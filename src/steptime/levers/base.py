@@ -80,7 +80,7 @@ class PaddingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRate:
-    """How fast the training went with a number of loader workers, in batches a second."""
+    """How fast the training went with a number of loader workers, in batches per second."""
 
     num_workers: int
     batches_per_s: float
@@ -210,7 +210,7 @@ class Facts:
     `num_recompiles`: of the script's own torch.compile. `num_repeated_blocks`: layers that have
     others of their class and form.
 
-    `kernel_fraction` is the time in the kernel a step, of all threads, over the step's.
+    `kernel_fraction` is the time in the kernel per step, of all threads, over the step's.
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
     script fills gradients with zeros instead of dropping them.
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,

@@ -27,14 +27,14 @@ MEMORY_CORES = 0.05
 
 MAX_SPREAD = 0.25
 """Beside programs that kept 1.3 of 2 cores busy, medians were 5 to 31 % below the fastest
-repetition. So a small spread proves nothing, and a large one shows a disturbance nobody saw."""
+repetition. So a small spread proves nothing, and a large one shows an unseen disturbance."""
 
 MAX_TRIED = 1.25
 """A setting of the search that was this much faster than the winner's repetitions shows that those
 were disturbed."""
 
 MAX_APART = 2.5
-"""Copying and adding move the same bytes a second but for what is read before it is written (2 of 3
+"""Copying and adding move the same bytes per s except what is read before it is written (2 of 3
 and 3 of 4 arrays count), so by themselves they differ by an eighth."""
 
 ROOM = 1.05

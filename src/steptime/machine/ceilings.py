@@ -229,7 +229,7 @@ def measure(
     Args:
         asked: with what, on what, and for how long.
         environment: of this process; its thread variables are replaced.
-        tell: is told how far it is.
+        tell: called with how far it is.
         now_s: the time of day.
     """
     began_s, heard = time.monotonic(), _Heard()

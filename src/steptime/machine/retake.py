@@ -14,7 +14,7 @@ from steptime.machine.ceiling_state import ROOFS, judge
 from steptime.machine.values.ceiling_values import Ceiling, Ceilings
 
 AGAIN_AFTER_S = 86_400.0
-"""A doubt that a quiet machine did not remove is looked into once a day, not after every run."""
+"""A doubt that a quiet machine did not remove is examined once a day, not after every run."""
 
 DISTURBED = frozenset({"others_busy", "stolen", "throttled", "device_busy"})
 """Doubts that say only that the moment was a bad one."""

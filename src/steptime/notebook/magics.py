@@ -1,4 +1,4 @@
-"""What IPython is told: the magics, and two of its events around a cell.
+"""What IPython gets from us: the magics, and two of its events around a cell.
 
 `%%steptime` on the first line of a cell becomes a comment, and IPython runs the cell as it runs any
 other: the same lines, results, errors and interrupts. Its event before the cell lets the guest in,

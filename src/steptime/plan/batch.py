@@ -29,7 +29,7 @@ from steptime.plan.values.batch_values import (
 )
 
 MAX_CHOICES = 12
-"""More of them are counted and not listed: nobody reads a hundred divisors."""
+"""More of them are counted and not listed: a hundred divisors are too many to read."""
 
 
 def plan_batch(given: GivenSizes, *, learning_rate: LearningRateAdvice | None = None) -> BatchPlan:

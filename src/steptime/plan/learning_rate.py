@@ -25,12 +25,12 @@ class ScalingRule:
 _GOYAL = ScalingRule(
     rule="linear",
     source="Goyal et al. 2017 (arXiv:1706.02677), section 2.1",
-    limit="with a warmup of some epochs; it held up to 8,192 images on ImageNet and not beyond",
+    limit="with a warm-up of some epochs; it held up to 8,192 images on ImageNet and not beyond",
 )
 _LARS = ScalingRule(
     rule="linear",
     source="You et al. 2017 (arXiv:1708.03888)",
-    limit="with a warmup; it held up to 32,768 images on ImageNet",
+    limit="with a warm-up; it held up to 32,768 images on ImageNet",
 )
 _MALLADI = ScalingRule(
     rule="square_root",
@@ -41,7 +41,7 @@ _MALLADI = ScalingRule(
 _LAMB = ScalingRule(
     rule="square_root",
     source="You et al. 2019 (arXiv:1904.00962), section 4",
-    limit="with a warmup that grows with the batch; it held up to 32,768 sequences on BERT",
+    limit="with a warm-up that grows with the batch; it held up to 32,768 sequences on BERT",
 )
 
 RULES = {

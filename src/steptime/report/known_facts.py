@@ -16,7 +16,7 @@ MANY_CORES = 64
 
 
 def speaks_against(lever: str, measurement: Measurement) -> bool:
-    """Return whether a lever refuses by what the run showed, and not for want of facts."""
+    """Return whether a lever refuses by what the run showed, and not because facts are missing."""
     if not measurement.ranks:
         return False
     applies, facts = levers.load(lever).applies, _facts_of(measurement)

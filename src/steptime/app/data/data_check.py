@@ -162,7 +162,7 @@ def _check_resume(
 ) -> DataCheck:
     """Run the command to the beginning of its second epoch, and go on from its checkpoint."""
     if asked.resume is None:
-        return undecided(RESUME, "nobody said how the script resumes", None, advice=HOW)
+        return undecided(RESUME, "no --resume says how the script resumes", None, advice=HOW)
     tell("a run that is broken off, and resumed")
     resume = shlex.join(shlex.split(asked.resume))
     wish = {"epochs": 2, "batches": asked.batches, "last_batches": 0}

@@ -66,7 +66,7 @@ def convert_data(
     Args:
         request: what is asked for.
         tell: gets the prediction, before anything is written.
-        show: is told how far the conversion is.
+        show: called with how far the conversion is.
 
     Raises:
         UsageError: options contradict each other, the target is there, or it is in the source.

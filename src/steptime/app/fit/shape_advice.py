@@ -76,7 +76,7 @@ def fit_shapes(asked: ShapeOptions, *, tell: Tell) -> ShapeAdvice:
         ScriptFailedError: the command ended before its second step.
     """
     environment = user_environment()
-    tell("the command as written, until its second step has shown its products")
+    tell("the command as written, until its second step has shown its matmuls")
     seen = _see(asked, environment)
     device = _main_device(seen)
     rule = rule_of(device)

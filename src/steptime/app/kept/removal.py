@@ -23,7 +23,7 @@ from steptime.core.store import Run, read_document
 from steptime.errors import StoreError
 
 _SILENT_S = 600.0
-"""A run writes once a second. One whose end nobody saw may go on at another machine; after so long
+"""A run writes once a second. One without an end may go on at another machine; after so long
 a silence it does not."""
 
 
@@ -40,7 +40,7 @@ def find_to_remove(store: Path, wanted: Sequence[str]) -> tuple[Stored, ...]:
 
 
 def older_than(store: Path, age_s: float) -> tuple[Stored, ...]:
-    """Return what nobody has written into for so long [s]; a study stays while its runs do."""
+    """Return what has been without a write for so long [s]; a study stays while its runs do."""
     until_s = time.time() - age_s
     kept = list_kept(store)
     old = [one for one in kept if _changed_s(one.folder) < until_s]

@@ -37,7 +37,7 @@ WHATS = (*ANSWERED, STACKS)
 
 TIMEOUT_S = 60.0
 NUM_STEPS: Mapping[str, int] = {PROFILE: 3, HEALTH: 50}
-"""Steps that are examined if nobody says how many."""
+"""Steps that are examined if no number is given."""
 
 _TRAINS = (RunState.RUNNING, RunState.STILL_TRAINING)
 

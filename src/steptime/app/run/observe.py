@@ -2,7 +2,7 @@
 
 In: a command. Out: an `ObservedRun`. The command line starts it as the only task of its process
 (`run_in_foreground`), a Python program as a child among other tasks (`observe`); `prepare` before
-and `conclude` after are the same. Nothing is said while the command runs.
+and `conclude` after are the same. Both are silent while the command runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Wait(Protocol):
     """Waits for the command; it calls `on_end` as soon as the command has ended."""
 
     def __call__(self, tick: Callable[[], float], *, on_end: Take) -> ProcessEnd:
-        """Return how it ended; `tick` is called meanwhile, and says when it is due again [s]."""
+        """Return how it ended; `tick` is called during it, and says when it is due again [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

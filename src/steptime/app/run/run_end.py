@@ -1,6 +1,6 @@
 """How a run ended, or that a training of it goes on after its command has returned.
 
-In: the folder of a run. Out: a `RunEnd`. A training in the background belongs to nobody: its last
+In: the folder of a run. Out: a `RunEnd`. A training in the background has no parent: its last
 line says that it has ended, and a kill is seen when somebody asks for the run. Whoever sees the end
 writes it into `command.json`.
 """
@@ -47,7 +47,7 @@ _LATE_S = 10.0
 share a disk may differ by some seconds."""
 
 _UNLOOKED_S = 86_400.0
-"""If nobody looked for survivors at the end, they are looked for within a day. Folders of older
+"""If survivors were not looked for at the end, they are looked for within a day. Folders of older
 versions all lack them, and a store may hold thousands."""
 
 T = TypeVar("T")

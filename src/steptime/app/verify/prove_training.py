@@ -103,7 +103,7 @@ def prove_study(
         folder: of the study; holds the recipe.
         proof: what is asked.
         store: the folder that holds `.steptime`.
-        tell: is told which run is next.
+        tell: called with the name of the next run.
 
     Raises:
         SteptimeError: as `make_runs` and `judge_training` say.

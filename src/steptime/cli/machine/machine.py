@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "show what this machine has, and what it can reach"
 DESCRIPTION = """\
-Show what this machine has, and measure what it can reach: matrix products,
+Show what this machine has, and measure what it can reach: matmul,
 memory, copies to the GPU, the disk and collectives. The figures are kept until
 the machine or its torch changes. No other file stays, and no cache is dropped.
 Provisional figures (others were busy, or a run reached more) feed no verdict;

@@ -29,7 +29,7 @@ _WIDTH = 80  # used if the terminal does not tell its width
 def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
     """Say why no live line can be shown, or return None; this is asked before the command starts.
 
-    Nobody can know what the command does with its descriptors: one that leads to a terminal counts
+    No one can know what the command does with its descriptors: one that leads to a terminal counts
     as
     written to, and the reader of a pipe may write there (`tee`). Only files are safe.
 
@@ -92,7 +92,7 @@ class Troubles:
         return _INTERVAL_S
 
     def clear(self) -> None:
-        """Say what has come since; what was said stays."""
+        """Print what has come since; earlier lines stay."""
         self.show()
 
 

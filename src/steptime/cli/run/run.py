@@ -94,7 +94,7 @@ def _with_store(store: str | None) -> str:
 
 
 def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], None]) -> EndedRun:
-    """Start the command and wait for it; nothing is said in the meantime.
+    """Start the command and wait for it; print nothing until it ends.
 
     From the call of `on_end` on, each signal that ends a process raises KeyboardInterrupt.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def proof_of(options: argparse.Namespace) -> ProofOptions | None:
-    """Return what is to be proven; None where nobody asked for it.
+    """Return what is to be proven; None where no option asks for it.
 
     Raises:
         UsageError: something is missing, or belongs to a proof that was not asked for.

@@ -57,7 +57,7 @@ def check_peaks(peaks: Mapping[str, float | str], *, flag: str = "peak") -> dict
             raise UsageError(
                 f"{flag} {name} must be a number of TFLOPS from {MIN_TFLOPS:g} to "
                 f"{MAX_TFLOPS:,.0f}, got `{given}`.",
-                hint=f"1 TFLOPS is 1e12 FLOP a second, without sparsity. Write: {_EXAMPLE}",
+                hint=f"1 TFLOPS is 1e12 FLOP per second, without sparsity. Write: {_EXAMPLE}",
             )
         found[name] = tflops * 1e12
     return found

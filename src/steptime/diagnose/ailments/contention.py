@@ -71,7 +71,7 @@ def find_throttled(measurement: Measurement) -> Finding | None:
 
 
 def _lost(measurement: Measurement, host: HostLoad) -> float | None:
-    """Return the part of the time that the run lost, at most; None where nobody counts it.
+    """Return the part of the time that the run lost, at most; None where it is not counted.
 
     Steps on the CPU that take no longer than their CPU time have lost nothing, whatever their
     process lost before and after them; steps that wait for workers lose what these lose. Where a
@@ -124,8 +124,8 @@ NEIGHBOR = Ailment(
     rule=find_contention,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_IDLE_CORES, MAX_STRETCH, MIN_EXPLAINED),
-    sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile. Trust the "
-    "shares of a step more than its times.",
+    sentence="other programs kept {others_cores} of {num_cores} cores busy during the run. Trust "
+    "the shares of a step more than its times.",
     explanation="A thread of the run waited for a core for {lost} of the time.",
     remedy="Train when the machine is quiet.",
     levers=("num_threads", "wait_policy"),

@@ -62,7 +62,7 @@ MOST_OF_STEP = Threshold(
 
 
 def find_no_steps(measurement: Measurement) -> Finding | None:
-    """INCONCLUSIVE: no step was seen, or too few are left after warmup."""
+    """INCONCLUSIVE: no step was seen, or too few are left after warm-up."""
     num_steady = measurement.steady.num_steps if measurement.steady else 0
     if num_steady >= MIN_STEADY_STEPS.value:
         return None
@@ -153,12 +153,12 @@ NO_STEPS = Ailment(
 TOO_FEW_STEPS = Ailment(
     kind=BottleneckKind.INCONCLUSIVE,
     cause="too_few_steps",
-    what="too few steps are left after warmup",
+    what="too few steps are left after warm-up",
     needs="",
     rule=find_no_steps,
     asked=Asked.APART,
     thresholds=(MIN_STEADY_STEPS, MIN_AFTER_STEPS_S),
-    sentence="{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed.",
+    sentence="{num_steady_steps} steps are left after warm-up; {min_steady_steps} are needed.",
     remedy="Let it train for more steps.",
     when_contended=by_facts("Steps are counted."),
 )

@@ -271,7 +271,7 @@ def _core_wait(sides: _Sides) -> ShiftCause | None:
 
 
 def _explained_by_delay(sides: _Sides) -> float | None:
-    """Return the part of the change that waits for a core make; None where nobody counts them."""
+    """Return the part of the change that waits for a core make; None where they are not counted."""
     pair = _medians([_of(side, _delayed) for side in sides.host])
     if pair is None:
         return None
@@ -296,7 +296,7 @@ def _page_cache(sides: _Sides) -> ShiftCause | None:
 def _rate(
     name: str, sides: _Sides, read: Callable[[HostPoint], float | None], *, least: float
 ) -> ShiftCause | None:
-    """Bytes a second that at least doubled where steps are longer, or halved where shorter."""
+    """Bytes per second that at least doubled where steps are longer, or halved where shorter."""
     pair = _medians([_of(side, lambda p: _per_s(read(p), p.dt_s)) for side in sides.host])
     if pair is None or max(pair) < least or (pair[1] > pair[0]) != sides.is_slower:
         return None

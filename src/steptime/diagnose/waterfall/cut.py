@@ -136,7 +136,7 @@ def operator_parts(cut: Cut, bounds: list[Bounds]) -> list[WaterfallPart]:
             WaterfallPart(
                 name="recomputation",
                 time_s=repeated_s,
-                formula="recomputed ÷ work × products",
+                formula="recomputed ÷ work × matmul",
                 terms=terms,
             )
         )

@@ -145,7 +145,7 @@ def _of_shape(part: WaterfallPart) -> Gain:
     return Gain(
         low_s=max(0.0, part.time_s - (1 / REACHED - 1) * allowed_s),
         high_s=part.time_s,
-        formula="products − what the ceiling, or four fifths of it, allows",
+        formula="matmul − what the ceiling, or four fifths of it, allows",
         terms=part.terms,
     )
 
@@ -196,7 +196,7 @@ def _of_precision(found: Waterfall, cut: Cut) -> Gain | None:
     return Gain(
         low_s=low - casts.high + elements[0] * rest_s,
         high_s=high - casts.low + elements[1] * rest_s,
-        formula="products in the fastest type − casts ± what other operators gain",
+        formula="matmul in the fastest type − casts ± what other operators gain",
         terms=(
             Term(name="products_low", value=low, unit="s"),
             Term(name="products_high", value=high, unit="s"),
@@ -287,7 +287,7 @@ def _of_threads(found: Waterfall, cut: Cut) -> Gain | None:
     return Gain(
         low_s=low,
         high_s=high,
-        formula="operators with all threads, by the rates of products of their size",
+        formula="operators with all threads, by the rates of matmuls of their size",
         terms=(
             Term(name="threads", value=float(roofs.run_threads), unit="count"),
             Term(name="machine_threads", value=float(roofs.num_threads), unit="count"),

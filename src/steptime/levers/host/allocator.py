@@ -8,7 +8,7 @@ a device the corresponding problem is fragmentation, and expandable segments are
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html ("Switch memory
 allocator"), https://jemalloc.net/jemalloc.3.html, mallopt(3),
 https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management, and our own measurement:
-x1.16 on a convnet with 20,000 page faults a step, nothing on an MLP with none.
+x1.16 on a convnet with 20,000 page faults per step, nothing on an MLP with none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from ..base import Facts, Lever, Moment, Preserves, Settings
 
 MIN_FAULTS = 256.0
-"""Page faults a step; fewer, 0.5 ms at a measured 1.8 µs each, are start-up and noise."""
+"""Page faults per step; fewer, 0.5 ms at a measured 1.8 µs each, are start-up and noise."""
 
 MIN_KERNEL_FRACTION = 0.02
 """Of a step in the kernel; a study cannot resolve less."""
@@ -43,7 +43,7 @@ DEVICE_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where page faults cost something and nobody has chosen an allocator."""
+    """It applies where page faults cost something and no allocator was chosen yet."""
     if space(facts):
         return None
     if facts.device == "cuda":
@@ -63,9 +63,9 @@ def too_few_faults(facts: Facts) -> str | None:
     needs = f"(it needs {MIN_FAULTS:.0f} and {MIN_KERNEL_FRACTION:.0%})"
     if faults is not None and faults < MIN_FAULTS:
         time = "" if kernel is None else f", and {kernel:.1%} of a step in the kernel"
-        return f"There is little to save: {faults:.0f} page faults a step{time} {needs}."
+        return f"There is little to save: {faults:.0f} page faults per step{time} {needs}."
     if kernel is not None and kernel < MIN_KERNEL_FRACTION:
-        pages = "" if faults is None else f"{faults:.0f} page faults a step, and "
+        pages = "" if faults is None else f"{faults:.0f} page faults per step, and "
         return f"There is little to save: {pages}{kernel:.1%} of a step in the kernel {needs}."
     return None
 
@@ -137,7 +137,7 @@ LEVER = Lever(
     relieves=("COMPUTE_BOUND", "HOST_BOUND", "MEMORY_CAPACITY_BOUND"),
     phases=("forward", "loss", "forward_and_loss", "backward", "optimizer", "other"),
     preserves=Preserves.EXACT,
-    when=f"With at least {MIN_FAULTS:.0f} page faults a step; on a CUDA device always.",
+    when=f"With at least {MIN_FAULTS:.0f} page faults per step; on a CUDA device always.",
     applies=applies,
     space=space,
     moment=Moment.ENVIRONMENT,

@@ -23,7 +23,7 @@ VARIABLES = {
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where threads wait for each other and nobody has chosen how."""
+    """It applies where threads wait for each other and the way is not chosen yet."""
     if facts.device != "cpu":
         return "The arithmetic runs on the device, not in threads of the CPU."
     for name in VARIABLES:

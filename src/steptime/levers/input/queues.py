@@ -37,7 +37,7 @@ def fits_deep(loaders: list[LoaderFacts], num_workers: int) -> bool:
 
 
 def is_reusable(loader: Any) -> bool:
-    """Return whether nobody else reads from the kept workers, or they have delivered all."""
+    """Return whether nothing else reads from the kept workers, or they have delivered all."""
     iterator = loader.__dict__.get("_iterator")
     if iterator is None or iterator._rcvd_idx >= iterator._send_idx:
         return True

@@ -1,6 +1,6 @@
 """Finds modules that step an LSTMCell or a GRUCell of torch's in a loop.
 
-The first call of a model is made as it is written; the two classes note meanwhile who steps them.
+The first call of a model is made as it is written; during it the two classes note who steps them.
 """
 
 from __future__ import annotations

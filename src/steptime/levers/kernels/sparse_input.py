@@ -68,7 +68,7 @@ LEVER = Lever(
         "    )"
     ),
     costs=(
-        "Forty bytes for each number that is not zero. Whether the matrix has changed is told by "
+        "Forty bytes for each number that is not zero. Whether the matrix has changed is known by "
         "torch's own count of changes and by the numbers that were not zero: a new number where a "
         "zero was, written past torch (through NumPy or `.data`), is not seen. Where a layer needs "
         "the whole matrix after the dropout, it is filled again in each step, which may be slower."

@@ -3,7 +3,7 @@
 The gradients of all weights never lie in memory together. It is the optimizer's own step, called
 for one weight at a time, so each number stays. The script's own call of `step` then finds no
 gradient and does nothing. That needs an optimizer that treats each weight by itself, one backward
-for each update, and nobody else who reads gradients: no clipping, no scaler, no accumulation, no
+for each update, and nothing else that reads gradients: no clipping, no scaler, no accumulation, no
 exchange between ranks. A trial looks for such readers in the first updates.
 
 Source: Lv et al., Full Parameter Fine-tuning with Limited Resources (LOMO, 2023); PyTorch tutorial,

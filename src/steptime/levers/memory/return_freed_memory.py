@@ -24,7 +24,7 @@ OTHERS = ("MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where memory is short, glibc gives it out, and nobody has chosen how."""
+    """It applies where memory is short, glibc gives it out, and the way is not chosen yet."""
     if facts.device != "cpu":
         return "The tensors are in the device's memory, which the C allocator does not give out."
     if "glibc" not in facts.libraries:

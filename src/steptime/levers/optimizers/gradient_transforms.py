@@ -311,7 +311,7 @@ def parameters_of(optimizer: Any) -> list[Any]:
 def transform_before_step(optimizer: Any, transforms: Sequence[GradTransform]) -> None:
     """Transform the gradients of an optimizer that is about to step.
 
-    A scaler has unscaled them by now, but for an optimizer that does so itself (fused): its
+    A scaler has unscaled them by now, except for an optimizer that does so itself (fused): its
     scale is taken out here and from the optimizer, whose step is skipped as before where a number
     is not finite.
     """

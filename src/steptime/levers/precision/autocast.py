@@ -114,7 +114,7 @@ def edit(settings: Settings) -> str:
 
 LEVER = Lever(
     name="autocast",
-    title="Compute matrix products and convolutions in bf16 or fp16 instead of float32.",
+    title="Compute matmuls and convolutions in bf16 or fp16 instead of float32.",
     relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND", "MEMORY_CAPACITY_BOUND"),
     phases=("forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,

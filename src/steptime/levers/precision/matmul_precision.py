@@ -25,14 +25,14 @@ ROUNDOFF = {"medium": 2.0**-8, "high": 2.0**-11}
 def applies(facts: Facts) -> str | None:
     """Return why it does not apply, if so."""
     if facts.uses_autocast:
-        return "The script uses autocast, whose matrix products already run in 16 bits."
+        return "The script uses autocast, whose matmuls already run in 16 bits."
     if facts.parameter_dtypes and "float32" not in facts.parameter_dtypes:
         return f"No parameter is float32: {', '.join(facts.parameter_dtypes)}."
     if facts.matmul_precision not in (None, "highest"):
-        return f"The script sets the precision of matrix products itself: {facts.matmul_precision}."
+        return f"The script sets the precision of matmul itself: {facts.matmul_precision}."
     if not space(facts):
         wanted = {"cuda": ": it has no TF32 (sm_80)", "cpu": ": it has no bf16 (amx, avx512)"}
-        return f"This {facts.device} has no faster matrix products{wanted.get(facts.device, '')}."
+        return f"This {facts.device} has no faster matmul{wanted.get(facts.device, '')}."
     return None
 
 
@@ -88,7 +88,7 @@ def edit(settings: Settings) -> str:
 
 LEVER = Lever(
     name="matmul_precision",
-    title="Compute matrix products of float32 tensors in bf16 (CPU) or TF32 (CUDA).",
+    title="Compute matmuls of float32 tensors in bf16 (CPU) or TF32 (CUDA).",
     relieves=("COMPUTE_BOUND",),
     phases=("forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,

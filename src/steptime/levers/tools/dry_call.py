@@ -15,7 +15,7 @@ from typing import Any
 def dry_call(torch: Any, model: Any) -> Iterator[None]:
     """Let calls inside keep no graph; afterwards random states and buffers are as before.
 
-    Buffers are copied meanwhile. One that was replaced by another tensor stays replaced.
+    Buffers are copied for that time. One that was replaced by another tensor stays replaced.
     """
     devices = is_on_device(torch) and torch.cuda.get_rng_state_all()
     state = torch.get_rng_state()

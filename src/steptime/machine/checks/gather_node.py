@@ -90,7 +90,7 @@ def read_node_facts(
 def with_owners(
     kernel: KernelFiles, states: tuple[GpuState, ...], *, is_container: bool
 ) -> tuple[GpuState, ...]:
-    """Return the states with whose the processes are; a container numbers its own anew."""
+    """Return the states with whose the processes are; a container numbers its own itself."""
     user, _ = own_user()
 
     def owned(one: GpuProcess) -> GpuProcess:

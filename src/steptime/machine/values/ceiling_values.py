@@ -62,8 +62,8 @@ class CeilingState:
             `above_datasheet`, `below_datasheet`: the device cannot do so much, or can do several
             times as much. `exceeded`: a run reached more. `other_state`: the machine's state
             (cores, quota, clock, power limit, MIG) was another one than in the run.
-        stolen_cores: cores that the hypervisor took meanwhile; None where not known.
-        num_throttles: how often a core was slowed down for its heat meanwhile; None where the
+        stolen_cores: cores that the hypervisor took in that time; None where not known.
+        num_throttles: how often a core was slowed down for its heat then; None where the
             system does not say.
         spread_fraction: by how much the median repetition is below the fastest one.
         device_busy_fraction: share of its time in which the GPU worked before the measuring began.
@@ -94,8 +94,8 @@ class Ceiling:
         setting: the best one.
         num_ranks: of a collective.
         points: all settings that were tried.
-        others_cores: cores that other processes kept busy meanwhile; None where not known.
-        state: what else was seen meanwhile, and the doubts that make the ceiling provisional.
+        others_cores: cores that other processes kept busy in that time; None where not known.
+        state: what else was seen in that time, and the doubts that make the ceiling provisional.
         missing: why there is no rate, a machine word.
         detail: the words of what failed.
     """

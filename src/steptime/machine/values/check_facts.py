@@ -130,7 +130,7 @@ class GpuState:
 
     `held_down` has NVML's words for why the clock is low. `num_uncorrected` counts memory errors
     since the driver was loaded, `num_ever` those of the GPU's life; rows are those to be replaced.
-    `power_limit_w` is what is enforced, `requested_power_limit_w` what the driver was told.
+    `power_limit_w` is what is enforced, `requested_power_limit_w` what the driver was given.
     `mig` says whether it is divided into instances, `mig_pending` whether it will be after a reset.
     `processes` hold memory of it. `nvlinks_up` of its `nvlinks` are active. `fabric` is the state
     of NVSwitches: `completed`, `in_progress`, `not_started`, `not_supported` or `failed`.

@@ -101,7 +101,7 @@ class WorkersPoint:
 
     Attributes:
         num_workers: worker processes.
-        batches_per_s: batches a second, without a training beside it.
+        batches_per_s: batches per second, without a training beside it.
         is_measured: whether it was measured, or follows from the parts.
     """
 
@@ -137,7 +137,7 @@ class LoaderBench:
         workers_needed: so many workers keep up with the step; None where that is not known.
         cores_needed: cores that they keep busy; above `num_cores`, no number of workers suffices.
         num_cores: cores that the command may use.
-        curve: batches a second by number of workers.
+        curve: batches per second by number of workers.
         num_kept: batches that were given in turn in place of the loader's.
         num_files: files that the batches came from, as far as they were seen.
         notes: machine words of what a reader must know about these numbers.

@@ -154,7 +154,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without steps that were disturbed.
+    """The steps that count: those after warm-up, without steps that were disturbed.
 
     Attributes:
         first_step: index of its first step, from 0.
@@ -351,7 +351,7 @@ class Measurement:
         python_loops: loops over elements in the user's own Python, in lines that were timed; those
             in the longest lines first.
         attention: how one counted update computes attention, by line; empty where it computes
-            none, None where no update was looked into (`count_missing` mostly says why).
+            none, None where no update was examined (`count_missing` mostly says why).
         errors: exceptions that ended processes of the command.
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
@@ -361,7 +361,7 @@ class Measurement:
             where nothing was reported.
         memory: what holds the memory, in the rank that holds most; None where no process
             reported its memory.
-        profile: what a profiler saw; None where nobody asked for it.
+        profile: what a profiler saw; None where no profile was asked for.
         training: which training of the command this is; None where no process stepped.
         given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
             `--peak`.

@@ -178,7 +178,7 @@ class Operators:
         tiny_s: time of these tiny operators [s].
         large_s: time of all other operators [s].
         missing: why no operators were counted, as a machine word.
-        num_nodes: operators that were noted for a backward call; null where nobody knows.
+        num_nodes: operators that were noted for a backward call; null where that is not known.
         num_nodes_used: those of them that a backward call of the step ran through.
         zero_input: the input that is mostly zeros and whose products took longest; null where none
             was met on the CPU.
@@ -404,7 +404,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverUse:
-    """One lever that a run was told to use.
+    """One lever that a run was to use.
 
     Attributes:
         name: name of the lever.

@@ -109,7 +109,7 @@ class WallTime:
         parts: the parts in the order of time, without those that took none; they sum to `total_s`.
         is_open: whether no end is known, so that this is the time until the last update.
         checkpoints: what writing checkpoints was spent on; null where none was seen.
-        energy_j: what the devices drew meanwhile, by their own counters [J]; null where a device
+        energy_j: what the devices drew in that time, by their own counters [J]; null where a device
             tells none, and where several trainings share them.
     """
 

@@ -1,4 +1,4 @@
-"""Time that nobody measured: what a quantum linear solver would take under stated assumptions.
+"""Time that was not measured: what a quantum linear solver would take under stated assumptions.
 
 In: condition number, normalization, precision, gate time. Out: a `ModeledTime`, which carries its
 assumptions and refuses every sum with seconds. Nothing here runs a solver.
@@ -60,7 +60,7 @@ class ModeledTime:
     def _refuse(self, other: object) -> NoReturn:
         raise TypeError(
             f"a modeled time ({self.assumptions}) cannot be combined with {type(other).__name__} "
-            f"{other!r}: nobody measured it, so compare it by `break_even_gate_time_s` instead"
+            f"{other!r}: it was not measured, so compare it by `break_even_gate_time_s` instead"
         )
 
     def _same(self, other: object) -> ModeledTime:

@@ -1,7 +1,7 @@
 """One function for each lever that can be placed: from its settings to changes of the source.
 
 In: settings and a `Ground`. Out: changes, and what of it a person must do. A lever that is not in
-`EDITS` is said as a sentence with its lines (`Lever.edit`); one that sets variables is in the
+`EDITS` is given as a sentence with its lines (`Lever.edit`); one that sets variables is in the
 launch line. To add an edit, write a function like its neighbors' and name it here.
 """
 
@@ -91,7 +91,7 @@ NO_EDITS: Mapping[str, str] = {
     "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "
     "becomes the function in the lines.",
 }
-"""Why a lever has no edit; its lines are said."""
+"""Why a lever has no edit; its lines are printed."""
 
 VARIABLES: Mapping[str, Mapping[str, str]] = {"num_threads": {"OMP_NUM_THREADS": "num_threads"}}
 """Levers of the guest that a variable replaces: its name, and the setting that it takes."""

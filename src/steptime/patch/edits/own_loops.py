@@ -1,7 +1,7 @@
 """The edit of loops over elements, as the lever's diff has it: expressions, or whole statements.
 
 In: the diff of `vectorized_loops`. Out: changes of the tree of each file, so that other levers can
-change the same file. A file that is not the one of the proof is left alone, and that is said.
+change the same file. A file that is not the one of the proof is left alone, and the answer says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Edits of calls of torch's own that a script makes by name: what a lever turns off, or sets.
 
 They are found by the name of torch's function in the files of the proof. A call that is written in
-another way is not changed: its lines are said.
+another way is not changed: its lines are printed.
 """
 
 from __future__ import annotations

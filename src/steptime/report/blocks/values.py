@@ -1,4 +1,4 @@
-"""The blocks of a report: what is said, without how it is shown.
+"""The blocks of a report: what it says, without how it is shown.
 
 In: what the makers of reports know. Out: values that `text`, `html` and `markdown` paint. Text of
 a block is plain or `rich` Text whose styles are those of a terminal; nothing in it is markup.
@@ -239,7 +239,7 @@ class Section:
     Args:
         title: of its section on the page; parts of one title share a section, and parts without
             a title stand at the top, as a card where one of their blocks is a `Headline`.
-        blocks: what is said.
+        blocks: what it says.
         rank: 0 is never left out; of others, the highest rank goes first where a terminal is full.
         name: how it is called where it was left out.
         only: where it is shown, if not everywhere.

@@ -70,7 +70,7 @@ class RunSums:
     Attributes:
         wall_s: wall time of the run [s].
         useful_s: time of the steps that trained [s]: those whose numbers were finite and whose
-            update was made, without what warmup and stalls took beyond usual steps.
+            update was made, without what warm-up and stalls took beyond usual steps.
         goodput_fraction: `useful_s` over `wall_s`; null where no time passed.
         is_open: whether no end of the run is known, so that `wall_s` ends with the last update.
         price_per_h: what an hour of the machine costs, as `--hourly-price` says; null without it.
@@ -192,7 +192,7 @@ class RunDocument:
             where the command has one training, which the other keys describe.
         trials: what `steptime tune` can try for each finding of `diagnosis`, in their order.
         recipe_gain: what the recipe gave; null without one, or without a step time.
-        throughput: tokens, images or samples a second; null where none of them is known.
+        throughput: tokens, images or samples per second; null where none of them is known.
     """
 
     measurement: Measurement
@@ -231,7 +231,7 @@ def _end_errors(measurement: Measurement) -> tuple[ErrorItem, ...]:
     elif measurement.outliving:
         code, message = "run_unfinished", describe_outliving(measurement.outliving)
     elif end.state is not RunState.FINISHED:
-        code, message = "run_unfinished", "the run has not ended, or nobody was there to see it"
+        code, message = "run_unfinished", "the run has not ended, or its end was not seen"
     else:
         return ()
     return (ErrorItem(code=code, message=message),)

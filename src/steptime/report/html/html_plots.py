@@ -50,7 +50,7 @@ from steptime.report.words.run.run_words import describe_phase, describe_span
 
 _KINDS = (
     ("steady", "counted", STEADY, 0),
-    ("warmup", "warmup", WARMUP, 1),
+    ("warmup", "warm-up", WARMUP, 1),
     ("disturbed", "measured more closely by Steptime", DISTURBED, 1),
     ("outlier", "outlier", OUTLIER, 2),
 )
@@ -191,7 +191,7 @@ def _steps(
 
 
 def _usual_top_s(steps: Sequence[StepPoint]) -> float | None:
-    """Return the top of the axis for usual steps; warmup, outliers and stalls run off the scale."""
+    """Return the axis' top for usual steps; warm-up, outliers and stalls run off the scale."""
     counted = [s for s in steps if _kind(s) == "steady"] or steps
     return usual_top([s.step_time_s for s in counted], [s.step_time_s for s in steps])
 
@@ -398,5 +398,5 @@ def _ranks(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
         )
         for i, rank in enumerate(chosen)
     ]
-    title = "A rank's own time a step, without communication"
+    title = "A rank's own time per step, without communication"
     return canvas.lines(title, xs, lines, unit="s", height=220)

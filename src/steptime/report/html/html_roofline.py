@@ -150,7 +150,7 @@ def _draw_points(made: figure, points: list[RooflinePoint]) -> None:
 
 def _time(point: RooflinePoint) -> str:
     share = "" if point.fraction is None else f", {format_percent(point.fraction)} of operators"
-    return f"{format_seconds(point.time_s or 0.0)} a step{share}"
+    return f"{format_seconds(point.time_s or 0.0)} per step{share}"
 
 
 def _position(point: RooflinePoint) -> str:

@@ -46,7 +46,7 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
     """Return the whole file.
 
     Args:
-        report: what is said.
+        report: its blocks.
         version: of Steptime.
         scripts: that the drawings need; they have passed `html_frame.script_text`.
     """

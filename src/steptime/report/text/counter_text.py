@@ -65,7 +65,7 @@ def kernel_counters(m: Measurement, wanted: str) -> CounterCommand:
     return CounterCommand(
         tool=NCU,
         about=(
-            f"one launch of {function}, about {per_step:,.0f} a step, in step "
+            f"one launch of {function}, about {per_step:,.0f} per step, in step "
             f"{rank.first_step or 0}; the launch is repeated for each group of counters"
         ),
         argv=(

@@ -58,7 +58,7 @@ def _cell(cell: CellText) -> Iterator[str]:
 
 def check_lines(found: PatchCheck, handover: Handover) -> list[str]:
     """What the trials of a patched script said, and what of the recipe was not in it."""
-    equal = "equal bit for bit" if found.is_exact else "equal but for rounding"
+    equal = "equal bit for bit" if found.is_exact else "equal up to rounding"
     lines = []
     if found.losses.outcome is Outcome.PASS:
         n = next((one.n for one in found.losses.checks if one.n), None)

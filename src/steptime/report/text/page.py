@@ -61,7 +61,7 @@ class Page:
         return lines
 
     def folded(self, body: Text, width: int) -> Iterable[Text]:
-        """Return the lines of a text; an address is not broken, as nobody could open it."""
+        """Return the lines of a text; an address is not broken, as it would not open then."""
         if "://" in body.plain:
             body.overflow = "ignore"
         return body.wrap(self.console, width)

@@ -62,7 +62,7 @@ def print_report(
     """Print a report.
 
     Args:
-        report: what is said.
+        report: its blocks.
         console: where to.
         room: the lines that a terminal has for it; None for as many as there are.
         how: what shows that for which there was no room.

@@ -71,7 +71,7 @@ class SeekEnd(str, Enum):
     FAILED = "failed"
     """It failed."""
     TIMED_OUT = "timed_out"
-    """What was left of the budget ended first."""
+    """The rest of the budget ended first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

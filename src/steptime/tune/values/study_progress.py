@@ -24,7 +24,7 @@ class StudyProgress:
         phase: `probe`, `observe`, `live`, `process`, `confirm`, `quality`, `quiet` (waiting for
             the machine) or `done`.
         trial: number of things tried so far, this one included.
-        num_trials: about how many there will be; None while nobody knows.
+        num_trials: about how many there will be; None while it is not known.
         state: what is on in this one.
         ended: the trial that has just ended; None where something else happened.
         best: the speedup of the best state so far over the command as written; not confirmed yet.

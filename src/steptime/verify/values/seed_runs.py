@@ -23,7 +23,7 @@ class TrainingRun:
 
     Attributes:
         arm: `reference` or `candidate`.
-        seed: what its draws began with; None where nobody knows.
+        seed: what its draws began with; None where it is not known.
         points: where it was evaluated, rising (num_points,): samples seen, or steps.
         values: the metric there (num_points,); not finite where the run diverged.
         seconds: wall time of the whole run [s]; None where unknown.

@@ -101,8 +101,8 @@ WRITTEN = Ailment(
     asked=Asked.ALWAYS,
     thresholds=(MIN_LENGTH,),
     title="attention",
-    sentence="attention is written out in single operators, {num_calls} times a step, over rows of "
-    "{num_positions} positions. All its weights are kept in memory.",
+    sentence="attention is written out in single operators, {num_calls} times per step, over rows "
+    "of {num_positions} positions. All its weights are kept in memory.",
     remedy="Use torch.nn.functional.scaled_dot_product_attention where the weights are needed for "
     "nothing else.",
     levers=("fused_attention",),

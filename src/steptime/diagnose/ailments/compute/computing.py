@@ -99,7 +99,7 @@ def _part_to_name(parts: Mapping[str, float]) -> Ailment:
     """Return the row of the part to act on; that of all arithmetic if none stands out.
 
     It is the part with the most time. A third of a step for which there is a remedy of its own
-    comes before products, which are what a model is for.
+    comes before matmul, which is what a model is for.
     """
     own = {row.cause: row for row in AILMENTS if row.cause}
     found = max((name for name in parts if name in own), key=lambda name: parts[name], default="")
@@ -110,11 +110,12 @@ def _part_to_name(parts: Mapping[str, float]) -> Ailment:
 
 
 _APART = (*OF_PHASES, "random_numbers")
-"""Parts that no remedy for products makes shorter."""
+"""Parts that no remedy for matmul makes shorter."""
 
 _BY_TIME = (
-    "By time, products take {products} of a step, operators on single values {elementwise}, random "
-    "numbers {random_numbers}, lookups {lookups} and the optimizer {optimizer}."
+    "By time, matmul and convolution take {products} of a step, elementwise operators "
+    "{elementwise}, dropout and random numbers {random_numbers}, embedding or gather {lookups} and "
+    "the optimizer {optimizer}."
 )
 _REMOVAL = Removal(
     condition="With the arithmetic",
@@ -189,19 +190,17 @@ GRADIENTS = _part_row(
 )
 RANDOM_NUMBERS = _part_row(
     cause="random_numbers",
-    what="drawing random numbers, as a dropout does, takes more of the step than the products, or "
-    "a third of it",
-    sentence="drawing random numbers, as a dropout does, takes {random_numbers} of a step, most of "
-    "it {operator} in {module}; all arithmetic takes {compute}.",
+    what="dropout and random numbers take more of a step than matmul, or a third of it",
+    sentence="dropout and random numbers take {random_numbers} of a step, most of it "
+    "{operator} in {module}; all arithmetic takes {compute}.",
     remedy="Draw fewer of them: drop out after the first layer, where the data is smaller, or only "
     "what is not zero. torch.compile draws them inside of fused kernels.",
     levers=("compile", "num_threads"),
 )
 ELEMENTWISE = _part_row(
     cause="elementwise",
-    what="operators on single values (activations, norms, copies) take more of the step than the "
-    "products",
-    sentence="operators on single values take {elementwise} of a step, most of it {operator} in "
+    what="elementwise operators (activations, norms, copies) take more of the step than matmul",
+    sentence="elementwise operators take {elementwise} of a step, most of it {operator} in "
     "{module}; all arithmetic takes {compute}.",
     remedy="Let torch.compile fuse them, so that each value is read and written once.",
     levers=(
@@ -211,11 +210,11 @@ ELEMENTWISE = _part_row(
 )
 LOOKUPS = _part_row(
     cause="lookups",
-    what="lookups and sums by index (embeddings, graphs) take more of the step than the products",
-    sentence="lookups and sums by index take {lookups} of a step, most of it {operator} in "
-    "{module}; all arithmetic takes {compute}.",
-    remedy="Look up fewer rows: a product with a sparse matrix sums over the edges of a graph "
-    "without writing one row for each, and rows that are needed twice can be looked up once.",
+    what="embedding or gather, and sums by index (graphs), take more of the step than matmul",
+    sentence="embedding or gather, and sums by index, take {lookups} of a step, most of it "
+    "{operator} in {module}; all arithmetic takes {compute}.",
+    remedy="Gather fewer rows: a product with a sparse matrix sums over the edges of a graph "
+    "without writing one row for each, and rows that are needed twice can be gathered once.",
     levers=("compile", "num_threads", "autocast"),
 )
 AILMENTS = (COMPUTE, OPTIMIZER, GRADIENTS, RANDOM_NUMBERS, ELEMENTWISE, LOOKUPS)

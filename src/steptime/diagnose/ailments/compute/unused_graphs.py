@@ -54,7 +54,7 @@ UNUSED_GRAPHS = Ailment(
     thresholds=(MIN_NODES, MIN_UNUSED),
     title="gradients for nothing",
     sentence="{num_unused_nodes} of {num_nodes} operators that autograd noted in a step were part "
-    "of no backward call: a model is called with gradients that nobody uses.",
+    "of no backward call: a model is called with gradients that are never used.",
     explanation="What is noted costs time at each operator, and holds its inputs in memory.",
     remedy="Call the model that acts, or that makes targets, under torch.inference_mode().",
     when_contended=by_facts("Operators are counted."),

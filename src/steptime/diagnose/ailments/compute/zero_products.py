@@ -69,7 +69,7 @@ ZERO_INPUT = Ailment(
     thresholds=SCALE,
     title="mostly zeros",
     sentence="{zeros} of the input of {module}, a matrix of {num_rows} x {num_columns}, are zeros, "
-    "and products with it take {products} of a step.",
+    "and matmul with it takes {products} of a step.",
     explanation="Other operators on it, such as a dropout, take {other_operators} more, and would "
     "have as little to do with what is not zero.",
     removal=without("the work on zeros"),

@@ -117,7 +117,7 @@ UNUSED_GRADIENT = Ailment(
     thresholds=(LARGE_PART,),
     title="unused gradients",
     sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) get gradients, "
-    "but no optimizer holds them, and nobody writes to them: {weights}.",
+    "but no optimizer holds them, and no code writes to them: {weights}.",
     remedy="Give them to the optimizer, or set requires_grad_(False), which makes the backward "
     "shorter.",
     when_contended=_COUNTED,

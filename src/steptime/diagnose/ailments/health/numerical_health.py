@@ -277,7 +277,7 @@ LOSS_SPIKE = Ailment(
     "{over_largest} as far as in any of the 512 updates before, and needed {spike_updates} updates "
     "to come half-way back. Such spikes: {num_spikes}.",
     remedy="Look at the batch of update {first_update}, and at the learning rate: clip the "
-    "gradients by their norm, or lengthen the warmup.",
+    "gradients by their norm, or lengthen the warm-up.",
     when_contended=_COUNTED,
 )
 DIVERGING = Ailment(

@@ -56,7 +56,7 @@ RECOMPILE_LIMIT = Threshold(
 PAGE_FAULT_S = Threshold(
     name="PAGE_FAULT_S",
     value=1.8e-6,
-    why="measured on a virtual machine: 20,000 faults a step of a convnet took 36 ms",
+    why="measured on a virtual machine: 20,000 faults per step of a convnet took 36 ms",
 )
 PAGE_BYTES = Threshold(name="PAGE_BYTES", value=4096, why="the page of x86-64 and most ARM systems")
 
@@ -311,7 +311,7 @@ GC = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
     sentence="Python's garbage collection takes {gc} of a step. Rank {gc_rank} collects "
-    "{gc_pauses} times a step, which takes {gc_time}.",
+    "{gc_pauses} times per step, which takes {gc_time}.",
     explanation="Python searches all objects for cycles, whatever the phase.",
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
@@ -346,7 +346,7 @@ PAGE_FAULTS = Ailment(
     rule=find_page_faults,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, PAGE_FAULT_S),
-    sentence="the operating system hands out memory again: {num_page_faults} page faults a step "
+    sentence="the operating system hands out memory again: {num_page_faults} page faults per step "
     "take {page_faults} of a step.",
     explanation="The allocator gives memory back and asks for it again.",
     removal=without("the page faults"),
@@ -364,7 +364,7 @@ GRADIENT_FAULTS = replace(
     what="the memory of the gradients is given back and fetched again in each step",
     needs="page faults, system CPU time, memory of the gradients",
     thresholds=(*SCALE, PAGE_FAULT_S, PAGE_BYTES, MIN_EXPLAINED),
-    explanation="Most of it is the gradients, which are freed and made anew.",
+    explanation="Most of it is the gradients, which are freed and made again.",
     remedy="Keep their memory (zero_grad(set_to_none=False)), or, where they are of a large "
     "embedding, make them sparse (sparse=True, with SparseAdam).",
     levers=(),

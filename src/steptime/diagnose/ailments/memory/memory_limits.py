@@ -30,7 +30,7 @@ FULL_FRACTION = Threshold(
 MIN_SWAP_BYTES_PER_S = Threshold(
     name="MIN_SWAP_BYTES_PER_S",
     value=1 << 20,
-    why="below 1 MiB a second the machine tidies up, and nothing waits for it",
+    why="below 1 MiB per second the machine tidies up, and nothing waits for it",
 )
 MIN_MAJOR_FAULTS = Threshold(
     name="MIN_MAJOR_FAULTS", value=1, why="less than one a step is start-up"
@@ -226,8 +226,8 @@ SWAPPING = Ailment(
     rule=find_swapping,
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SWAP_BYTES_PER_S, MIN_MAJOR_FAULTS, MAJOR_FAULT_S),
-    sentence="memory is read back from swap: {major_faults} page faults a step take {swapping} of "
-    "its time.",
+    sentence="memory is read back from swap: {major_faults} page faults per step take {swapping} "
+    "of its time.",
     removal=without("the swapping"),
     remedy="Give the run less to hold, or the machine more memory.",
     levers=(
@@ -248,8 +248,8 @@ LEAK = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=_OF_GROWTH,
     title="memory leak",
-    sentence="resident memory grows by {slope} a step (95 % interval {slope_low} to {slope_high}) "
-    "and is now at {resident}. It grew by {growth} in the steps that count.",
+    sentence="resident memory grows by {slope} per step (95 % interval {slope_low} to "
+    "{slope_high}) and is now at {resident}. It grew by {growth} in the steps that count.",
     remedy=_LOOK_AT_THE_LOOP,
     when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )
@@ -261,8 +261,8 @@ DEVICE_LEAK = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=_OF_GROWTH,
     title="memory leak",
-    sentence="memory allocated on the device grows by {slope} a step (95 % interval {slope_low} to "
-    "{slope_high}) and is now at {resident}. It grew by {growth} in the steps that count.",
+    sentence="memory allocated on the device grows by {slope} per step (95 % interval {slope_low} "
+    "to {slope_high}) and is now at {resident}. It grew by {growth} in the steps that count.",
     remedy=_LOOK_AT_THE_LOOP,
     when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )

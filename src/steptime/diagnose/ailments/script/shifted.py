@@ -159,7 +159,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         "shift_swap",
         what="the same, and memory was read back from swap",
         needs="swap over the run",
-        explanation="Since then the machine has read {swap_after} a second back from swap; before, "
+        explanation="The machine has since read {swap_after} per second back from swap; before, "
         "it read {swap_before}.",
         remedy=_MORE_MEMORY,
         when_contended=_SEEN,
@@ -186,7 +186,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         "shift_disk",
         what="the same, and more was read from storage",
         needs="reads over the run",
-        explanation="The run reads {disk_after} a second from storage; before, it read "
+        explanation="The run reads {disk_after} per second from storage; before, it read "
         "{disk_before}.",
         remedy="Find out what is read again (a cache that is full, or another file).",
         when_contended=_SEEN,

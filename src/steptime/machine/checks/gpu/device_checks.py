@@ -351,7 +351,7 @@ CHECKS = (
         subject="devices",
         title="persistence mode is off",
         seen=("GPU {gpus}",),
-        why="The driver lets go of a GPU that nobody uses, and sets it up again at each start; "
+        why="The driver lets go of a GPU that no process uses, and sets it up again at each start; "
         "clocks and limits that were set are lost.",
         source=_PERSISTENCE,
         judge=_persistence_off,

@@ -103,7 +103,7 @@ CHECKS = (
     CheckRow(
         code="matmul_precision_highest",
         subject="precision",
-        title="matrix products of float32 run in full precision",
+        title="matmuls of float32 run in full precision",
         seen=(
             "{fp32_fraction} of the FLOP of the last run were of float32 on {device}",
             "a script finds the precision at `{precision}` on {device}",

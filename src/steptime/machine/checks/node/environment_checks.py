@@ -33,7 +33,7 @@ _ASK_FOR_GPUS = (
     "when you hand the job in (for Slurm `--gpus-per-node`)."
 )
 _OWN_GPUS = "If nothing of yours runs on the others, unset CUDA_VISIBLE_DEVICES."
-_SHARED_GPUS = "Other people use this machine: take GPUs that nobody works on, as you agreed."
+_SHARED_GPUS = "Other people use this machine: take GPUs that no one works on, as you agreed."
 
 
 def _among(*words: str) -> Callable[[str], bool]:
@@ -138,7 +138,7 @@ _VARIABLES = (
     _Variable(
         code="library_verbose",
         title="a library writes a line for each call",
-        why="Each matrix product or convolution is timed and printed.",
+        why="Each matmul or convolution is timed and printed.",
         names=("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKL_VERBOSE"),
         source="https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html",
         slows=lambda value: value.strip().lower() not in ("", "0", "none"),

@@ -169,7 +169,7 @@ CHECKS = (
         code="default_allocator",
         subject="memory",
         title="the allocator gives memory back at each step, and fetches it again",
-        seen=("{faults_per_step} page faults a step", "{fraction} of the step in the kernel"),
+        seen=("{faults_per_step} page faults per step", "{fraction} of the step in the kernel"),
         why="glibc returns large blocks to the system when they are freed; an allocator that "
         "keeps them has no page faults in the next step. An untuned one can be slower: "
         "`tune` tries.",

@@ -306,7 +306,7 @@ CHECKS = (
         subject="software",
         title="torch sees no GPU though the driver does",
         seen=("{num_gpus} GPU(s) answer the driver, none torch {torch}", "{error}"),
-        why="A script that asks whether there is a GPU is told no, and trains on the processor.",
+        why="A script that asks whether there is a GPU gets a no, and trains on the processor.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",
         judge=_no_device,
     ),

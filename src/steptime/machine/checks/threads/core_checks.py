@@ -107,7 +107,7 @@ def _clock_advice(facts: CheckFacts) -> tuple[str, ...]:
     if facts.inventory.cpu.is_virtual:
         return ("In a virtual machine the host decides; another kind of machine may help.",)
     return (
-        "Where nobody saves power on purpose, the administrator sets the governor `performance`; "
+        "Unless it saves power on purpose, the administrator sets the governor `performance`; "
         "it lasts until the next start, and a profile of tuned keeps it.",
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionCall:
-    """Calls of attention at one line, in the one update that was looked into.
+    """Calls of attention at one line, in the one update that was examined.
 
     Attributes:
         where: file and line in the user's code; None where no code of the user's was running.

@@ -104,11 +104,11 @@ class Health:
         num_seen: updates of which a number is known, in the busiest rank.
         non_finite: the numbers that became infinite or NaN; None where none was seen.
         curves: the losses of the busiest rank by optimizer, with most values first.
-        weights: which weights learned nothing; None where nobody could look twice.
+        weights: which weights learned nothing; None where they were seen once only.
         kept_graphs: whether the graphs of early updates are still alive; None where that was not
             seen.
         evaluations: the losses of evaluations; None where fewer than five were seen.
-        layers: what a probe of the layers saw; None where nobody asked for one (`--health`).
+        layers: what a probe of the layers saw; None without `--health`.
     """
 
     num_seen: int

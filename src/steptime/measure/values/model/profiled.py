@@ -23,7 +23,7 @@ FOLDER = "profile"
 TORCH, NSYS = "torch", "nsys"
 
 DEFAULT_STEP = 30
-"""The first profiled step: after the updates that the guest samples closely, and after warmup."""
+"""The first profiled step: after the updates that the guest samples closely, and after warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class WeightUse:
         elements: how many numbers they hold.
         without_gradient: an optimizer holds them, but they had no gradient when it stepped.
         zero_gradient: their gradient was exactly zero when their optimizer stepped; on the CPU.
-        unused_gradient: they got a gradient, but no optimizer holds them, and nobody wrote to
+        unused_gradient: they got a gradient, but no optimizer holds them, and no code wrote to
             them; on the CPU.
     """
 

@@ -19,8 +19,8 @@ Facts = Mapping[str, float]
 
 NOTES: Mapping[str, Callable[[Facts], str]] = {
     "naive_pipeline": lambda f: (
-        f"With one micro-batch a step, {f['stages'] - 1:.0f} of {f['stages']:.0f} stages are idle "
-        "at any time: take more accumulation."
+        f"With one micro-batch per step, {f['stages'] - 1:.0f} of {f['stages']:.0f} stages are "
+        "idle at any time: take more accumulation."
     ),
     "pipeline_bubble": lambda f: (
         f"The pipeline is idle for {format_percent(f['bubble'])} of its ideal time, (stages - 1) / "
@@ -31,10 +31,10 @@ NOTES: Mapping[str, Callable[[Facts], str]] = {
     ),
     "zero_traffic": lambda f: (
         f"ZeRO stage {f['stage']:.0f} communicates for each of the {f['times']:.0f} micro-batches; "
-        "stage 1 and DDP without sync do so once a step."
+        "stage 1 and DDP without sync do so once per step."
     ),
     "ddp_traffic": lambda f: (
-        f"DDP sends gradients once a step if all but the last of {f['times']:.0f} micro-batches "
+        f"DDP sends gradients once per step if all but the last of {f['times']:.0f} micro-batches "
         "run under `no_sync`: a step's traffic is then that of one micro-batch."
     ),
     "zero_global": lambda f: (

@@ -22,7 +22,7 @@ from steptime.report.words.fit import shape_words as words
 
 _LABELS = {"gated": "mlp", "inner": "mlp", "vocabulary": "vocab"}
 _MOST_PRODUCTS = 20
-_GAINS, _PRODUCTS = "What a better width gives", "The products of a step"
+_GAINS, _PRODUCTS = "What a better width gives", "The matmuls and convolutions of a step"
 
 
 def shapes_report(advice: ShapeAdvice, *, command: Sequence[str]) -> Sheet:

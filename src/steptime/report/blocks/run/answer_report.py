@@ -14,7 +14,7 @@ from steptime.core.units import format_bytes, format_flops, format_seconds
 from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
 from steptime.measure.values.model.anatomy import Allocator
-from steptime.report.blocks.phrasing import joined
+from steptime.report.blocks.phrasing import joined, listed
 from steptime.report.blocks.run.counted_steps import more_blocks
 from steptime.report.blocks.run.stall_blocks import describe_ranks, format_ranks, stack_lines
 from steptime.report.blocks.values import Blank, Block, Code, Labeled, Section, Sheet
@@ -52,7 +52,7 @@ def answer_report(document: AttachDocument) -> Sheet:
         *more_blocks("ranks", len(answered) - MAX_RANKS),
         *([] if layers is None else health_blocks(layers, None)),
         *_missing_blocks(document),
-        *(Labeled("", sentence) for sentence in sentences),
+        *listed("stacks", sentences),
         *stacks,
     ]
     return Sheet(kind="answer", parts=[Section("", blocks)])

@@ -34,7 +34,7 @@ def step_time_blocks(m: Measurement, *, is_brief: bool = False) -> list[Block]:
 
 
 def throughput_blocks(found: Throughput | None) -> list[Block]:
-    """Say how many tokens, images or samples a second the steps train on, where it is known."""
+    """Say how many tokens, images or samples per second the steps train on, where it is known."""
     if found is None:
         return []
     rate, interval = step_words.describe_throughput(found)

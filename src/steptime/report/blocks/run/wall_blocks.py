@@ -117,7 +117,7 @@ def _cost_lines(sums: RunSums | None) -> list[Block]:
         return []
     told = []
     if sums.cost is not None and sums.cost_beside is not None:
-        told.append(f"{_money(sums.cost)} at {_money(sums.price_per_h or 0.0)} an hour")
+        told.append(f"{_money(sums.cost)} at {_money(sums.price_per_h or 0.0)} per hour")
         told.append(f"{_money(sums.cost_beside)} of it for no step that trained")
     if sums.energy_j is not None:
         told.append(f"the devices drew {format_energy(sums.energy_j)}")

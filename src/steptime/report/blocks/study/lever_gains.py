@@ -36,7 +36,7 @@ Part = tuple[State, Interval | None]
 class LeverStep:
     """One step of the way: `added` came on, and the time went from `before` to `after`.
 
-    Times are fractions of the baseline's. `speedup` is None for what nobody timed by itself.
+    Times are fractions of the baseline's. `speedup` is None for what no trial timed by itself.
     """
 
     added: State
@@ -86,7 +86,7 @@ def _ways(study: Study) -> Iterator[tuple[Part, ...]]:
 
 
 def _doubt_of(way: Sequence[Part]) -> tuple[int, float]:
-    """Return how many levers nobody timed, and how wide the intervals of the others are."""
+    """Return how many levers no trial timed, and how wide the intervals of the others are."""
     found = [speedup for _, speedup in way if speedup is not None]
     width = math.fsum(math.log(one.high / one.low) if one.low > 0 else math.inf for one in found)
     return sum(len(added) for added, speedup in way if speedup is None), round(width, 9)

@@ -31,7 +31,7 @@ _COLORS = {"gradient": "#7f7fd5", "weight": "#2c7fb8", "ratio": "#e69f00"}
 
 
 def layer_blocks(m: Measurement) -> list[Block]:
-    """Return the lines on the layers; there are none where the user did not ask for a probe."""
+    """Return the lines on the layers; there are none without a probe."""
     health = m.health
     if health is None or health.layers is None:
         return []

@@ -12,7 +12,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch
 
 UNKNOWN: Mapping[str, str] = {
-    "iterable": "the data set is iterable, so nobody knows what it gives next",
+    "iterable": "the data set is iterable, so what it gives next is not known",
     "no_sizes": "the data set keeps nothing that tells the sizes of its rows; a list `lengths` on "
     "it would",
     "sizes_say_nothing": "what the data set keeps does not say how large a batch becomes; a list "

@@ -50,7 +50,7 @@ MISSING: Mapping[str, str] = {
     "not_followed": "no step was followed",
     "no_ddp_seen": "no model of DDP was seen",
     "compiled": "the script compiles",
-    "failed": "the look failed; the failures of Steptime are in the record",
+    "failed": "the probe failed; the failures of Steptime are in the record",
 }
 
 REMEDIES: Mapping[str, str] = {
@@ -254,7 +254,7 @@ def list_parts(sizes: Mapping[str, int]) -> str:
 
 
 def _describe_parameters(found: Anatomy, fit: MemoryFit) -> str:
-    """Return `16.0 bytes a parameter (124 million; AdamW): ...`, and what other modes take."""
+    """Return `16.0 bytes per parameter (124 million; AdamW): ...`, and what other modes take."""
     now = fit.bytes_per_parameter
     if now is None:
         return ""

@@ -22,15 +22,15 @@ def model_blocks(document: RunDocument) -> list[Block]:
 
 
 def describe_model_work(work: ModelWork, *, is_least: bool = False) -> str:
-    """Return `124 million parameters, all trained · 8,192 tokens a step · 6.4 FLOP a …`."""
+    """Return `124 million parameters, all trained · 8,192 tokens per step · 6.4 FLOPs …`."""
     parts = [f"{format_count(work.num_parameters)} parameters, {_describe_trained(work)}"]
     if work.tokens_per_step is not None:
-        parts.append(f"{format_count(work.tokens_per_step)} tokens a step")
+        parts.append(f"{format_count(work.tokens_per_step)} tokens per step")
     if work.flops_per_parameter is not None:
         parts.append(("at least " if is_least else "") + _describe_convention(work))
     if work.six_n_fraction is not None:
         mfu = format_percent(work.six_n_fraction)
-        parts.append(f"MFU is by operators; by 6 N a token it is {mfu}")
+        parts.append(f"MFU is by operators; by 6 N per token it is {mfu}")
     return " · ".join(parts)
 
 
@@ -44,7 +44,7 @@ def _describe_convention(work: ModelWork) -> str:
     """Return the counted work per parameter and token, beside what parameters alone would give."""
     model = work.flops_per_parameter or 0.0
     least = "at least " if work.is_at_least else ""
-    text = f"{least}{model:.2f} FLOP a parameter and token"
+    text = f"{least}{model:.2f} FLOPs per parameter per token"
     again = work.executed_per_parameter
     if again is not None and again > 1.001 * model:
         text += f", {again:.2f} with what is recomputed"

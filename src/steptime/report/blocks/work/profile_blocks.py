@@ -47,7 +47,7 @@ _MAX_NAME = 60
 
 
 def profile_blocks(m: Measurement) -> list[Block]:
-    """Return the lines on the profile; there are none if nobody asked for one."""
+    """Return the lines on the profile; there are none without a profile."""
     profile = m.profile
     if profile is None:
         return []
@@ -109,7 +109,7 @@ def describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
 
 def _describe_faults(rank: RankProfile) -> str:
     """Return what else fell into the window, or that it was cut short."""
-    text = ". The script ended meanwhile" if rank.is_cut else ""
+    text = ". The script ended before that" if rank.is_cut else ""
     if rank.is_mixed:
         text += ". Something else fell into them: an evaluation, a checkpoint or a compilation"
     return text

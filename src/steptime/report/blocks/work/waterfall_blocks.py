@@ -42,7 +42,7 @@ PARTS: Mapping[str, str] = {
     "precision": "precision not used",
     "threads": "threads not used",
     "recomputation": "recomputation",
-    "shape": "shapes of products",
+    "shape": "matmul shapes",
     "bandwidth": "memory bandwidth",
     "slow_operators": "slow operators",
     "device_operators": "slow operators",
@@ -112,7 +112,7 @@ def describe_exceeded(found: Exceeded) -> str:
         why = "No cache holds what these operators move, so it was measured on a busy machine"
     if found.roof == "compute":
         why = (
-            "It is that of matrix products: measured on a busy machine, or these kernels do better "
+            "It is that of matmul: measured on a busy machine, or these kernels do better "
             "or need less than is counted (Winograd)"
         )
     return f"{fact}: the roof is too low. {why}. To measure again"
@@ -192,7 +192,7 @@ def describe_start(waterfall: Waterfall) -> str:
         return f"the datasheet's dense peak in {dtype}"
     if waterfall.begins_at == "given":
         return f"the peak in {dtype} that you gave (--peak)"
-    return f"the measured ceiling of matrix products in {dtype}, for there is no datasheet's peak"
+    return f"the measured ceiling of matmul in {dtype}, because no datasheet's peak is known"
 
 
 # -- blocks
@@ -328,4 +328,4 @@ def describe_headroom(point: RooflinePoint) -> str:
     """Say how much of a step would be saved by reaching the roof."""
     if point.headroom_s is None:
         return describe_missing(point.missing or "no_roof")
-    return f"{format_seconds(point.headroom_s)} a step less at the roof"
+    return f"{format_seconds(point.headroom_s)} less per step at the roof"

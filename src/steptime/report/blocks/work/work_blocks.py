@@ -51,7 +51,7 @@ REASONS: Mapping[str, str] = {
     "outside_modules": "much of it is computed outside of modules, where it is not seen",
     "forward_elsewhere": "much of the forward ran in threads, outside of modules",
     "work_differs": "steps differ in their work, and their mean is not known",
-    "not_counted": "nothing was said of it",
+    "not_counted": "the run has no record of it",
     "no_steady_steps": "there are no steady steps",
     "unknown_device": "no datasheet peak is known for this device",
     "no_peak_for_type": "no peak is known for this type on this device",
@@ -165,7 +165,7 @@ def _reason(word: str | None) -> str:
 
 
 def describe_count(count: Count, num_ranks: int = 1) -> str:
-    """Return `2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 %`."""
+    """Return `2.10 TFLOP per step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 %`."""
     passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
     if count.recomputed:
         passes.append(f"recomputed {format_flops(count.recomputed)}")
@@ -187,11 +187,11 @@ def _describe_total(count: Count) -> str:
     """Return the work of a step; where steps differ, the mean and the range."""
     basis = count.basis
     if basis is None or not basis.differs:
-        return f"{format_flops(count.total)} a step"
+        return f"{format_flops(count.total)} per step"
     ends = f"{format_flops(basis.low_flops)} to {format_flops(basis.high_flops)}"
     if basis.how == "range":
-        return f"{ends} a step, about {format_flops(count.total)} on average"
-    return f"{format_flops(count.total)} a step on average, {ends} each"
+        return f"{ends} per step, about {format_flops(count.total)} on average"
+    return f"{format_flops(count.total)} per step on average, {ends} each"
 
 
 def _describe_basis(basis: WorkBasis | None) -> str:
@@ -246,7 +246,7 @@ def _describe_ranks(count: Count) -> str:
 def _describe_coverage(count: Count) -> str:
     if count.covered_fraction is None:
         return ""
-    text = f"{format_percent(count.covered_fraction)} of operator time has a formula"
+    text = f"FLOP formulas cover {format_percent(count.covered_fraction)} of operator time"
     proof = count.completeness
     if proof is not None and proof.num_met < proof.num_matrices:
         text = f"{format_percent(count.covered_fraction)} covered"
@@ -256,7 +256,7 @@ def _describe_coverage(count: Count) -> str:
 
 
 def describe_completeness(proof: Completeness | None) -> str:
-    """Return which trained matrices were not met, and what made results that nobody saw."""
+    """Return which trained matrices were not met, and what made results unseen."""
     if proof is None or (proof.is_complete and not proof.num_matrices):
         return ""
     if proof.is_complete:

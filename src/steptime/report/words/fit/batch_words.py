@@ -88,7 +88,7 @@ def _best(trials: tuple[BatchTrial, ...]) -> BatchTrial | None:
 def _advice(best: BatchTrial) -> list[str]:
     if best.same_global_gain is not None:
         return [
-            "With less accumulation it is the same training, but for batch statistics and means "
+            "With less accumulation it is the same training, except batch statistics and means "
             "over tokens of a micro-batch; the loss is divided by the new number of micro-batches."
         ]
     caution = "It is another training, and its quality was not judged."

@@ -58,7 +58,7 @@ FORECAST_UNKNOWN: Mapping[str, str] = {
     "out_of_memory": "no forecast: what the script holds besides its model is too much for this "
     "machine",
     "nothing_followed": "no forecast: no second step was seen",
-    "no_fake_kernel": "no forecast: an operator whose shapes nobody knows",
+    "no_fake_kernel": "no forecast: the output shapes of an operator are not known",
     "no_fake_tensors": "no forecast: this release of torch has no tensors without memory that are "
     "known here",
     "no_fake_ranks": "no forecast: this release of torch has no process group that exchanges "

@@ -30,7 +30,7 @@ ROLES = {
 }
 """What a role is called."""
 
-HEAD = ("width", "now", "better", "why", "rate", "time", "measured", "parameters", "of products")
+HEAD = ("width", "now", "better", "why", "rate", "time", "measured", "parameters", "of matmul")
 """The columns of `describe_proposal`; the first four are text."""
 
 NOTE = (
@@ -64,7 +64,7 @@ def describe_seen(seen: SeenProducts) -> str:
     """Return how many products there were."""
     num = sum(one.num for one in seen.products)
     steps = "a step" if seen.updates == 1 else f"{seen.updates} steps"
-    return f"{format_count(num)} products of {steps}"
+    return f"{format_count(num)} matmuls and convolutions of {steps}"
 
 
 def describe_device(device: DeviceSeen) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 COST_OF: Mapping[str, str] = {
     "step": "a step",
-    "matmul": "matrix products of float32",
+    "matmul": "matmuls of float32",
     "attention": "attention",
     "copies": "copies",
     "communication": "what is sent between machines",
@@ -54,7 +54,7 @@ REASONS: Mapping[str, str] = {
     "one_numa_node": "one NUMA node",
     "one_interface": "one network interface",
     "no_hardware_interface": "no network interface with hardware behind it",
-    "load_of_other_cores": "others' load is told of all cores, and this shell may use some of them",
+    "load_of_other_cores": "others' load is of all cores, and this shell may use some of them",
     "no_rdma": "no active RDMA device",
     "no_traffic_over_rdma": "NCCL sends nothing over RDMA",
     "no_nvlink": "GPUs without NVLink",

@@ -26,7 +26,7 @@ from steptime.report.words.run.run_words import describe_title, fill_in
 from steptime.report.words.run.show_words import is_cell, show_command, words_again
 
 MAX_COMMAND = 400
-"""A longer command is not repeated, because nobody copies it from a report."""
+"""A longer command is not repeated, because it is too long to copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ WHATS: Mapping[str, str] = {
 MISSING: Mapping[str, str] = {
     "no_answer": "no step ended in time",
     "process_ended": "the process has ended",
-    "ended": "the training ended meanwhile",
+    "ended": "the training ended before it answered",
     "damaged": "its answer cannot be read",
     "too_large": "its answer is larger than 4 MB",
     "too_late": "it found the question when the time was over",

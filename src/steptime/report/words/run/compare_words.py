@@ -177,13 +177,13 @@ def describe_finish(effect: Effect, num_steps: int) -> str:
 
 
 def describe_cost(effect: Effect, price: float) -> str:
-    """Say what a whole run costs at `price` an hour."""
+    """Say what a whole run costs at `price` per hour."""
     a, b = effect.a_s / 3600 * price, effect.b_s / 3600 * price
     low, high = effect.difference_s.low, effect.difference_s.high
     ends = ""
     if low is not None and high is not None:
         ends = f", {low / 3600 * price:+.3g} to {high / 3600 * price:+.3g}"
-    return f"{a:.3g} in A and {b:.3g} in B ({b - a:+.3g}{ends}) at {price:g} an hour"
+    return f"{a:.3g} in A and {b:.3g} in B ({b - a:+.3g}{ends}) at {price:g} per hour"
 
 
 def describe_gate(found: Comparison, *, is_forced: bool) -> str:

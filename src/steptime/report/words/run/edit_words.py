@@ -1,4 +1,4 @@
-"""What is said of an edit of the user's source that a finding offers."""
+"""The words on an edit of the user's source that a finding offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a trial that a finding offers, and of what the recipe of a run gave."""
+"""The words on a trial that a finding offers, and of what the recipe of a run gave."""
 
 from __future__ import annotations
 

@@ -54,10 +54,10 @@ WALL_PARTS: Mapping[str, str] = {
     "loading": "loading a checkpoint",
     "setup": "set-up",
     "first_batch": "first batch",
-    "warmup": "warmup",
+    "warmup": "warm-up",
     "steps": "steps that trained",
     "logging": "logging",
-    "stalled": "standing still",
+    "stalled": "stalled",
     "wasted_updates": "wasted updates",
     "skipped_updates": "skipped updates",
     "earlier_starts": "earlier starts",
@@ -141,6 +141,7 @@ WORDS: Mapping[str, str] = {
     "data_set": "the data set",
     "loading": "loading a checkpoint",
     "setup": "what else came before the first step",
+    "warmup": "warm-up",
     "first_batch": "the first batch",
     "compile": "compiling",
     "copy": "copying the weights",
@@ -196,7 +197,7 @@ NOTES: Mapping[str, str] = {
     ),
     "loops_in_sums": (
         "{loops} training loops, or stages with other optimizers, stepped, but steps after the "
-        "first 20,000 updates are summed, so they are told as one: its step time is of all of them."
+        "first 20,000 updates are summed, so the report shows them as one: its step time is of all."
     ),
     "unwritten_steps": (
         "torch was used by a process that did not reach its end (killed, crashed or os._exit): "
@@ -230,8 +231,8 @@ NOTES: Mapping[str, str] = {
     ),
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
     "record_changed": (
-        "{files}: changed while the command ran, and not by Steptime, which only appends; what is "
-        "said of these steps may be untrue."
+        "{files}: changed while the command ran, and not by Steptime, which only appends; what the "
+        "report says of these steps may be untrue."
     ),
     "guest_failures": "Steptime failed inside the training, which continued; where: {facts}.",
     "device_time_missing": (
@@ -330,13 +331,13 @@ def _describe_unknown(finding: Finding) -> str:
 
 
 def _describe_place(finding: Finding) -> str | None:
-    """Say where it is, with calls and time: `At train.py:187 loss.item(), 3 a step, 4.1 ms`."""
+    """Say where it is, with calls and time: `At train.py:187 loss.item(), 3 per step, 4.1 ms`."""
     if finding.where is None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
     found = {e.name: _value(e) for e in finding.evidence}
     of_run, what = _is_of_run(finding), None if finding.site is None else finding.site.what
-    told = f", {found['calls']}{' times' if of_run else ' a step'}" if "calls" in found else ""
+    told = f", {found['calls']}{' times' if of_run else ' per step'}" if "calls" in found else ""
     told += f", {found['site_time']}" if "site_time" in found else ""
     early = ", in a few early steps" if told and not of_run and what != "rollout" else ""
     return f"At {finding.where}{line}{told}{early}."

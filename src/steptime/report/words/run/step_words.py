@@ -28,7 +28,7 @@ _WORTH_A_WORD = 0.05
 
 
 def describe_ranks(m: Measurement) -> tuple[str, str]:
-    """Return the number of steps, and on which ranks; ranks that differ are told with all steps.
+    """Return the number of steps, and on which ranks; ranks that differ have all steps summed.
 
     Processes that know of no other rank, as those of Hogwild, are called processes.
     """

@@ -14,7 +14,7 @@ OUTCOME_HEADS: Mapping[str, str] = {
     "too_few_repeats": "there was no time to tell",
     "quality_not_judged": "there was no time to tell",
 }
-"""What is said in place of `too noisy to tell`, where it is not the noise."""
+"""What stands for `too noisy to tell`, where it is not the noise."""
 
 # Why an outcome is what it is.
 OUTCOME_REASONS: Mapping[str, str] = {

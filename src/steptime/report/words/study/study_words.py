@@ -423,7 +423,7 @@ def describe_noise(noise_floor: float | None) -> str | None:
 
 def describe_pace(step_s: float, samples_per_step: float | None, unit: str | None) -> str:
     """Return the time of a step, and samples per second where they are known."""
-    text = f"{format_seconds(step_s)} a step"
+    text = f"{format_seconds(step_s)} per step"
     if samples_per_step is None or unit is None or step_s <= 0:
         return text
     rate = float(f"{samples_per_step / step_s:.3g}")
