@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -34,9 +35,10 @@ Damage = Callable[[Path], object]
 
 
 def said_by_us(done: Done) -> str:
-    """What stands on stderr after the command's own words: one paragraph, and the page apart."""
+    """What stands on stderr after the command's own words: a report or one paragraph."""
     lines = [line for line in done.stderr.decode().splitlines() if "page of this run" not in line]
-    (place,) = [i for i, line in enumerate(lines) if line.startswith("steptime")]
+    begins = ("steptime", "error  ", "ended  ", "diagnosis  ", "machine  ")
+    place = next(i for i, line in enumerate(lines) if line.startswith(begins))
     return " ".join(" ".join(lines[place:]).split())
 
 
@@ -414,7 +416,7 @@ def test_a_part_of_an_id_is_enough_and_a_wrong_one_names_the_nearest(damaged: Pa
     shown = show(damaged, run_id[:-1] + "x")
     code, message, hint = shown.error
     assert (shown.exit_code, code) == (2, "not_found")
-    assert f"there is no run `{run_id[:-1]}x` in" in message
+    assert f"there is no run or study or fit `{run_id[:-1]}x` in" in message
     assert hint == f"Nearest: {run_id}."
 
 
@@ -424,7 +426,7 @@ def test_a_beginning_of_several_ids_asks_for_more_of_it(damaged: Path) -> None:
     shutil.copytree(run, twin)
     code, message, hint = show(damaged, run.name[:12]).error
     assert code == "not_found"
-    assert "2 runs begin with" in message
+    assert "2 ids begin with" in message
     assert run.name in hint
     assert twin.name in hint
 
@@ -447,5 +449,7 @@ def test_without_runs_the_way_to_the_first_is_shown(tmp_path: Path, store: str) 
         assert message == f"`{path}` is not a folder, so it is no store."
         assert "--store" in hint
     else:
-        assert f"there are no runs in {path}" in message
+        assert re.search(
+            rf"there are no runs( or studies or fits)? in {re.escape(str(path))}", message
+        )
         assert hint == "Make one: steptime run -- python train.py"
