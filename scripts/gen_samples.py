@@ -194,6 +194,8 @@ def keep(folder: Path, target: Path) -> None:
             kept = target / file.relative_to(store)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(made_up(file.read_text(encoding="utf-8"), folder), encoding="utf-8")
+            if '"cause": "neighbor"' in kept.read_text(encoding="utf-8"):
+                print(f"{kept.parent.name}: the machine was not quiet: record it again")
 
 
 def main() -> None:
