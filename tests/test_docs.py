@@ -63,10 +63,32 @@ def test_readme_is_short():
     assert len(text_of(ROOT / "README.md").splitlines()) < 150
 
 
-def test_readme_marks_the_place_of_its_report():
-    readme = text_of(ROOT / "README.md")
+def test_the_samples_are_what_the_code_prints_from_what_is_kept():
+    generator = ROOT / "scripts" / "gen_samples.py"
 
-    assert readme.index("<!-- report -->") < readme.index("<!-- /report -->")
+    done = subprocess.run(
+        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, f"{done.stderr}run `python scripts/gen_samples.py --write`"
+
+
+SAMPLE = re.compile(r"(?ms)^<!-- sample: ([\w-]+) -->\n```\n.+?^```\n<!-- /sample -->$")
+
+
+def test_the_first_pages_show_samples_and_each_mark_of_a_sample_is_whole():
+    shown = {page.stem: SAMPLE.findall(text_of(page)) for page in PAGES}
+
+    assert {"README", "first-run", "find-the-line", "tune", "compare-runs", "make-it-fit"} <= {
+        name for name, samples in shown.items() if samples
+    }
+    assert [
+        page.name
+        for page in PAGES
+        if not len(shown[page.stem])
+        == text_of(page).count("<!-- sample: ")
+        == text_of(page).count("<!-- /sample -->")
+    ] == []
 
 
 def test_contributing_fits_one_screen():

@@ -89,7 +89,9 @@ def test_a_fit_is_listed_shown_and_drawn_again(tmp_path, capsys, monkeypatch):
     (folder / "fit.json").write_text(json.dumps(to_json(study)))
 
     assert main(["show"]) == 0
-    assert "limit" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "limit" in shown
+    assert "steptime run --recipe fit.toml -- " in shown
     assert main(["show", "fit", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["limit_bytes"] == study.limit_bytes
     assert main(["report", "--no-open"]) == 0

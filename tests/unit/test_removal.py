@@ -48,6 +48,15 @@ def use_recipe(run: Run, study: Path) -> None:
     path.write_text(json.dumps(document | {"recipe": {"study_id": study.name}}))
 
 
+def test_what_is_removed_is_named_by_its_id_and_last_is_no_hint(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    run = make_run(tmp_path)
+
+    check_failure(capsys, "rm", "last", code=2, says="List them: steptime list")
+    assert run.folder.exists()
+
+
 def test_a_run_and_its_row_in_the_index_go(tmp_path: Path, capsys: Capture) -> None:
     run, other = make_run(tmp_path), make_run(tmp_path)
     assert main.main(["list"]) == 0

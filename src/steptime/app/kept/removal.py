@@ -34,8 +34,8 @@ def find_to_remove(store: Path, wanted: Sequence[str]) -> tuple[Stored, ...]:
         NotFoundError: there is none of one of them, or several begin like it.
     """
     kept = {one.id: one for one in list_kept(store)}
-    names = sorted(kept)
-    ids = [match_id(store, one, names, what="run, study or other folder") for one in wanted]
+    what, names = "run, study or other folder", sorted(kept)
+    ids = [match_id(store, one, names, what=what, words=()) for one in wanted]
     return tuple(kept[name] for name in dict.fromkeys(ids))
 
 

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,29 +90,29 @@ def is_run_id(name: str) -> bool:
     return _RUN_ID.fullmatch(name) is not None
 
 
-def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
+def match_id(
+    store: Path, wanted: str, ids: Sequence[str], *, what: str, words: Sequence[str] = ("last",)
+) -> str:
     """Return the id that is wanted, or the one that begins like this.
 
     Args:
         store: where they are, for the message.
         wanted: the id or the beginning of it.
         ids: all of them, sorted.
-        what: what has these ids: `run`, or `run or study or fit`.
+        what: what has these ids, `run or study or fit`; `words` may stand in the place of an id.
 
     Raises:
         NotFoundError: there is none, or several begin like this.
     """
-    place = bisect_left(ids, wanted)
-    matches = list(takewhile(lambda i: i.startswith(wanted), islice(ids, place, None)))
-    matches = [wanted] if matches[:1] == [wanted] else matches
-    if len(matches) == 1:
+    matches = list(takewhile(lambda i: i.startswith(wanted), ids[bisect_left(ids, wanted) :]))
+    if len(matches) == 1 or matches[:1] == [wanted]:
         return matches[0]
     if matches:
         hint = f"Write more of it: {', '.join(matches[-3:])}."
         raise NotFoundError(f"{len(matches)} ids begin with `{wanted}`.", hint=hint)
     import difflib  # only a wrong id needs it
 
-    near = difflib.get_close_matches(wanted, ["last", *ids[-_MAX_NEAR:]], n=3, cutoff=0.4)
+    near = difflib.get_close_matches(wanted, [*words, *ids[-_MAX_NEAR:]], n=3, cutoff=0.4)
     hint = f"Nearest: {', '.join(near)}." if near else "List them: steptime list"
     raise NotFoundError(f"there is no {what} `{wanted}` in {store}.", hint=hint)
 

@@ -248,9 +248,9 @@ def _not_tried(study: FitStudy) -> list[Block]:
 def _next(study: FitStudy) -> CommandLine:
     """Name the next command."""
     command = shlex.join(study.command)
-    if study.recipe_file is not None:
-        what = f"steptime run --recipe {shlex.quote(study.recipe_file)} -- {command}"
-    elif study.fits or study.is_made_to_fit:
+    if study.recipe_file is not None or study.is_made_to_fit:
+        what = f"steptime run --recipe {shlex.quote(study.recipe_file or 'fit.toml')} -- {command}"
+    elif study.fits:
         what = f"steptime tune -- {command}"
     else:
         what = f"steptime run -- {command}"
