@@ -41,7 +41,7 @@ def test_a_run_has_its_steps_events_phases_and_machine() -> None:
 
 
 def test_ranks_and_devices_have_plots_where_there_are_any() -> None:
-    assert "A rank's own time a step, without communication" in titles(two_ranks())
+    assert "A rank's own time per step, without communication" in titles(two_ranks())
     shown = titles(PAGES["devices"]())
     assert {"Power", "Temperature", "Device busy: a kernel runs"} <= set(shown)
 
