@@ -21,7 +21,7 @@ LEVEL = 0.05
 """Of each one-sided test: intervals are two-sided with twice as much outside."""
 
 _FEW = 25
-"""Discordant pairs below which the exact test is told."""
+"""Discordant pairs below which the exact test is shown."""
 
 
 @dataclass(frozen=True, slots=True)

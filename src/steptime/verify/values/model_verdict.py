@@ -1,4 +1,4 @@
-"""What is said of a candidate model beside a reference: the difference, its slices, the answer."""
+"""A judgement of a candidate model beside a reference: the difference, its slices, the answer."""
 
 from __future__ import annotations
 

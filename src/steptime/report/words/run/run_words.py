@@ -316,8 +316,7 @@ def describe_finding(finding: Finding, step_time_s: float | None) -> str:
         describe_headroom(finding, step_time_s),
         _describe_place(finding),
         _describe_own_share(finding),
-        # A straggler may have no particular phase; then its explanation is left out.
-        fill_in(row.explanation, finding) if row else None,
+        fill_in(row.explanation, finding) if row else None,  # None of a straggler without a phase
         f"It would be more certain with {' and '.join(wants)}." if wants else None,
     )
     return " ".join(part for part in parts if part)
