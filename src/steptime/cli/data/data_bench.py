@@ -68,7 +68,6 @@ output:
 
 _EXIT_CODES = {"command_failed": 3, "own_failure": 1, "tf_data": 0}
 _INCONCLUSIVE = 4
-_WINDOW = "3s"
 
 
 def execute(options: argparse.Namespace) -> int:

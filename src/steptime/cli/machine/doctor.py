@@ -48,7 +48,6 @@ output:
     + STORE
 )
 
-_LEVELS = ("warning", "critical")
 _GATE_EXIT_CODE = 5
 
 

@@ -50,7 +50,6 @@ output:
     + STORE
 )
 
-_BUDGET = "50s"
 _MIN_BUDGET_S = 5.0
 
 

@@ -19,7 +19,6 @@ from steptime.report.blocks.work.memory_blocks import NAMES
 from steptime.report.html.html_tags import Html, tag
 
 _WIDTH, _HEIGHT = 1000, 220
-_MAX_MODULES = 8
 
 
 def draw_timeline(timeline: MemoryTimeline) -> Markup:

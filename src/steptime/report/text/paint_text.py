@@ -53,7 +53,6 @@ _NOTE_INDENT = 4
 _REACH = {False: ("├", "─", "┤", "●", "│"), True: ("|", "-", "|", "o", ":")}
 _MAX_CODE = 8
 _SENTENCES = re.compile(r"(?<=[.:]) (?=[A-Z])")
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
 
 
 def print_report(

@@ -43,12 +43,6 @@ def fitted_names(rows: Sequence[NamedState], width: int) -> list[str]:
     ]
 
 
-def need_no_number(rows: Sequence[NamedState], width: int) -> bool:
-    """Return whether names of that width differ by themselves."""
-    names = _cut_names(rows, width)
-    return len(set(names)) == len(set(map(_whole, rows)))
-
-
 def line_names(state: State) -> list[str]:
     """Return the names of one state for a line, longest first; each of them tells its settings."""
     names = [describe_state(state)]

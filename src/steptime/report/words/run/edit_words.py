@@ -14,9 +14,3 @@ _KEEPS = {
 def describe_edit(edit: SourceEdit) -> str:
     """Say what an edit keeps; a colon and the edit follow."""
     return _KEEPS.get(edit.keeps, "This edit may help")
-
-
-def changed_lines(edit: SourceEdit) -> list[str]:
-    """Return the lines of a diff that are taken out or put in, with their sign."""
-    lines = edit.diff.split("\n")[2:]  # behind the names of the file
-    return [line for line in lines if line.startswith(("-", "+"))]
