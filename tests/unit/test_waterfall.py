@@ -805,7 +805,7 @@ def test_every_part_has_a_name_and_is_shown_with_its_arithmetic() -> None:
     run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15, "optimizer": 0.01})
     text = " ".join(shown(make_picture(run, make_ceilings()), run).split())
 
-    assert "a step of 160 ms, all parts in wall time; from the measured ceiling of matrix" in text
+    assert "a step of 160 ms, all parts in wall time; from the measured ceiling of matmul" in text
     assert "work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS" in text
     assert "unexplained" in text
     assert "matmul compute 130 ms 100.0 % 100 76.9 GFLOPS 76.9 %" in text

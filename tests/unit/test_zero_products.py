@@ -62,7 +62,7 @@ def test_the_bound_is_what_the_zeros_took() -> None:
     assert found.headroom_speedup == pytest.approx(1 / (1 - 0.98 * 0.3))
     text = describe_finding(found, 1.0)
     assert "98.0 % of the input of GCN.conv1.lin (Linear), a matrix of 2,708 x 1,433, are" in text
-    assert "products with it take 30.0 % of a step" in text
+    assert "matmul with it takes 30.0 % of a step" in text
     assert "at most 1.42x faster" in text
     assert "dropout" not in text
 
