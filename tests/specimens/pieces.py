@@ -7,21 +7,28 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
+def compute_for(seconds):
+    """Keep a core busy, as arithmetic does: what sleeps is no arithmetic."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
 class Encoder(nn.Linear):
     def forward(self, x):
-        time.sleep(0.010)
+        compute_for(0.010)
         return torch.relu(super().forward(x))
 
 
 class Decoder(nn.Linear):
     def forward(self, z):
-        time.sleep(0.010)
+        compute_for(0.010)
         return super().forward(z)
 
 
 class ReconstructionLoss(nn.Module):
     def forward(self, output, target):
-        time.sleep(0.010)
+        compute_for(0.010)
         return (output - target).pow(2).mean()
 
 

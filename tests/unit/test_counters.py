@@ -51,7 +51,7 @@ def test_ncu_skips_the_launches_before_the_profiled_step() -> None:
         "ncu --target-processes all --kernel-name-base function --kernel-name gemm "
         "--launch-skip 2400 --launch-count 1 --set full --export ncu-gemm python train.py --lr 3e-4"
     )
-    assert "one launch of gemm, about 80 a step, in step 30" in found.about
+    assert "one launch of gemm, about 80 per step, in step 30" in found.about
 
 
 def test_ncu_looks_at_the_kernel_that_was_named() -> None:

@@ -137,7 +137,7 @@ def test_faults_that_were_not_observed_are_not_zero():
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ({"minor_faults_per_step": 12.0}, "12 page faults a step (it needs 256 and 2%)"),
+        ({"minor_faults_per_step": 12.0}, "12 page faults per step (it needs 256 and 2%)"),
         ({"kernel_fraction": 0.004}, "to save: 0.4% of a step in the kernel (it needs"),
     ],
 )
