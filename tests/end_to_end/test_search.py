@@ -115,7 +115,7 @@ def test_a_target_that_nobody_reaches_is_no_answer(capfd):
 @pytest.mark.parametrize(
     ("metric", "target", "budget", "command", "code", "said"),
     [
-        ("loss ([0-9.]+)", "1", "9s", TRAIN, 2, "said no metric"),
+        ("loss ([0-9.]+)", "1", "9s", TRAIN, 2, "no match for --metric"),
         ("val ([-0-9.]+)", "-9", "1s", (*TRAIN, "--sleep", "1"), 2, "the whole budget"),
         ("val ([-0-9.]+)", "1", "9s", (*TRAIN, "--foo"), 3, "runs all failed"),
     ],

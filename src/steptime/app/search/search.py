@@ -306,7 +306,7 @@ def check_runs(question: SeekQuestion, runs: Sequence[SeekRun]) -> None:
     silent = [run for run in runs if run.end is SeekEnd.FINISHED and not run.values]
     if silent and not said:
         raise RunsError(
-            "a run came to its end and said no metric.",
+            "no match for --metric: a run came to its end without one.",
             code="no_metric",
             hint="Compare --metric with what the command writes.",
         )

@@ -247,7 +247,7 @@ def make_run(
         )
     if not values:
         raise RunsError(
-            f"the {arm} with seed {seed} said no metric.",
+            f"no match for --metric: the {arm} with seed {seed} has none.",
             code="no_metric",
             hint=f"Compare --metric with its output in {kept}.",
         )
