@@ -74,23 +74,24 @@ def judge_calibration(promises: Promises, *, arm: str) -> Calibration:
     del order
     bins = _begins(p, NUM_BINS)
     found = _error(bins, y - p)
-    null = _null_errors(p, bins)
-    p_value = (1 + int((null >= found - 1e-12).sum())) / (1 + len(null))
+    null = _null_sums(p, bins)
+    p_value = float(_p_of(_sums(bins, y - p)[None], null)[0])
+    errors = np.abs(null).sum(axis=1) / len(p)
     is_off = p_value < LEVEL
     coarse, fine = (_error(_begins(p, num), y - p) for num in (_COARSE, _FINE))
-    fine_chance = float(np.quantile(_null_errors(p, _begins(p, _FINE)), 1 - LEVEL))
+    fine_null = np.abs(_null_sums(p, _begins(p, _FINE))).sum(axis=1) / len(p)
+    fine_chance = float(np.quantile(fine_null, 1 - LEVEL))
     p_ks, p_kuiper, p_spiegelhalter = _tests_without_bins(p, y)
-    limit = float(np.quantile(null, 1 - LEVEL))
     return Calibration(
         arm=arm,
         is_of_top_label=promises.is_of_top_label,
         num=len(p),
         outcome=Outcome.FAIL if is_off else Outcome.PASS,
         error=found,
-        error_of_chance=float(null.mean()),
-        limit_of_chance=limit,
+        error_of_chance=float(errors.mean()),
+        limit_of_chance=float(np.quantile(errors, 1 - LEVEL)),
         p=p_value,
-        least_seen=_least_seen(p, bins, limit),
+        least_seen=_least_seen(p, bins, null),
         error_coarse=coarse,
         error_fine=fine,
         is_cancelling=fine > _CANCELS * coarse and fine > fine_chance,
@@ -131,10 +132,53 @@ def _begins(p: Floats, num: int) -> Ints:
     return np.unique(np.searchsorted(p, p[places], side="left"))
 
 
-def _error(begins: Ints, residuals: Floats) -> float:
+def _sums(begins: Ints, residuals: Floats) -> Floats:
+    """Return the sum of the residuals of each bin (num_bins,)."""
     import numpy as np
 
-    return float(np.abs(np.add.reduceat(residuals, begins)).sum() / len(residuals))
+    return np.asarray(np.add.reduceat(residuals, begins))
+
+
+def _error(begins: Ints, residuals: Floats) -> float:
+    return float(abs(_sums(begins, residuals)).sum() / len(residuals))
+
+
+def _p_of(sums: Floats, null: Floats) -> Floats:
+    """Return how often a calibrated model is as far off, by its bins or by what they add up to.
+
+    The error over bins sees any shape, and hardly a small shift of all; the largest sum of bins
+    in order, as of Kolmogorov and Smirnov, sees that. Each draw of the null is ranked by both, so
+    that the smaller of two ranks has a null of its own.
+
+    Args:
+        sums: of each bin (num_models, num_bins).
+        null: the same of draws (num_draws, num_bins).
+
+    Returns:
+        Probabilities (num_models,).
+    """
+    import numpy as np
+
+    least = np.full(len(sums), len(null) + 1)
+    least_null = np.full(len(null), len(null))
+    for of in (_shape, _shift):
+        drawn = np.sort(of(null))
+        least = np.minimum(least, 1 + len(null) - np.searchsorted(drawn, of(sums) - 1e-9))
+        least_null = np.minimum(least_null, len(null) - np.searchsorted(drawn, of(null) - 1e-9))
+    more = np.searchsorted(np.sort(least_null), least, side="right")
+    return np.asarray((1 + more) / (1 + len(null)))
+
+
+def _shape(sums: Floats) -> Floats:
+    import numpy as np
+
+    return np.asarray(np.abs(sums).sum(axis=1))
+
+
+def _shift(sums: Floats) -> Floats:
+    import numpy as np
+
+    return np.asarray(np.abs(sums.cumsum(axis=1)).max(axis=1))
 
 
 def _error_of(p: Floats, y: Floats) -> float:
@@ -145,27 +189,26 @@ def _error_of(p: Floats, y: Floats) -> float:
     return _error(_begins(p[order], NUM_BINS), (y - p)[order])
 
 
-def _null_errors(p: Floats, begins: Ints, *, shift: float = 0.0, num: int = _NUM_DRAWS) -> Floats:
-    """Return errors of draws in which each row comes true by its probability less the shift."""
+def _null_sums(p: Floats, begins: Ints, *, shift: float = 0.0, num: int = _NUM_DRAWS) -> Floats:
+    """Return sums of bins (num, num_bins) where rows come true by their probability less a shift.
+
+    `p` is in order (num_rows,).
+    """
     import numpy as np
 
     chance = np.random.default_rng(_SEED)
     true = np.clip(p - shift, 0, 1) if shift else p
     if len(p) <= _EXACT_ROWS:
-        return np.array(
-            [_error(begins, (chance.random(len(p)) < true) - p) for _ in range(num)], dtype=float
-        )
-    mean = np.add.reduceat(true - p, begins)
-    spread = np.sqrt(np.add.reduceat(true * (1 - true), begins))
-    sums = mean + spread * chance.standard_normal((num, len(begins)))
-    return np.asarray(np.abs(sums).sum(axis=1) / len(p), dtype=float)
+        return np.array([_sums(begins, (chance.random(len(p)) < true) - p) for _ in range(num)])
+    mean, spread = _sums(begins, true - p), np.sqrt(_sums(begins, true * (1 - true)))
+    return np.asarray(mean + spread * chance.standard_normal((num, len(begins))))
 
 
-def _least_seen(p: Floats, bins: Ints, limit: float) -> float | None:
-    """Return the least constant overconfidence that goes beyond the limit in 80 % of the draws."""
+def _least_seen(p: Floats, begins: Ints, null: Floats) -> float | None:
+    """Return the least constant overconfidence that is found in 80 % of the draws."""
     for shift in _SHIFTS:
-        errors = _null_errors(p, bins, shift=shift, num=_POWER_DRAWS)
-        if float((errors > limit).mean()) >= _POWER:
+        drawn = _null_sums(p, begins, shift=shift, num=_POWER_DRAWS)
+        if float((_p_of(drawn, null) < LEVEL).mean()) >= _POWER:
             return shift
     return None
 

@@ -69,7 +69,8 @@ class Calibration:
         error: the expected calibration error, over bins of equally many rows.
         error_of_chance: what a calibrated model with these probabilities shows on average.
         limit_of_chance: and in 5 % of the draws at most.
-        p: probability of such an error, were the model calibrated.
+        p: probability of such an error, or of such a shift of neighboring bins, were the model
+            calibrated.
         least_seen: a constant overconfidence that these rows would show with 80 % power; None
             where not even 0.3 would be.
         error_coarse, error_fine: the same error over 10 and over 20 bins.
