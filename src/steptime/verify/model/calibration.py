@@ -34,7 +34,7 @@ _COARSE, _FINE = 10, 20
 _CANCELS = 2.0
 """A fine error above so many coarse ones, and beyond chance, is one that cancels in coarse bins."""
 
-_NUM_DRAWS = 999
+_NUM_DRAWS = 1999
 _SEED = 20260101
 _EXACT_ROWS = 20_000
 """Rows up to which each row of a null is drawn; of more, the sum of each bin, as normal."""

@@ -30,7 +30,12 @@ class ScoreBin:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A number that a repair has learned: `temperature`, or `slope` and `offset` of the logit."""
+    """A number that a repair has learned.
+
+    Attributes:
+        name: `temperature`, or `slope` or `offset` of the logit.
+        value: the number.
+    """
 
     name: str
     value: float

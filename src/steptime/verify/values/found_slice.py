@@ -9,7 +9,12 @@ from steptime.core.interval import Interval
 
 @dataclass(frozen=True, slots=True, order=True)
 class Condition:
-    """A column has a value."""
+    """A column has a value.
+
+    Attributes:
+        column: its name in the table of predictions.
+        value: what it holds, as text.
+    """
 
     column: str
     value: str
