@@ -94,18 +94,18 @@ def _add_gain(
     rows: dict[str, int],
     served: dict[str, list[str]],
 ) -> None:
-    """Add the rows of the own metric that is cheapest to show better."""
+    """Add the rows that show one own metric better, or else all of them worse."""
     own = [one for one in metrics if one.role is MetricRole.OWN and one.color is not Color.GREEN]
-    choices = list[tuple[float, int, str, str]]()
+    better, worse = list[tuple[float, int, str, str]](), list[tuple[float, int, str, str]]()
     for one in own:
         gain = asked.measured[one.metric].gain
-        needed = num_more(gain, gain.mean, num_tests=len(own))
+        needed = num_more(gain, abs(gain.mean), num_tests=len(own))
         if needed is not None:
             added = max(0, needed - rows.get(one.table, 0))
             price = added * asked.prices.get(one.table, 0.0)
-            choices.append((price, needed, one.table, one.metric))
-    if choices:
-        _, needed, table, metric = min(choices)
+            choice = (price, needed, one.table, one.metric)
+            (better if gain.mean > 0 else worse).append(choice)
+    for _, needed, table, metric in [min(better)] if better else worse:
         rows[table] = max(needed, rows.get(table, 0))
         if metric not in served.setdefault(table, []):
             served[table].append(metric)
