@@ -18,8 +18,7 @@ from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of
 from steptime.verify.model.two_arms import ArmRows, join
 from steptime.verify.release.release_question import Measured, ReleaseMetric
-from steptime.verify.release.sample_ratio import sample_ratio
-from steptime.verify.release.sequential import sequential_gain
+from steptime.verify.release.sequential import sample_ratio, sequential_gain
 from steptime.verify.values import Outcome, QualityCheck
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ def _effects(
     columns: TableColumns, table: MetricTable, metrics: Iterable[ReleaseMetric]
 ) -> dict[str, Measured]:
     rows = dict[str, SignedGain]()
-    names = columns.texts("metric")
-    for name, gain in zip(names, gains_in(columns), strict=True):
+    codes, names = columns.codes("metric")
+    for name, gain in zip((names[code] for code in codes.tolist()), gains_in(columns), strict=True):
         if name in rows:
             raise DataError(f"`{columns.path}` has two effects of `{name}`.")
         rows[name] = gain
@@ -90,7 +89,7 @@ def gains_in(columns: TableColumns) -> list[SignedGain]:
     import numpy as np
 
     effects, errors = columns.numbers("effect"), columns.numbers("error")
-    nums = columns.numbers("n") if "n" in columns.names else np.zeros(len(effects))
+    nums = columns.numbers("n") if "n" in columns else np.zeros(len(effects))
     for i, (effect, error) in enumerate(zip(effects, errors, strict=True)):
         if not (np.isfinite(effect) and np.isfinite(error) and error >= 0):
             raise DataError(
@@ -118,7 +117,7 @@ def _read_rows(
     order = _order(columns, table)
     is_candidate = is_candidate[order]
     nums = (int((~is_candidate).sum()), int(is_candidate.sum()))
-    ids = columns.codes(table.id)[0][order] if table.id in columns.names else None
+    ids = columns.codes(table.id)[0][order] if table.id in columns else None
     if not _are_pairs(ids, is_candidate):
         read.checks.append(sample_ratio(*nums, share=table.candidate_share, of=table.name))
     for metric in metrics:
@@ -143,7 +142,7 @@ def _gain(
         units = is_candidate.astype(float)
         return sequential_gain(sign * scores, units, share=table.candidate_share)
     reference, candidate = (
-        ArmRows(scores[arm], None if ids is None else ids[arm])
+        ArmRows(scores=scores[None, arm], ids=None if ids is None else ids[arm])
         for arm in (~is_candidate, is_candidate)
     )
     return gain_of(join(reference, candidate, must_pair=table.paired), sign=sign)

@@ -8,13 +8,12 @@ not, whatever more rows would say; all else is not yet, with the cheapest rows t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from steptime.errors import MissingExtraError
 from steptime.verify.release.data_needs import cheapest_rows
-from steptime.verify.release.erosion import erosion_totals
 from steptime.verify.release.isolation import isolation_matrix
-from steptime.verify.release.metric_results import metric_results
+from steptime.verify.release.metric_results import erosion_totals, metric_results
 from steptime.verify.release.proxy import judge_rung
 from steptime.verify.release.release_question import (
     MetricExperiment,
@@ -24,7 +23,6 @@ from steptime.verify.release.release_question import (
 from steptime.verify.values import Outcome
 from steptime.verify.values.release_verdict import (
     Color,
-    ErosionTotal,
     IsolationCell,
     MetricKind,
     MetricResult,
@@ -35,16 +33,7 @@ from steptime.verify.values.release_verdict import (
 )
 
 _FAIL, _OPEN = Outcome.FAIL, Outcome.INCONCLUSIVE
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the decision is made of."""
-
-    metrics: tuple[MetricResult, ...]
-    ladder: tuple[Rung, ...]
-    isolation: tuple[IsolationCell, ...]
-    erosion: tuple[ErosionTotal, ...]
+Lags = Mapping[str, float]
 
 
 def judge_release(asked: ReleaseQuestion) -> ReleaseVerdict:
@@ -54,44 +43,43 @@ def judge_release(asked: ReleaseQuestion) -> ReleaseVerdict:
         MissingExtraError: the extra `verify-model` is not installed.
     """
     _load_statistics()
+    isolation = isolation_matrix(asked.teams, asked.metrics, asked.experiments)
+    found = ReleaseVerdict(
+        release=asked.release,
+        team=asked.team,
+        owner=_owner(asked, asked.team) or "",
+        outcome=Outcome.PASS,
+        currency=asked.currency,
+        metrics=metric_results(asked),
+        ladder=_ladder(asked),
+        isolation=isolation,
+        checks=asked.checks,
+        erosion=erosion_totals(asked),
+        first_reference=asked.ledger[0].reference if asked.ledger else None,
+        notes=asked.notes if isolation else (*asked.notes, "no_isolation"),
+    )
+    reasons = tuple(_reasons(asked, found, _early_kpis(asked, found.ladder)))
+    outcomes = {reason.outcome for reason in reasons}
+    outcome = next((one for one in (_FAIL, _OPEN) if one in outcomes), Outcome.PASS)
+    found = replace(found, outcome=outcome, reasons=reasons)
+    needs = cheapest_rows(asked, found) if outcome is _OPEN else ()
+    costs = [one.cost for one in needs if one.cost is not None]
+    is_priced = bool(needs) and len(costs) == len(needs)
+    return replace(found, needs=needs, cost=sum(costs) if is_priced else None)
+
+
+def _owner(asked: ReleaseQuestion, team: str | None) -> str | None:
+    return next((one.owner for one in asked.teams if one.name == team), None)
+
+
+def _ladder(asked: ReleaseQuestion) -> tuple[Rung, ...]:
     by_name = {metric.name: metric for metric in asked.metrics}
-    ladder = tuple(
+    return tuple(
         judge_rung(
             one, by_name[one.proxy_for], _experiments_of(one, asked), threshold=asked.threshold
         )
         for one in asked.metrics
         if one.proxy_for is not None
-    )
-    found = _Found(
-        metric_results(asked),
-        ladder,
-        isolation_matrix(asked.teams, asked.metrics, asked.experiments),
-        erosion_totals(asked),
-    )
-    early = _early_kpis(asked, ladder)
-    reasons = tuple(_reasons(asked, found, early))
-    outcomes = {reason.outcome for reason in reasons}
-    outcome = next((one for one in (_FAIL, _OPEN) if one in outcomes), Outcome.PASS)
-    needs = (
-        cheapest_rows(asked, found.metrics, found.isolation, reasons) if outcome is _OPEN else ()
-    )
-    costs = [one.cost for one in needs if one.cost is not None]
-    return ReleaseVerdict(
-        release=asked.release,
-        team=asked.team,
-        owner=next(team.owner for team in asked.teams if team.name == asked.team),
-        outcome=outcome,
-        reasons=reasons,
-        needs=needs,
-        cost=sum(costs) if needs and len(costs) == len(needs) else None,
-        currency=asked.currency,
-        metrics=found.metrics,
-        ladder=ladder,
-        isolation=found.isolation,
-        checks=asked.checks,
-        erosion=found.erosion,
-        first_reference=asked.ledger[0].reference if asked.ledger else None,
-        notes=(*asked.notes, *([] if found.isolation else ["no_isolation"])),
     )
 
 
@@ -101,7 +89,7 @@ def _experiments_of(metric: ReleaseMetric, asked: ReleaseQuestion) -> list[Metri
     return [one for one in asked.experiments if one.component not in others]
 
 
-def _early_kpis(asked: ReleaseQuestion, ladder: Sequence[Rung]) -> Mapping[str, float]:
+def _early_kpis(asked: ReleaseQuestion, ladder: Sequence[Rung]) -> Lags:
     """Return the metrics that were read before their lag, with the lag."""
     read = {one.name: one.read_after for one in asked.metrics}
     lags = dict[str, float]()
@@ -112,114 +100,90 @@ def _early_kpis(asked: ReleaseQuestion, ladder: Sequence[Rung]) -> Mapping[str, 
     return lags
 
 
-def _reasons(asked: ReleaseQuestion, found: _Found, early: Mapping[str, float]) -> Iterator[Reason]:
+def _because(
+    outcome: Outcome, code: str, subject: str, other: str | None = None, owner: str | None = None
+) -> Reason:
+    return Reason(code=code, outcome=outcome, subject=subject, other=other, owner=owner)
+
+
+def _reasons(asked: ReleaseQuestion, found: ReleaseVerdict, early: Lags) -> Iterator[Reason]:
     yield from _of_metrics(asked, found, early)
     yield from _of_own_gain(asked, found, early)
     for cell in found.isolation:
-        if asked.team in (cell.component_team, cell.metric_team):
-            yield from _of_cell(cell, asked)
+        concerns = asked.team in (cell.component_team, cell.metric_team)
+        if concerns and cell.outcome is not Outcome.PASS:
+            yield _of_cell(asked, cell)
     for check in asked.checks:
         if check.outcome is not Outcome.PASS:
             code = "check_failed" if check.outcome is _FAIL else "check_open"
-            yield Reason(code=code, outcome=check.outcome, subject=check.name, other=check.detail)
+            yield _because(check.outcome, code, check.name, check.detail)
     for total in found.erosion:
         if total.outcome is _FAIL:
-            yield Reason(code="erosion", outcome=_FAIL, subject=total.metric)
+            yield _because(_FAIL, "erosion", total.metric)
 
 
-def _of_metrics(
-    asked: ReleaseQuestion, found: _Found, early: Mapping[str, float]
-) -> Iterator[Reason]:
+def _of_metrics(asked: ReleaseQuestion, found: ReleaseVerdict, early: Lags) -> Iterator[Reason]:
     """Yield what metrics say that do not do what is required of them."""
     known = {one.metric for one in found.metrics}
     for metric in asked.metrics:
         if metric.table is not None and metric.name not in known:
-            yield Reason(code="not_measured", outcome=_OPEN, subject=metric.name)
+            yield _because(_OPEN, "not_measured", metric.name)
     for one in found.metrics:
-        about = {"subject": one.metric, "owner": one.owner}
         is_colleague = one.role is MetricRole.COLLEAGUE
         if one.metric in early:
             after = f"{early[one.metric]:g}"
-            yield Reason(code="kpi_too_early", outcome=_OPEN, other=after, **about)  # type: ignore[arg-type]
+            yield _because(_OPEN, "kpi_too_early", one.metric, after, one.owner)
         elif one.outcome is _FAIL:
             code = "colleague_moved" if is_colleague else "own_worse"
-            yield Reason(code=code, outcome=_FAIL, **about)  # type: ignore[arg-type]
+            yield _because(_FAIL, code, one.metric, owner=one.owner)
             for below in _green_below(asked, found, one):
-                owner = below.owner
-                yield Reason(
-                    code="acceptance_at_fault",
-                    outcome=_FAIL,
-                    subject=below.metric,
-                    other=one.metric,
-                    owner=owner,
-                )
+                yield _because(_FAIL, "acceptance_at_fault", below.metric, one.metric, below.owner)
         elif one.outcome is _OPEN:
             code = "colleague_open" if is_colleague else "own_open"
-            yield Reason(code=code, outcome=_OPEN, **about)  # type: ignore[arg-type]
+            yield _because(_OPEN, code, one.metric, owner=one.owner)
 
 
 def _green_below(
-    asked: ReleaseQuestion, found: _Found, top: MetricResult
+    asked: ReleaseQuestion, found: ReleaseVerdict, top: MetricResult
 ) -> Iterator[MetricResult]:
     """Yield the acceptance metrics that are green below a red KPI of the ladder."""
-    if top.kind is not MetricKind.KPI:
-        return
     above = {one.name: one.proxy_for for one in asked.metrics}
-    for one in found.metrics:
-        if one.kind is not MetricKind.ACCEPTANCE or one.color is not Color.GREEN:
-            continue
+    for one in found.metrics if top.kind is MetricKind.KPI else ():
         name: str | None = one.metric
         while name is not None and name != top.metric:
             name = above.get(name)
-        if name is not None:
+        if name and one.kind is MetricKind.ACCEPTANCE and one.color is Color.GREEN:
             yield one
 
 
-def _of_own_gain(
-    asked: ReleaseQuestion, found: _Found, early: Mapping[str, float]
-) -> Iterator[Reason]:
+def _of_own_gain(asked: ReleaseQuestion, found: ReleaseVerdict, early: Lags) -> Iterator[Reason]:
     """Yield why no own metric is better, where none is that counts.
 
     The gain of a metric that stands for another counts only where it is known to do so, and that
     of a KPI only when its time has come.
     """
     own = [one for one in found.metrics if one.role is MetricRole.OWN and one.metric not in early]
-    green = [one for one in own if one.color is Color.GREEN]
-    doubts = {
-        rung.metric: rung
-        for rung in found.ladder
-        if rung.outcome is not Outcome.PASS and rung.metric in {one.metric for one in green}
-    }
-    if any(one.metric not in doubts for one in green):
+    green = {one.metric: one for one in own if one.color is Color.GREEN}
+    doubts = [x for x in found.ladder if x.outcome is not Outcome.PASS and x.metric in green]
+    if set(green) - {rung.metric for rung in doubts}:
         return
-    hopes = [one for one in own if one.color is not Color.GREEN and one.gain.high > 0]
-    is_refuted = all(rung.outcome is _FAIL for rung in doubts.values())
-    is_final = bool(own) and not hopes and is_refuted
-    owners = {one.metric: one.owner for one in green}
-    for name, rung in doubts.items():
-        yield Reason(
-            code="proxy_refuted" if rung.outcome is _FAIL else "proxy_open",
-            outcome=_FAIL if is_final else _OPEN,
-            subject=name,
-            other=rung.target,
-            owner=owners[name],
-        )
+    hopes = [one for one in own if one.metric not in green and one.gain.high > 0]
+    is_final = bool(own) and not hopes and all(rung.outcome is _FAIL for rung in doubts)
+    outcome = _FAIL if is_final else _OPEN
+    for rung in doubts:
+        code = "proxy_refuted" if rung.outcome is _FAIL else "proxy_open"
+        yield _because(outcome, code, rung.metric, rung.target, green[rung.metric].owner)
     if hopes or not green:
-        code = "no_gain" if is_final else "no_gain_open"
-        yield Reason(code=code, outcome=_FAIL if is_final else _OPEN, subject=asked.team)
+        yield _because(outcome, "no_gain" if is_final else "no_gain_open", asked.team)
 
 
-def _of_cell(cell: IsolationCell, asked: ReleaseQuestion) -> Iterator[Reason]:
-    """Yield what a cell of the isolation matrix says against the release."""
-    if cell.outcome is Outcome.PASS:
-        return
+def _of_cell(asked: ReleaseQuestion, cell: IsolationCell) -> Reason:
+    """Return what a cell of the isolation matrix says against the release."""
     code = "leak_open" if cell.outcome is _OPEN else "leaks"
     if cell.is_own:
         code = "blind" if cell.outcome is _FAIL else "blind_open"
-    owner = next(team.owner for team in asked.teams if team.name == cell.metric_team)
-    yield Reason(
-        code=code, outcome=cell.outcome, subject=cell.component, other=cell.metric, owner=owner
-    )
+    owner = _owner(asked, cell.metric_team)
+    return _because(cell.outcome, code, cell.component, cell.metric, owner)
 
 
 def _load_statistics() -> None:

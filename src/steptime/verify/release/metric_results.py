@@ -1,18 +1,20 @@
-"""Judges each metric of a release by what is required of it, and gives it its color.
+"""Judges each metric of a release by what is required of it, and sums what releases have cost it.
 
 In: the metrics and what was measured. Out: a result for each. Own metrics must not be worse, those
 of colleagues must stay still; one own metric at least must be better, by Holm over all own ones.
+Many small losses that each pass are one large loss, so the losses of all releases are summed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from steptime.verify.model.signed_gains import LEVEL, judge
 from steptime.verify.release.release_question import Measured, ReleaseMetric, ReleaseQuestion
 from steptime.verify.release.still import judge_still, p_not_better
 from steptime.verify.values import Outcome
-from steptime.verify.values.release_verdict import Color, MetricResult, MetricRole
+from steptime.verify.values.release_verdict import Color, ErosionTotal, MetricResult, MetricRole
 
 
 def metric_results(asked: ReleaseQuestion) -> tuple[MetricResult, ...]:
@@ -89,3 +91,25 @@ def _result(
         is_online=measured.is_online,
         is_allowed_loss=outcome is Outcome.PASS and gain.interval().high < 0,
     )
+
+
+def erosion_totals(asked: ReleaseQuestion) -> tuple[ErosionTotal, ...]:
+    """Return the totals, this release included; losses are not made up for by gains."""
+    totals = list[ErosionTotal]()
+    for metric in asked.metrics:
+        if metric.erosion is None or metric.name not in asked.measured:
+            continue
+        gains = [one.gains[metric.name] for one in asked.ledger if metric.name in one.gains]
+        gains.append(asked.measured[metric.name].gain.mean)
+        lost = math.fsum(max(0.0, -gain) for gain in gains)
+        totals.append(
+            ErosionTotal(
+                metric=metric.name,
+                num_releases=len(gains) - 1,
+                lost=lost,
+                net=-math.fsum(gains),
+                margin=metric.erosion,
+                outcome=Outcome.PASS if lost <= metric.erosion else Outcome.FAIL,
+            )
+        )
+    return tuple(totals)

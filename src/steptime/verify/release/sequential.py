@@ -1,7 +1,8 @@
-"""Gains of rows that come in over time, with intervals that hold at every look.
+"""Gains of rows that come in over time, with intervals that hold at every look; lost rows.
 
 Source: I. Waudby-Smith, D. Arbour, R. Sinha, E. H. Kennedy, A. Ramdas, Annals of Statistics 52,
-2024, asymptotic confidence sequences, by the library `ville`.
+2024, asymptotic confidence sequences, by the library `ville`; A. Fabijan et al., KDD 2019, for the
+ratio of the arms: chi-squared at 0.001.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from typing import TYPE_CHECKING
 
 from steptime.errors import DataError
 from steptime.verify.model.signed_gains import LEVEL, SignedGain
+from steptime.verify.values import Outcome, QualityCheck
 
 if TYPE_CHECKING:
     from steptime.verify.model.two_arms import Floats
+
+_RATIO_P = 0.001
+"""Below it, something loses rows of one arm, and the others are not comparable."""
 
 LEAST_UNITS = 100
 """Of each arm: the guarantee is of large samples."""
@@ -82,3 +87,20 @@ def _check_order(is_candidate: Floats, num_candidate: int) -> None:
             "expected of units in the order of their arrival.",
             hint="Name the column of the time with `order`, or leave `online` out.",
         )
+
+
+def sample_ratio(num_reference: int, num_candidate: int, *, share: float, of: str) -> QualityCheck:
+    """Return the check; `share` is that of the candidate, `of` names the table."""
+    from scipy.stats import chisquare
+
+    whole = num_reference + num_candidate
+    expected = [whole * (1 - share), whole * share]
+    p = float(chisquare([num_reference, num_candidate], expected).pvalue)
+    return QualityCheck(
+        name="sample_ratio",
+        outcome=Outcome.PASS if p > _RATIO_P else Outcome.FAIL,
+        estimate=p,
+        limit=_RATIO_P,
+        n=whole,
+        detail=f"{of}: {num_reference:,} of the reference, {num_candidate:,} of the candidate",
+    )

@@ -21,7 +21,7 @@ from steptime.report.blocks.values import (
     Ticks,
 )
 from steptime.report.blocks.verify.ladder_drawing import ladder_drawing
-from steptime.report.words.study import judged_release as words
+from steptime.report.words.verify import judged_release as words
 from steptime.verify.values import Outcome
 from steptime.verify.values.release_verdict import (
     Color,
