@@ -7,15 +7,15 @@ distances. A release ships falsely where any look says that it is better. Beside
 at each look, and experiments whose candidate is worse by exactly the margin; the first 20 go
 through the whole decision at each look, too.
 
-Proxies: six draws of 80 simulated tests, made as PROXIMA's public generator says (arXiv 2604.14352): users of 24
-segments (region, device, tenure), a retention with an effect in log-odds of N(0, 0.12) plus that of
-the segment, and four early metrics of which one is inflated where retention suffers. 40 tests have
-its heterogeneity, 40 a quarter of it. The oracle ships where the true effect on retention is above
-0. Each rule decides on the same draws: the metric whose effects correlate most, the metric with the
-best of PROXIMA's scores, both by the sign of its effect, and `steptime verify release`, which may
-also ask for more rows; those are drawn, at most nine times as many as there are at once, up to a
-billion, and the others get them as well. What it never decides counts as wrong.
-Results go to benchmarks/results/release_level.json.
+Proxies: six draws of 80 simulated tests, made as PROXIMA's public generator says (arXiv
+2604.14352): users of 24 segments (region, device, tenure), a retention with an effect in log-odds
+of N(0, 0.12) plus that of the segment, and four early metrics of which two are inflated where
+retention suffers. 40 tests have its heterogeneity, 40 a quarter of it. The oracle ships where the
+true effect on retention is above 0. Each rule decides on the same draws: the metric whose effects
+correlate most, the metric with the best of PROXIMA's scores, both by the sign of its effect, and
+`steptime verify release`, which may also ask for more rows; those are drawn, at most nine times as
+many as there are at once, up to a billion, and the others get them as well. What it never decides
+counts as wrong. Results go to benchmarks/results/release_level.json.
 """
 
 from __future__ import annotations

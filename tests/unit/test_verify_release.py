@@ -33,6 +33,7 @@ from steptime.verify.release.release_question import (  # noqa: E402
     Team,
 )
 from steptime.verify.release.sequential import sequential_gain  # noqa: E402
+from steptime.verify.release.still import judge_still  # noqa: E402
 from steptime.verify.values import Outcome, QualityCheck  # noqa: E402
 from steptime.verify.values.release_verdict import MetricKind, ReleaseVerdict  # noqa: E402
 
@@ -243,6 +244,17 @@ FLIPS: dict[str, tuple[Callable[[ReleaseQuestion], ReleaseQuestion], Outcome, se
         Outcome.INCONCLUSIVE,
         {"proxy_open", "no_gain_open"},
     ),
+    "what is above it stands for nothing": (
+        lambda asked: replace(
+            asked,
+            metrics=tuple(
+                replace(one, proxy_for={"s": "own", "own": "y"}.get(one.name)) for one in METRICS
+            ),
+            experiments=steady(y=0.0),
+        ),
+        Outcome.INCONCLUSIVE,
+        {"proxy_refuted", "no_gain_open"},
+    ),
     "the component leaks half a margin": (experiments(theirs=0.5), Outcome.PASS, set()),
     "the component leaks two margins": (experiments(theirs=2.0), Outcome.FAIL, {"leaks"}),
     "a check fails": (checked(Outcome.FAIL), Outcome.FAIL, {"check_failed"}),
@@ -285,8 +297,8 @@ def test_rows_that_were_asked_for_decide_in_four_of_five_cases() -> None:
     need = judge_release(gains(theirs=(0.0, 0.8))(SHIPS)).needs[0]
     error = 0.8 * (1000 / (1000 + need.num_more)) ** 0.5
     for _ in range(200):
-        seen = gains(theirs=(random.normal(0, error), error))(SHIPS)
-        decided += judge_release(replace(seen, experiments=())).metrics[3].outcome is Outcome.PASS
+        seen = SignedGain(random.normal(0, error), error, 1000 + need.num_more)
+        decided += judge_still(seen, 1.0) is Outcome.PASS
     assert decided >= 160
 
 
@@ -415,6 +427,8 @@ def test_what_does_not_ship_is_not_recorded(
         ("noise_correlation = 0.3", "", "experiments.noise_correlation is missing"),
         ('unit = "user"\nprice', 'unit = "query"\nprice', "UnitMismatch: `search_success` is per"),
         ('"old"\nid', '"odd"\nid', "`ranker` of `offline.csv` has no value `odd`; it has old and"),
+        ('components = ["bidder"]', "", "degrade `bidder`, which is a component of no team"),
+        ('id = "query"', 'order = "query"', "tables[0].order is of an `online` table"),
         ('path = "online.csv"', 'path = "none.csv"', "there is no file `none.csv`"),
         ("[erosion]", "[erosion", "`release.toml` cannot be read"),
     ],
@@ -489,6 +503,23 @@ def test_a_lost_arm_and_a_verdict_that_failed_stop_a_release(
     data = json.loads(capsys.readouterr().out)["data"]
     failed = [one["name"] for one in data["checks"] if one["outcome"] == "FAIL"]
     assert failed == ["sample_ratio", "document"]
+
+
+def test_rows_of_one_query_are_not_independent(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (example / "offline.csv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    many = [f"{q}-{i},{q},{arm},{x}" for q, arm, x in rows for i in range(4)]
+    widths = []
+    for extra in ("", 'group = "topic"\n'):
+        text = "\n".join(["query,topic,ranker,ndcg", *many]) if extra else "\n".join(lines)
+        (example / "offline.csv").write_text(text + "\n", encoding="utf-8")
+        edited(example, 'id = "query"', f'{extra}id = "query"')
+        assert main(["verify", "release", "release.toml", "--json"]) == 0
+        gain = json.loads(capsys.readouterr().out)["data"]["metrics"][0]["gain"]
+        widths.append(gain["high"] - gain["low"])
+    assert widths[1] == pytest.approx(widths[0], rel=0.01)
 
 
 def test_a_ratio_has_the_spread_of_the_delta_method(tmp_path: Path) -> None:

@@ -26,6 +26,14 @@ def read_question(path: Path) -> tuple[ReleaseFile, ReleaseQuestion]:
         prices[EXPERIMENTS] = file.experiments.price
     ledger = () if file.erosion is None else read_ledger(path.parent / file.erosion.ledger)
     read = read_tables(file, path.parent)
+    experiments = read_experiments(file.experiments, file.metrics, path.parent)
+    known = {name for team in file.teams for name in team.components}
+    strange = {one.component for one in experiments if one.component is not None} - known
+    if strange:
+        raise UsageError(
+            f"the experiments degrade `{min(strange)}`, which is a component of no team.",
+            hint="Name it in `components` of the team that builds it.",
+        )
     question = ReleaseQuestion(
         release=file.release,
         team=file.team,
@@ -33,7 +41,7 @@ def read_question(path: Path) -> tuple[ReleaseFile, ReleaseQuestion]:
         metrics=file.metrics,
         measured=read.measured,
         missing=read.missing,
-        experiments=read_experiments(file.experiments, file.metrics, path.parent),
+        experiments=experiments,
         checks=tuple(read.checks),
         ledger=tuple(one for one in ledger if one.release != file.release),
         prices=prices,

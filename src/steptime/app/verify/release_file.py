@@ -40,6 +40,7 @@ class MetricTable:
         arm: the column that names the arm.
         reference_arm: the value of it that is the reference.
         id: the column that tells a row from the others.
+        group: the column of what rows belong to, such as a user; None where rows are independent.
         paired: both arms must have the same ids.
         unit: what a row is, such as `user`.
         online: rows come in over time, and one may look at any time.
@@ -54,6 +55,7 @@ class MetricTable:
     arm: str = "arm"
     reference_arm: str = "reference"
     id: str = "id"
+    group: str | None = None
     paired: bool = False
     unit: str | None = None
     online: bool = False
@@ -187,8 +189,10 @@ def _mistakes(found: ReleaseFile) -> Iterable[str]:
         if not 0 < table.candidate_share < 1:
             yield f"tables[{i}].candidate_share: {table.candidate_share:g} is not between 0 and 1."
         yield from _mistakes_of_price(table.price, f"tables[{i}]")
-        if table.online and (table.paired or table.effects):
-            yield f"tables[{i}]: an `online` table has rows of unlike units."
+        if table.online and (table.paired or table.effects or table.group is not None):
+            yield f"tables[{i}]: an `online` table has a row for each unit, in one arm."
+        if table.order is not None and not table.online:
+            yield f"tables[{i}].order is of an `online` table."
     one = found.experiments
     if one is not None:
         yield from _mistakes_of_price(one.price, EXPERIMENTS)

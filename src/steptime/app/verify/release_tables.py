@@ -118,6 +118,7 @@ def _read_rows(
     is_candidate = is_candidate[order]
     nums = (int((~is_candidate).sum()), int(is_candidate.sum()))
     ids = columns.codes(table.id)[0][order] if table.id in columns else None
+    groups = None if table.group is None else columns.codes(table.group)[0][order]
     if not _are_pairs(ids, is_candidate):
         read.checks.append(sample_ratio(*nums, share=table.candidate_share, of=table.name))
     for metric in metrics:
@@ -127,25 +128,23 @@ def _read_rows(
             continue
         scores = _scores(columns, metric, order, is_candidate)
         try:
-            gain = _gain(scores, ids, is_candidate, table, metric.sign)
+            gain = _gain(metric.sign * scores, {"ids": ids, "groups": groups}, is_candidate, table)
         except DataError as error:
             told = f"{error} (`{metric.name}` in `{columns.path}`)"
             raise DataError(told, hint=error.hint) from None
         read.measured[metric.name] = Measured(gain=gain, table=table.name, is_online=table.online)
 
 
-def _gain(
-    scores: Floats, ids: Any, is_candidate: Any, table: MetricTable, sign: float
-) -> SignedGain:
+def _gain(scores: Floats, codes: Any, is_candidate: Any, table: MetricTable) -> SignedGain:
     if table.online:
         _check_finite(scores)
         units = is_candidate.astype(float)
-        return sequential_gain(sign * scores, units, share=table.candidate_share)
+        return sequential_gain(scores, units, share=table.candidate_share)
     reference, candidate = (
-        ArmRows(scores=scores[None, arm], ids=None if ids is None else ids[arm])
+        ArmRows(scores=scores[None, arm], **{k: v[arm] for k, v in codes.items() if v is not None})
         for arm in (~is_candidate, is_candidate)
     )
-    return gain_of(join(reference, candidate, must_pair=table.paired), sign=sign)
+    return gain_of(join(reference, candidate, must_pair=table.paired), sign=1.0)
 
 
 def candidates_in(columns: TableColumns, arm: str, reference_arm: str) -> Any:

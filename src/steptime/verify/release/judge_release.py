@@ -164,17 +164,27 @@ def _of_own_gain(asked: ReleaseQuestion, found: ReleaseVerdict, early: Lags) -> 
     """
     own = [one for one in found.metrics if one.role is MetricRole.OWN and one.metric not in early]
     green = {one.metric: one for one in own if one.color is Color.GREEN}
-    doubts = [x for x in found.ladder if x.outcome is not Outcome.PASS and x.metric in green]
-    if set(green) - {rung.metric for rung in doubts}:
+    doubts = {name: rung for name in green if (rung := _doubt(name, found.ladder)) is not None}
+    if len(doubts) < len(green):
         return
     hopes = [one for one in own if one.metric not in green and one.gain.high > 0]
-    is_final = bool(own) and not hopes and all(rung.outcome is _FAIL for rung in doubts)
+    is_final = bool(own) and not hopes and all(x.outcome is _FAIL for x in doubts.values())
     outcome = _FAIL if is_final else _OPEN
-    for rung in doubts:
+    for name, rung in doubts.items():
         code = "proxy_refuted" if rung.outcome is _FAIL else "proxy_open"
-        yield _because(outcome, code, rung.metric, rung.target, green[rung.metric].owner)
+        yield _because(outcome, code, name, rung.target, green[name].owner)
     if hopes or not green:
         yield _because(outcome, "no_gain" if is_final else "no_gain_open", asked.team)
+
+
+def _doubt(name: str, ladder: Sequence[Rung]) -> Rung | None:
+    """Return the first rung on the way up that is not shown to hold."""
+    rungs = {rung.metric: rung for rung in ladder}
+    while name in rungs:
+        if rungs[name].outcome is not Outcome.PASS:
+            return rungs[name]
+        name = rungs[name].target
+    return None
 
 
 def _of_cell(asked: ReleaseQuestion, cell: IsolationCell) -> Reason:
