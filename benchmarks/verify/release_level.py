@@ -259,7 +259,7 @@ def proxies(seed: int) -> dict[str, Any]:
 def scored(made: list[MetricExperiment], metric: str) -> dict[str, Any]:
     pairs = np.array([[one.gains[x].mean for x in (metric, "retained")] for one in made])
     r = float(np.corrcoef(pairs, rowvar=False)[0, 1])
-    return proxima_scores(made, (metric, "retained"), r)
+    return {"effect_correlation": r, **proxima_scores(made, (metric, "retained"), r)}
 
 
 def agreement(outcomes: list[Outcome], oracle: list[bool]) -> dict[str, Any]:

@@ -6,13 +6,14 @@ names the key and those that there may be.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
 
 from steptime.errors import NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
@@ -26,6 +27,7 @@ else:
     import tomli as tomllib
 
 _RUNGS = (MetricKind.ACCEPTANCE, MetricKind.TEAM, MetricKind.KPI)
+_Price = Annotated[float, msgspec.Meta(ge=0, le=1e100)]
 _SHAPE = "docs/how-to/ship-a-model.md shows each key."
 
 
@@ -60,8 +62,8 @@ class MetricTable:
     unit: str | None = None
     online: bool = False
     order: str | None = None
-    candidate_share: float = 0.5
-    price: float | None = None
+    candidate_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    price: _Price | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +84,9 @@ class ExperimentTable:
     rows: bool = False
     arm: str = "arm"
     reference_arm: str = "reference"
-    noise_correlation: float | None = None
-    threshold: float = 0.5
-    price: float | None = None
+    noise_correlation: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
+    threshold: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.5
+    price: _Price | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +129,6 @@ def read_release(path: Path) -> ReleaseFile:
         NotFoundError: there is no such file.
         UsageError: it is no TOML, or a key is missing, unknown or wrong.
     """
-    import msgspec
-
     try:
         data = tomllib.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError as error:
@@ -160,7 +160,8 @@ def _check_keys(data: Any, kind: Any, path: str, place: str) -> None:
     for name, one in known.items():
         if name not in data and one.default is MISSING:
             where = f"{place}.{name}".lstrip(".")
-            raise UsageError(f"{path}: `{where}` is missing.", hint=allowed)
+            named = "NoMargin: " if name == "margin" else ""
+            raise UsageError(f"{path}: {named}`{where}` is missing.", hint=allowed)
     hints = get_type_hints(kind)
     for name, value in data.items():
         inner = [one for one in (hints[name], *get_args(hints[name])) if is_dataclass(one)]
@@ -186,43 +187,23 @@ def _mistakes(found: ReleaseFile) -> Iterable[str]:
     for i, table in enumerate(found.tables):
         if table.name == EXPERIMENTS:
             yield f"tables[{i}].name: `{EXPERIMENTS}` is the name of the table of experiments."
-        if not 0 < table.candidate_share < 1:
-            yield f"tables[{i}].candidate_share: {table.candidate_share:g} is not between 0 and 1."
-        yield from _mistakes_of_price(table.price, f"tables[{i}]")
         if table.online and (table.paired or table.effects or table.group is not None):
             yield f"tables[{i}]: an `online` table has a row for each unit, in one arm."
         if table.order is not None and not table.online:
             yield f"tables[{i}].order is of an `online` table."
     one = found.experiments
-    if one is not None:
-        yield from _mistakes_of_price(one.price, EXPERIMENTS)
-        if not one.rows and one.noise_correlation is None:
-            yield (
-                "experiments.noise_correlation is missing: how far the noise of two metrics "
-                "agrees in one experiment (0 for other units, near 1 for the same)."
-            )
-        if not -1 <= (one.noise_correlation or 0.0) <= 1:
-            yield f"experiments.noise_correlation: {one.noise_correlation:g} is not in -1 to 1."
-        if not 0 <= one.threshold < 1:
-            yield f"experiments.threshold: {one.threshold:g} is not in 0 to 1."
-
-
-def _mistakes_of_price(price: float | None, place: str) -> Iterable[str]:
-    if price is not None and not 0 <= price < math.inf:
-        yield f"{place}.price: {price:g} is no price."
+    if one is not None and not one.rows and one.noise_correlation is None:
+        yield (
+            "experiments.noise_correlation is missing: how far the noise of two metrics agrees in "
+            "one experiment (0 for other units, near 1 for the same)."
+        )
 
 
 def _mistakes_of(metric: ReleaseMetric, found: ReleaseFile, teams: set[str]) -> Iterable[str]:
     metrics = {one.name: one for one in found.metrics}
     tables = {one.name: one for one in found.tables}
-    if not 0 < metric.margin < math.inf:
-        yield f".margin: NoMargin: {metric.margin:g} is no size above 0."
-    if metric.erosion is not None and not 0 < metric.erosion < math.inf:
-        yield f".erosion: {metric.erosion:g} is no size above 0."
     if metric.erosion is not None and found.erosion is None:
         yield ".erosion needs the table [erosion] with the file of the ledger."
-    if metric.better not in ("up", "down"):
-        yield f".better: `{metric.better}` is neither up nor down."
     if metric.team is None and metric.kind is not MetricKind.KPI:
         yield ".team is missing; only a KPI may belong to all."
     if metric.team is not None and metric.team not in teams:

@@ -46,7 +46,6 @@ def proxima_scores(
         for name, found in flips.items()
     ]
     return {
-        "effect_correlation": correlation,
         "directional_accuracy": accuracy,
         "fragility_rate": fragility,
         "reliability": reliability,

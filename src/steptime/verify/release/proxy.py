@@ -12,8 +12,8 @@ asked for, and the decision are ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from steptime.core.interval import Interval
@@ -38,15 +38,8 @@ _LEAST_DOSES = 4
 """The smallest one-sided p of Kendall's exact test is 0.042 of four doses, and 0.17 of three."""
 
 _LAG_AGREES = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """What the effects of experiments say without noise; None where no variance remains."""
-
-    signal_share: float
-    slope: float | None
-    correlation: float | None
+_MOST = (1.0, math.inf, 1.0)
+"""Of the share of signal, the slope and the correlation."""
 
 
 def judge_rung(
@@ -67,28 +60,26 @@ def judge_rung(
     pair = (metric.name, target.name)
     both = [one for one in experiments if all(name in one.gains for name in pair)]
     moves = [one for one in both if one.dose != 0]
-    if len(moves) < _LEAST_EXPERIMENTS:
-        return Rung(
-            metric=pair[0],
-            target=pair[1],
-            outcome=Outcome.INCONCLUSIVE,
-            reason="no_experiments",
-            num_experiments=len(moves),
-        )
-    effects, noise = _arrays(moves, pair)
-    found = _moments(effects, noise)
-    kinds, agree, p = _directions(moves, pair)
-    num_doses_kinds, num_monotone = _monotone(both, metric.name)
-    naive = _correlation(effects)
     rung = Rung(
         metric=pair[0],
         target=pair[1],
         outcome=Outcome.INCONCLUSIVE,
+        reason="no_experiments",
         num_experiments=len(moves),
-        signal_share=None if found is None else found.signal_share,
+    )
+    if len(moves) < _LEAST_EXPERIMENTS:
+        return rung
+    effects, noise = _arrays(moves, pair)
+    share, slope, correlation = _jackknifed(effects, noise)
+    kinds, agree, p = _directions(moves, pair)
+    num_doses_kinds, num_monotone = _monotone(both, metric.name)
+    naive = _correlation(effects)
+    rung = replace(
+        rung,
+        signal_share=None if share is None else share.estimate,
         naive_correlation=naive,
-        correlation=_jackknifed(effects, noise, "correlation"),
-        slope=_jackknifed(effects, noise, "slope"),
+        correlation=correlation,
+        slope=slope,
         num_kinds=kinds,
         num_kinds_agree=agree,
         p_direction=p,
@@ -97,8 +88,7 @@ def judge_rung(
         lag=_honest_lag(moves, pair),
         **proxima_scores(moves, pair, naive),
     )
-    strongest = float(abs(effects[:, 0]).max())
-    aa = _same(both, (metric, target))
+    aa, strongest = _same(both, (metric, target)), float(abs(effects[:, 0]).max())
     outcome, reason = _judged(rung, aa, strongest, margin=target.margin, threshold=threshold)
     return replace(rung, outcome=outcome, reason=reason)
 
@@ -128,62 +118,45 @@ def _judged(
 
 
 def _arrays(moves: Sequence[MetricExperiment], pair: tuple[str, str]) -> tuple[Floats, Floats]:
-    """Return the effects (num, 2), and the (co)variance of their noise: ss, sy, yy (num, 3)."""
+    """Return the effects (num, 2), and the covariance of their noise (num, 2, 2)."""
     import numpy as np
 
-    s, y = pair
-    effects = np.array([[one.gains[s].mean, one.gains[y].mean] for one in moves])
-    noise = np.array(
-        [
-            [one.gains[s].error ** 2, _shared(one.noise, pair), one.gains[y].error ** 2]
-            for one in moves
-        ]
-    )
+    effects = np.array([[one.gains[name].mean for name in pair] for one in moves])
+    noise = np.zeros((len(moves), 2, 2))
+    for i, one in enumerate(moves):
+        noise[i] = one.noise.get(pair, one.noise.get((pair[1], pair[0]), 0.0))
+        np.fill_diagonal(noise[i], [one.gains[name].error ** 2 for name in pair])
     return effects, noise
 
 
-def _shared(noise: Mapping[tuple[str, str], float], pair: tuple[str, str]) -> float:
-    return noise.get(pair, noise.get((pair[1], pair[0]), 0.0))
-
-
-def _moments(effects: Floats, noise: Floats) -> _Moments | None:
-    """Return the moments; None where the effects on the proxy are all the same."""
+def _moments(effects: Floats, noise: Floats) -> Floats:
+    """Return the share of signal, the slope and the correlation without noise; NaN for none."""
     import numpy as np
 
     whole: Floats = np.asarray(np.cov(effects, rowvar=False))
-    seen = np.array([whole[0, 0], whole[0, 1], whole[1, 1]])
-    ss, sy, yy = (float(x) for x in seen - noise.mean(axis=0))
-    if whole[0, 0] <= 0:
-        return None
-    slope = sy / ss if ss > 0 else None
-    correlation = sy / math.sqrt(ss * yy) if ss > 0 and yy > 0 else None
-    return _Moments(ss / float(whole[0, 0]), slope, correlation)
+    (ss, sy), (_, yy) = whole - noise.mean(axis=0)
+    share = ss / whole[0, 0] if whole[0, 0] > 0 else math.nan
+    slope = sy / ss if ss > 0 else math.nan
+    return np.array([share, slope, sy / math.sqrt(ss * yy) if ss > 0 and yy > 0 else math.nan])
 
 
-def _jackknifed(effects: Floats, noise: Floats, name: str) -> Interval | None:
-    """Return one moment with its two-sided interval of 90 % by leaving out each experiment."""
+def _jackknifed(effects: Floats, noise: Floats) -> list[Interval | None]:
+    """Return the moments with two-sided intervals of 90 % by leaving out each experiment."""
     import numpy as np
     from scipy.stats import t
 
-    num, every = len(effects), np.arange(len(effects))
-    found = _moments(effects, noise)
-    middle = None if found is None else getattr(found, name)
-    if middle is None:
-        return None
-    others = list[float]()
-    for i in every:
-        kept = every != i
-        one = _moments(effects[kept], noise[kept])
-        value = None if one is None else getattr(one, name)
-        if value is None:
-            return None
-        others.append(value)
-    deviation = math.sqrt(num - 1) * float(np.std(others))
-    reach = float(t.isf(LEVEL, num - 1)) * deviation
-    low, high = middle - reach, middle + reach
-    if name == "correlation":
-        middle, low, high = (min(max(x, -1.0), 1.0) for x in (middle, low, high))
-    return Interval(estimate=middle, low=low, high=high, n=num)
+    num = len(effects)
+    middles = _moments(effects, noise)
+    others = [_moments(np.delete(effects, i, 0), np.delete(noise, i, 0)) for i in range(num)]
+    reaches = float(t.isf(LEVEL, num - 1)) * math.sqrt(num - 1) * np.std(others, axis=0)
+    found = list[Interval | None]()
+    for middle, reach, most in zip(middles.tolist(), reaches.tolist(), _MOST, strict=True):
+        low, mid, high = (
+            max(-most, min(x, most)) for x in (middle - reach, middle, middle + reach)
+        )
+        is_known = math.isfinite(middle) and math.isfinite(reach)
+        found.append(Interval(estimate=mid, low=low, high=high, n=num) if is_known else None)
+    return found
 
 
 def _correlation(effects: Floats) -> float | None:

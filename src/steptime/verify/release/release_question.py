@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from steptime.verify.model.signed_gains import SignedGain
 from steptime.verify.values import QualityCheck
 from steptime.verify.values.release_verdict import MetricKind
+
+Size = Annotated[float, Meta(gt=0, le=1e100)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,7 @@ class ReleaseMetric:
         kind: its rung: acceptance, team or kpi.
         margin: the change that does not matter, in its unit, above 0.
         team: whose it is; None for a KPI of all.
-        better: `up` or `down`.
+        better: which way is better.
         proxy_for: the metric above it for which it stands.
         table: the table with its rows; None where only experiments have it.
         column: the column of its values.
@@ -44,15 +49,15 @@ class ReleaseMetric:
 
     name: str
     kind: MetricKind
-    margin: float
+    margin: Size
     team: str | None = None
-    better: str = "up"
+    better: Literal["up", "down"] = "up"
     proxy_for: str | None = None
     table: str | None = None
     column: str | None = None
     denominator: str | None = None
     unit: str | None = None
-    erosion: float | None = None
+    erosion: Size | None = None
     read_after: float | None = None
 
     @property

@@ -102,8 +102,8 @@ class Rung:
             loss grows with the dose (exact Kendall, one-sided, 5 %).
         lag: the earliest lag at which the target has the proxy's sign in 80 % of the degradations;
             None where there are no lags, or never.
-        directional_accuracy, effect_correlation, fragility_rate, reliability: the scores of
-            PROXIMA; the last two are None without segments.
+        directional_accuracy, fragility_rate, reliability: the scores of PROXIMA, beside
+            `naive_correlation`; the last two are None without segments.
         segments: flips by segment, the worst first.
     """
 
@@ -122,7 +122,6 @@ class Rung:
     num_doses_kinds: int = 0
     num_monotone: int = 0
     lag: float | None = None
-    effect_correlation: float | None = None
     directional_accuracy: float | None = None
     fragility_rate: float | None = None
     reliability: float | None = None

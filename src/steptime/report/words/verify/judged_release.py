@@ -159,7 +159,7 @@ def describe_proxima(rung: Rung) -> str | None:
     """Return PROXIMA's scores; None without segments."""
     if rung.fragility_rate is None or rung.directional_accuracy is None:
         return None
-    text = f"correlation {rung.effect_correlation or 0.0:.2f}"
+    text = f"correlation {rung.naive_correlation or 0.0:.2f}"
     text += f", direction {format_percent(rung.directional_accuracy)}"
     text += f", flips in {format_percent(rung.fragility_rate)} of the segments"
     text += f", reliability {rung.reliability:.2f}"
