@@ -37,6 +37,7 @@ from steptime.report.document.study_document import StudyDocument
 from steptime.seek.values.seek_values import SeekAnswer
 from steptime.tune.values.fit_values import FitStudy
 from steptime.verify.values.model_verdict import ModelVerdict
+from steptime.verify.values.release_verdict import ReleaseVerdict
 from steptime.verify.values.seed_runs import PowerPlan, TrainingVerdict
 
 DOCUMENTS: Mapping[str, Any] = {
@@ -63,6 +64,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "data check": Envelope[DataCheckDocument],
     "data convert": Envelope[ConversionAnswer],
     "verify model": Envelope[ModelVerdict],
+    "verify release": Envelope[ReleaseVerdict],
     "verify training": Envelope[TrainingVerdict],
     "verify power": Envelope[PowerPlan],
     "sweep": Envelope[SeekAnswer],

@@ -1,0 +1,573 @@
+"""A release is decided by planted truths: each rule flips the decision, and says why."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("ville", reason="the extra steptime[verify-model] is not installed")
+pytest.importorskip("pyarrow")
+
+from steptime.cli.main import main  # noqa: E402
+from steptime.errors import DataError  # noqa: E402
+from steptime.report.blocks.verify.release_report import release_report  # noqa: E402
+from steptime.report.html.paint_html import paint_page  # noqa: E402
+from steptime.report.markdown.paint_markdown import paint_markdown  # noqa: E402
+from steptime.report.text.paint_text import told  # noqa: E402
+from steptime.verify.model.signed_gains import SignedGain  # noqa: E402
+from steptime.verify.release.judge_release import judge_release  # noqa: E402
+from steptime.verify.release.proxy import judge_rung  # noqa: E402
+from steptime.verify.release.release_question import (  # noqa: E402
+    LedgerEntry,
+    Measured,
+    MetricExperiment,
+    ReleaseMetric,
+    ReleaseQuestion,
+    Team,
+)
+from steptime.verify.release.sequential import sequential_gain  # noqa: E402
+from steptime.verify.release.still import judge_still  # noqa: E402
+from steptime.verify.values import Outcome, QualityCheck  # noqa: E402
+from steptime.verify.values.release_verdict import MetricKind, ReleaseVerdict  # noqa: E402
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "release"
+PROXY = ReleaseMetric(name="s", kind=MetricKind.ACCEPTANCE, team="a", margin=3.0, proxy_for="y")
+TARGET = ReleaseMetric(name="y", kind=MetricKind.KPI, margin=3.0)
+
+
+# -- proxies: effects in standard errors, as in X1 and X2
+
+
+def weak(random: Any, num: int = 40) -> list[MetricExperiment]:
+    """True correlation 0, half a standard error in size, noise that is shared by 0.8."""
+    true = random.normal(0, 0.5, (num, 2))
+    noise = random.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], num)
+    return [experiment(f"past {i}", *row) for i, row in enumerate(true + noise)]
+
+
+def degraded(random: Any, slope: float, num: int = 12) -> list[MetricExperiment]:
+    """Kinds that cost the proxy 3 to 12 standard errors, and two A/A experiments."""
+    sizes = -np.linspace(3, 12, num)
+    noise = random.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], num + 2)
+    made = [
+        experiment(f"d{i}", size + e[0], slope * size + e[1], kind=f"kind {i}", dose=1.0)
+        for i, (size, e) in enumerate(zip(sizes, noise, strict=False))
+    ]
+    return [*made, *(experiment(f"aa{i}", *noise[-i], dose=0.0) for i in (1, 2))]
+
+
+def experiment(name: str, s: float, y: float, **facts: Any) -> MetricExperiment:
+    gains = {"s": SignedGain(s, 1.0, 1000), "y": SignedGain(y, 1.0, 1000)}
+    return MetricExperiment(name=name, gains=gains, noise={("s", "y"): 0.8}, **facts)
+
+
+def test_weak_experiments_invent_no_proxy() -> None:
+    naive, outcomes = [], set()
+    for seed in range(20):
+        rung = judge_rung(PROXY, TARGET, weak(np.random.default_rng(seed)))
+        assert rung.naive_correlation is not None
+        naive.append(rung.naive_correlation)
+        outcomes.add((rung.outcome, rung.reason))
+
+    assert outcomes == {(Outcome.INCONCLUSIVE, "weak_experiments")}
+    assert np.median(naive) == pytest.approx(0.65, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("slope", "outcome", "reasons"),
+    [
+        (1.0, Outcome.PASS, {None}),
+        (0.0, Outcome.FAIL, {"no_consequence", "no_correlation"}),
+    ],
+)
+def test_degradations_show_a_proxy_and_refute_another(
+    slope: float, outcome: Outcome, reasons: set[str | None]
+) -> None:
+    found, slopes = [], []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        rung = judge_rung(PROXY, TARGET, [*weak(random), *degraded(random, slope)])
+        found.append((rung.outcome, rung.reason))
+        assert rung.slope is not None
+        slopes.append(rung.slope.estimate)
+
+    right = [one for one in found if one[0] is outcome and one[1] in reasons]
+    assert len(right) >= 18, found
+    assert not [one for one in found if {one[0], outcome} == {Outcome.PASS, Outcome.FAIL}]
+    assert np.median(slopes) == pytest.approx(slope, abs=0.05)
+
+
+def test_doses_and_lags_and_segments_are_read() -> None:
+    def one(dose: float, kind: str) -> MetricExperiment:
+        gains = {"s": SignedGain(-dose, 0.1, 9), "y": SignedGain(-dose, 0.1, 9)}
+        lags = {1.0: SignedGain(dose, 0.1, 9), 7.0: SignedGain(-dose, 0.1, 9)}
+        flipped = {"s": SignedGain(-dose, 0.1, 9), "y": SignedGain(dose, 0.1, 9)}
+        parts = {"new": flipped, "old": gains}
+        name = f"{kind} {dose}"
+        return MetricExperiment(
+            name=name, kind=kind, dose=dose, gains=gains, by_lag={"y": lags}, by_segment=parts
+        )
+
+    made = [one(dose, kind) for kind in "abcdef" for dose in (1.0, 2.0, 3.0)]
+    rung = judge_rung(PROXY, TARGET, [*made, one(0.0, "")])
+
+    assert (rung.outcome, rung.lag) == (Outcome.PASS, 7.0)
+    assert (rung.num_kinds_agree, rung.num_kinds) == (6, 6)
+    assert rung.p_direction == pytest.approx(1 / 64)
+    assert (rung.num_monotone, rung.num_doses_kinds) == (6, 6)
+    assert (rung.fragility_rate, rung.directional_accuracy) == (0.5, 1.0)
+    assert rung.reliability == pytest.approx(0.6 + 0.2 + 0.1)
+    assert [(x.segment, x.flip_rate) for x in rung.segments] == [("new", 1.0), ("old", 0.0)]
+
+
+# -- the decision: what ships, and each rule that flips it
+
+TEAMS = (Team(name="a", owner="Ada", components=("x",)), Team(name="b", owner="Böb"))
+METRICS = (
+    ReleaseMetric(
+        name="s", kind=MetricKind.ACCEPTANCE, team="a", margin=1.0, table="t", proxy_for="y",
+        erosion=2.0,
+    ),
+    ReleaseMetric(name="own", kind=MetricKind.TEAM, team="a", margin=1.0, table="t"),
+    ReleaseMetric(name="y", kind=MetricKind.KPI, margin=1.0, table="u", read_after=7),
+    ReleaseMetric(name="theirs", kind=MetricKind.TEAM, team="b", margin=1.0, table="u"),
+)  # fmt: skip
+GAINS = {"s": (2.0, 0.3), "own": (0.0, 0.3), "y": (0.0, 0.3), "theirs": (0.0, 0.3)}
+
+
+def measured(**changed: tuple[float, float]) -> dict[str, Measured]:
+    return {
+        name: Measured(gain=SignedGain(*gain, 1000), table="t" if name in ("s", "own") else "u")
+        for name, gain in {**GAINS, **changed}.items()
+    }
+
+
+def steady(y: float = 1.0, theirs: float = 0.0) -> tuple[MetricExperiment, ...]:
+    """Experiments that degrade x: each moves s by its dose, y as asked, and another's metric."""
+
+    def one(kind: str, dose: float, i: int) -> MetricExperiment:
+        tiny = 0.01 * (-1) ** i
+        of = {"s": -5 * dose, "own": -2 * dose, "y": -5 * dose * y + tiny, "theirs": -theirs}
+        gains = {name: SignedGain(gain * (dose > 0), 0.1, 1000) for name, gain in of.items()}
+        lags = {1.0: SignedGain(5.0, 0.1, 9), 7.0: gains["y"]}
+        return MetricExperiment(
+            name=f"{kind} {dose}", kind=kind, dose=dose, component="x" if dose else None,
+            gains=gains, by_lag={"y": lags},
+        )  # fmt: skip
+
+    made = [one(kind, dose, i) for i, kind in enumerate("abcdef") for dose in (1.0, 2.0, 3.0)]
+    return (*made, one("", 0.0, 0))
+
+
+SHIPS = ReleaseQuestion(
+    release="r2",
+    team="a",
+    teams=TEAMS,
+    metrics=METRICS,
+    measured=measured(),
+    experiments=steady(),
+    prices={"t": 0.5, "u": 0.01},
+    currency="EUR",
+)
+
+
+def without_lag(asked: ReleaseQuestion) -> ReleaseQuestion:
+    early = [replace(one, read_after=1.0) if one.name == "y" else one for one in asked.metrics]
+    return replace(asked, metrics=tuple(early))
+
+
+def eroded(asked: ReleaseQuestion) -> ReleaseQuestion:
+    lost = {"s": -1.5}
+    entries = [LedgerEntry(release=f"r{i}", reference="r", gains=lost) for i in (0, 1)]
+    return replace(asked, ledger=tuple(entries))
+
+
+def checked(outcome: Outcome) -> Callable[[ReleaseQuestion], ReleaseQuestion]:
+    check = QualityCheck(name="sample_ratio", outcome=outcome)
+    return lambda asked: replace(asked, checks=(check,))
+
+
+def gains(**changed: tuple[float, float]) -> Callable[[ReleaseQuestion], ReleaseQuestion]:
+    return lambda asked: replace(asked, measured=measured(**changed))
+
+
+def experiments(**how: float) -> Callable[[ReleaseQuestion], ReleaseQuestion]:
+    return lambda asked: replace(asked, experiments=steady(**how))
+
+
+FLIPS: dict[str, tuple[Callable[[ReleaseQuestion], ReleaseQuestion], Outcome, set[str]]] = {
+    "nothing": (lambda asked: asked, Outcome.PASS, set()),
+    "no own metric is better": (gains(s=(0.2, 0.3)), Outcome.INCONCLUSIVE, {"no_gain_open"}),
+    "all own metrics are worse": (
+        gains(s=(-0.5, 0.1), own=(-0.5, 0.1)),
+        Outcome.FAIL,
+        {"no_gain"},
+    ),
+    "another own metric is worse": (gains(own=(-2, 0.3)), Outcome.FAIL, {"own_worse"}),
+    "another own metric may be worse": (gains(own=(-0.8, 0.3)), Outcome.INCONCLUSIVE, {"own_open"}),
+    "a colleague's metric is worse": (gains(theirs=(-2, 0.3)), Outcome.FAIL, {"colleague_moved"}),
+    "a colleague's metric is better": (gains(theirs=(2, 0.3)), Outcome.FAIL, {"colleague_moved"}),
+    "a colleague's metric is gray, but not shown still": (
+        gains(theirs=(0, 0.8)),
+        Outcome.INCONCLUSIVE,
+        {"colleague_open"},
+    ),
+    "acceptance green and KPI red": (
+        gains(y=(-2, 0.3)),
+        Outcome.FAIL,
+        {"own_worse", "acceptance_at_fault"},
+    ),
+    "the same, but the KPI was read too early": (
+        lambda asked: without_lag(gains(y=(-2, 0.3))(asked)),
+        Outcome.INCONCLUSIVE,
+        {"kpi_too_early"},
+    ),
+    "the acceptance metric stands for nothing": (
+        experiments(y=0.0),
+        Outcome.INCONCLUSIVE,
+        {"proxy_refuted", "no_gain_open"},
+    ),
+    "it stands for nothing, and no other metric can be better": (
+        lambda asked: gains(own=(-0.5, 0.1))(experiments(y=0.0)(asked)),
+        Outcome.FAIL,
+        {"proxy_refuted"},
+    ),
+    "it is not shown to stand for anything": (
+        lambda asked: replace(asked, experiments=()),
+        Outcome.INCONCLUSIVE,
+        {"proxy_open", "no_gain_open"},
+    ),
+    "what is above it stands for nothing": (
+        lambda asked: replace(
+            asked,
+            metrics=tuple(
+                replace(one, proxy_for={"s": "own", "own": "y"}.get(one.name)) for one in METRICS
+            ),
+            experiments=steady(y=0.0),
+        ),
+        Outcome.INCONCLUSIVE,
+        {"proxy_refuted", "no_gain_open"},
+    ),
+    "the component leaks half a margin": (experiments(theirs=0.5), Outcome.PASS, set()),
+    "the component leaks two margins": (experiments(theirs=2.0), Outcome.FAIL, {"leaks"}),
+    "a check fails": (checked(Outcome.FAIL), Outcome.FAIL, {"check_failed"}),
+    "a check is undecided": (checked(Outcome.INCONCLUSIVE), Outcome.INCONCLUSIVE, {"check_open"}),
+    "releases have eroded the metric": (eroded, Outcome.FAIL, {"erosion"}),
+}
+
+
+@pytest.mark.parametrize("case", FLIPS)
+def test_each_rule_flips_the_decision_and_is_named(case: str) -> None:
+    change, outcome, codes = FLIPS[case]
+    found = judge_release(change(SHIPS))
+
+    assert (found.outcome, {one.code for one in found.reasons}) == (outcome, codes)
+    assert {one.outcome for one in found.reasons} <= {Outcome.FAIL, Outcome.INCONCLUSIVE}
+    assert shown(found)
+
+
+def shown(found: ReleaseVerdict) -> str:
+    return told(block for part in release_report(found).parts for block in part.blocks)
+
+
+def test_not_yet_names_the_rows_and_their_price() -> None:
+    asked = gains(s=(0.2, 0.3), own=(-0.2, 0.5), theirs=(0.0, 0.8))(SHIPS)
+    found = judge_release(asked)
+
+    assert found.outcome is Outcome.INCONCLUSIVE
+    needs = {one.table: one for one in found.needs}
+    assert needs["u"].metrics == ("theirs",)
+    assert set(needs["t"].metrics) == {"own", "s"}  # to be no worse; the cheapest to be better
+    for one in found.needs:
+        assert one.cost == pytest.approx(one.num_more * SHIPS.prices[one.table])
+    assert found.cost == pytest.approx(sum(one.cost or 0 for one in found.needs))
+    assert "EUR together" in shown(found)
+    assert "more rows in t decide" in shown(found)
+
+
+def test_rows_that_were_asked_for_decide_in_four_of_five_cases() -> None:
+    random, decided = np.random.default_rng(5), 0
+    need = judge_release(gains(theirs=(0.0, 0.8))(SHIPS)).needs[0]
+    error = 0.8 * (1000 / (1000 + need.num_more)) ** 0.5
+    for _ in range(200):
+        seen = SignedGain(random.normal(0, error), error, 1000 + need.num_more)
+        decided += judge_still(seen, 1.0) is Outcome.PASS
+    assert decided >= 160
+
+
+def test_several_own_metrics_need_more_to_be_better_by_one() -> None:
+    barely = (0.55, 0.3)  # p 0.034 alone
+    alone = replace(gains(s=barely)(SHIPS), metrics=tuple(m for m in METRICS if m.name != "own"))
+
+    assert judge_release(alone).outcome is Outcome.PASS
+    assert judge_release(gains(s=barely)(SHIPS)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_component_that_its_own_metric_does_not_see_is_named() -> None:
+    moved = tuple(
+        replace(one, gains={**one.gains, "own": SignedGain(0.0, 0.1, 1000)})
+        for one in SHIPS.experiments
+    )
+    found = judge_release(replace(SHIPS, experiments=moved))
+
+    assert (found.outcome, [one.code for one in found.reasons]) == (Outcome.FAIL, ["blind"])
+    assert "BLIND" in shown(found)
+
+
+# -- looks
+
+
+def test_a_sequence_of_looks_is_wider_than_one_look_and_finds_a_true_gain() -> None:
+    random = np.random.default_rng(3)
+    is_candidate = (random.random(4000) < 0.5).astype(float)
+    scores = random.normal(size=4000)
+    still = sequential_gain(scores, is_candidate, share=0.5)
+    better = sequential_gain(scores + 0.5 * is_candidate, is_candidate, share=0.5)
+
+    assert still.interval().low < 0 < still.interval().high
+    assert better.interval().low > 0.3
+    assert still.error > 1.5 * 2 / 4000**0.5
+
+
+def test_too_few_units_and_sorted_arms_are_refused() -> None:
+    with pytest.raises(DataError, match="TooFewUnits: an arm has 99 units"):
+        sequential_gain(np.zeros(300), (np.arange(300) < 99).astype(float), share=0.5)
+    with pytest.raises(DataError, match="change their arm 1 times"):
+        sequential_gain(np.zeros(400), (np.arange(400) < 200).astype(float), share=0.5)
+
+
+# -- the file, its tables and the command
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(EXAMPLE, tmp_path / "release")
+    monkeypatch.chdir(tmp_path / "release")
+    return tmp_path / "release"
+
+
+def edited(folder: Path, old: str, new: str, name: str = "release.toml") -> None:
+    text = (folder / name).read_text(encoding="utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_the_example_ships_and_its_report_says_so_everywhere(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verify", "release", "release.toml"]
+    documents = []
+    for _ in range(2):
+        assert main([*command, "--json"]) == 0
+        documents.append(capsys.readouterr().out)
+    assert documents[0] == documents[1]
+    data = json.loads(documents[0])["data"]
+    assert [one["outcome"] for one in data["ladder"]] == ["PASS", "PASS"]
+    assert data["ladder"][1]["lag"] == 7
+    assert {one["outcome"] for one in data["isolation"]} == {"PASS"}
+
+    assert main([*command, "--format", "md", "-o", "page.html"]) == 0
+    text, page = capsys.readouterr().out, (example / "page.html").read_text(encoding="utf-8")
+    for one in (text, page):
+        assert "Ship" in one
+        assert "Émile" in one or "still" in one
+    assert "| ndcg \\(search\\)" in text or "| ndcg (search)" in text
+    assert page.count("<svg") == 1
+    assert page.count('class="forest"') == 5 + 12
+
+
+def test_a_release_that_ships_is_recorded_once_and_edits_are_seen(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verify", "release", "release.toml", "--record"]
+    ledger = example / "erosion.jsonl"
+
+    assert main(command) == 0
+    edited(example, '"ranker 2026-11"', '"ranker 2026-12"')
+    assert main(command) == 0
+    lines = ledger.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["release"] for line in lines] == ["ranker 2026-11", "ranker 2026-12"]
+    assert main(command) == 2
+    assert "is in the ledger" in capsys.readouterr().err
+
+    edited(example, "ranker 2026-11", "ranker 2026-10", "erosion.jsonl")
+    assert main(command[:3]) == 1
+    assert "does not follow from the line before it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_does_not_ship_is_not_recorded(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(example, "retention,0.004", "retention,-0.04", "after_two_weeks.csv")
+
+    assert main(["verify", "release", "release.toml", "--record"]) == 5
+    assert not (example / "erosion.jsonl").exists()
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the acceptance metric ndcg is at fault: it is better, and retention is worse" in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("margin = 0.01", "margn = 0.01", "`metrics[0].margn` is no key of it"),
+        (
+            "margin = 0.01",
+            "",
+            "NoMargin: `metrics[0].margin` is missing. The keys here are",
+        ),
+        ("margin = 0.01", "margin = nan", "metrics[0].margin: Expected `float` > 0.0"),
+        ("margin = 0.01", "margin = '1'", "metrics[0].margin: Expected `float`, got `str`"),
+        ('kind = "acceptance"', 'kind = "proxy"', "metrics[0].kind: Invalid enum value 'proxy'"),
+        ('team = "search"', 'team = "seerch"', "there is no team `seerch`; there are `ads`"),
+        ('name = "ads"', 'name = "search"', "teams: `search` stands there twice"),
+        ('proxy_for = "retention"', 'proxy_for = "ndcg"', "`ndcg` is no rung above"),
+        ("noise_correlation = 0.3", "", "experiments.noise_correlation is missing"),
+        ('unit = "user"\nprice', 'unit = "query"\nprice', "UnitMismatch: `search_success` is per"),
+        ('"old"\nid', '"odd"\nid', "`ranker` of `offline.csv` has no value `odd`; it has old and"),
+        ('components = ["bidder"]', "", "degrade `bidder`, which is a component of no team"),
+        ('id = "query"', 'order = "query"', "tables[0].order is of an `online` table"),
+        ('path = "online.csv"', 'path = "none.csv"', "there is no file `none.csv`"),
+        ("[erosion]", "[erosion", "`release.toml` cannot be read"),
+    ],
+)
+def test_a_wrong_file_has_one_clear_message(
+    example: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, text: str
+) -> None:
+    edited(example, old, new)
+
+    assert main(["verify", "release", "release.toml"]) == (1 if "UnitMismatch" in text else 2)
+    error = " ".join(capsys.readouterr().err.split())
+    assert text in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "text"),
+    [
+        ("offline.csv", "q0,old,", "q0,old,nan,", "cannot be read as a table"),
+        ("offline.csv", "q1,old", "q0,old", "have an id that stands there already. (`ndcg` in"),
+        ("after_two_weeks.csv", "0.004,0.003", "nan,0.003", "NonFiniteMetric: row 1 of"),
+        ("experiments.csv", "A/A 2,,0,,,ndcg", "A/A 1,,0,,,ndcg", "two effects of `ndcg` in `A/A"),
+        ("experiments.csv", "ranker: noise 2,noise,2", "ranker: noise 1,noise,2", "more than one"),
+    ],
+)
+def test_a_wrong_table_has_one_clear_message(
+    example: Path, capsys: pytest.CaptureFixture[str], name: str, old: str, new: str, text: str
+) -> None:
+    edited(example, old, new, name)
+
+    assert main(["verify", "release", "release.toml"]) == 1
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_rows_of_experiments_show_the_noise_that_metrics_share(tmp_path: Path) -> None:
+    from steptime.app.verify.experiment_tables import read_experiments
+    from steptime.app.verify.release_file import ExperimentTable
+
+    random = np.random.default_rng(1)
+    lines = ["experiment,arm,kind,dose,component,segment,s,y@1,y@7"]
+    for name, dose in (("aa", 0), ("hurt", 1)):
+        for i in range(2000):
+            shared = random.normal()
+            worse = dose * (i % 2)
+            arm, part = ("candidate" if i % 2 else "reference"), ("ä" if i % 4 < 2 else "b")
+            s, y = shared - worse, shared + worse
+            late = shared - 2 * worse
+            lines.append(f"{name},{arm},noise,{dose},x,{part},{s:.5f},{y:.5f},{late:.5f}")
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    asked = ExperimentTable(path="rows.csv", rows=True)
+    same, hurt = read_experiments(asked, (PROXY, TARGET), tmp_path)
+
+    assert (same.dose, hurt.dose, hurt.component) == (0.0, 1.0, "x")
+    assert hurt.gains["s"].mean == pytest.approx(-1, abs=0.15)
+    assert hurt.by_lag["y"][1.0].mean == pytest.approx(1, abs=0.15)
+    assert hurt.gains["y"].mean == pytest.approx(-2, abs=0.15)
+    assert same.noise["s", "y"] == pytest.approx(same.gains["s"].error ** 2, rel=0.01)
+    assert set(hurt.by_segment) == {"ä", "b"}
+
+
+def test_a_lost_arm_and_a_verdict_that_failed_stop_a_release(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (example / "online.csv").read_text(encoding="utf-8").splitlines()
+    kept = [line for i, line in enumerate(lines) if not (line.startswith("old") and i % 4 == 0)]
+    (example / "online.csv").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    document = {"command": "verify model", "data": {"outcome": "FAIL"}}
+    (example / "model.json").write_text(json.dumps(document), encoding="utf-8")
+    edited(example, 'currency = "EUR"', 'documents = ["model.json"]')
+
+    assert main(["verify", "release", "release.toml", "--json"]) == 5
+    data = json.loads(capsys.readouterr().out)["data"]
+    failed = [one["name"] for one in data["checks"] if one["outcome"] == "FAIL"]
+    assert failed == ["sample_ratio", "document"]
+
+
+def test_rows_of_one_query_are_not_independent(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (example / "offline.csv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    many = [f"{q}-{i},{q},{arm},{x}" for q, arm, x in rows for i in range(4)]
+    widths = []
+    for extra in ("", 'group = "topic"\n'):
+        text = "\n".join(["query,topic,ranker,ndcg", *many]) if extra else "\n".join(lines)
+        (example / "offline.csv").write_text(text + "\n", encoding="utf-8")
+        edited(example, 'id = "query"', f'{extra}id = "query"')
+        assert main(["verify", "release", "release.toml", "--json"]) == 0
+        gain = json.loads(capsys.readouterr().out)["data"]["metrics"][0]["gain"]
+        widths.append(gain["high"] - gain["low"])
+    assert widths[1] == pytest.approx(widths[0], rel=0.01)
+
+
+def test_a_ratio_has_the_spread_of_the_delta_method(tmp_path: Path) -> None:
+    from steptime.app.verify.release_file import read_release
+    from steptime.app.verify.release_tables import read_tables
+
+    random = np.random.default_rng(2)
+    sessions = random.poisson(3, 4000) + 1
+    clicks = random.binomial(sessions, 0.3)
+    lines = ["arm,clicks,sessions"]
+    lines += [f"{'new' if i % 2 else 'reference'},{c},{n}"
+              for i, (c, n) in enumerate(zip(clicks, sessions, strict=True))]  # fmt: skip
+    (tmp_path / "users.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "release.toml").write_text(
+        'release = "r"\nteam = "a"\nteams = [{name = "a", owner = "A"}]\n'
+        'metrics = [{name = "ctr", kind = "team", team = "a", margin = 0.1, table = "t", '
+        'column = "clicks", denominator = "sessions", unit = "session"}]\n'
+        'tables = [{name = "t", path = "users.csv", unit = "user"}]\n',
+        encoding="utf-8",
+    )
+    gain = read_tables(read_release(tmp_path / "release.toml"), tmp_path).measured["ctr"].gain
+    right = [clicks[i::2].sum() / sessions[i::2].sum() for i in (1, 0)]
+    binomial = (0.3 * 0.7 * (1 / sessions[::2].sum() + 1 / sessions[1::2].sum())) ** 0.5
+
+    assert gain.mean == pytest.approx(right[0] - right[1], abs=1e-9)
+    assert gain.error == pytest.approx(binomial, rel=0.03)
+
+
+def test_a_table_with_a_handful_of_rows_decides_nothing_and_says_what_it_lacks(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"q{i},{arm},0.{i}" for i in range(9) for arm in ("old", "new")]
+    (example / "offline.csv").write_text("\n".join(["query,ranker,ndcg", *rows]) + "\n")
+
+    assert main(["verify", "release", "release.toml", "--json"]) == 4
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert [one["code"] for one in data["reasons"]] == ["not_measured"]
+    assert data["needs"][0]["num_more"] == 42
+
+
+def test_the_pages_name_what_is_wrong() -> None:
+    found = judge_release(experiments(theirs=2.0)(SHIPS))
+    report = release_report(found)
+
+    for text in (shown(found), paint_markdown(report), paint_page(report)):
+        assert "LEAKS" in text
+        assert "Do not ship" in text or "do not ship" in text.lower()
