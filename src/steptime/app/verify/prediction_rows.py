@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ACCURACY, BRIER, LOG_LOSS = "accuracy", "brier", "log_loss"
-BETTER_DOWN = frozenset({BRIER, LOG_LOSS, "loss", "error"})
+ABSOLUTE, SQUARED = "absolute_error", "squared_error"
+BETTER_DOWN = frozenset({BRIER, LOG_LOSS, ABSOLUTE, SQUARED, "loss", "error"})
 """Metrics of which less is better, by their names."""
 
-_LABEL, _PREDICTION, _PROBABILITY = "label", "prediction", "probability"
+LABEL, PREDICTION, PROBABILITY = "label", "prediction", "probability"
 _NEEDS: Mapping[str, tuple[str, ...]] = {
-    ACCURACY: (_LABEL, _PREDICTION),
-    BRIER: (_LABEL, _PROBABILITY),
-    LOG_LOSS: (_LABEL, _PROBABILITY),
+    ACCURACY: (LABEL, PREDICTION),
+    BRIER: (LABEL, PROBABILITY),
+    LOG_LOSS: (LABEL, PROBABILITY),
+    ABSOLUTE: (LABEL, PREDICTION),
+    SQUARED: (LABEL, PREDICTION),
 }
 _LEAST = 1e-15
 """A probability is kept this far from 0 and 1, as scikit-learn keeps it."""
@@ -38,8 +41,8 @@ class RowsAsked:
         reference, candidate: a file for each arm; `reference` alone where one file has both.
         arm: the column that names the arm of a row, where one file has both.
         reference_arm: the value of that column that is the reference; None for the first row's.
-        metric: a column of numbers, or `accuracy`, `brier` or `log_loss` of the columns `label`
-            and `prediction` or `probability`.
+        metric: a column of numbers, or `accuracy`, `brier`, `log_loss`, `absolute_error` or
+            `squared_error` of the columns `label` and `prediction` or `probability`.
         id_column: the column that tells a row from the others.
         slices: the columns by which the rows are split.
         must_pair: refuse arms that were not scored on the same rows.
@@ -83,18 +86,12 @@ def read_rows(asked: RowsAsked) -> RowsFound:
             needs="steptime[verify-model]",
         ) from error
     notes = list[str]()
-    if asked.candidate is not None:
-        tables = [
-            _table(path, asked, needs_arm=False) for path in (asked.reference, asked.candidate)
-        ]
-        names = (asked.reference.stem, asked.candidate.stem)
-    else:
-        tables, names = _arms_of(_table(asked.reference, asked, needs_arm=True), asked, notes)
+    tables, names = arm_tables(asked, notes)
     ids = _codes([_ids(table, asked) for table in tables])
     slices = {name: _codes([table.column(name) for table in tables]) for name in asked.slices}
     rows = [
         ArmRows(
-            _scores(table, asked.metric),
+            row_scores(table, asked.metric),
             None if ids is None else ids[0][i],
             {name: found[0][i] for name, found in slices.items() if found is not None},
         )
@@ -109,20 +106,47 @@ def read_rows(asked: RowsAsked) -> RowsFound:
     )
 
 
-def _table(path: Path, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
+def arm_tables(
+    asked: RowsAsked, notes: list[str], *, others: Sequence[str] = ()
+) -> tuple[list[pa.Table], tuple[str, str]]:
+    """Return the table of each arm and its name; `others` are columns to read if they are there."""
+    if asked.candidate is None:
+        whole = _table(asked.reference, asked, needs_arm=True, others=others)
+        return _arms_of(whole, asked, notes)
+    paths = (asked.reference, asked.candidate)
+    tables = [_table(path, asked, needs_arm=False, others=others) for path in paths]
+    return tables, (asked.reference.stem, asked.candidate.stem)
+
+
+def _table(
+    path: Path, asked: RowsAsked, *, needs_arm: bool, others: Sequence[str] = ()
+) -> pa.Table:
     """Read the columns that are needed of one file."""
+    wanted = [*_NEEDS.get(asked.metric, (asked.metric,)), *asked.slices]
+    wanted += [str(asked.arm)] if needs_arm else []
+    table = load_table(path, [*wanted, asked.id_column, *others])
+    missing = [name for name in wanted if name not in table.column_names]
+    if missing:
+        known = ", ".join(f"`{name}`" for name in table.column_names)
+        raise UsageError(
+            f"`{path}` has no column {', '.join(f'`{name}`' for name in missing)}; it has {known}.",
+            hint="--metric names a column of numbers, or accuracy, brier or log_loss.",
+        )
+    return table
+
+
+def load_table(path: Path, wanted: Sequence[str] | None = None) -> pa.Table:
+    """Read a file; of Parquet, only the columns that are wanted, where these are named."""
     import pyarrow as pa
     from pyarrow import csv, feather, json, parquet
 
     if not path.is_file():
         raise NotFoundError(f"there is no file `{path}`.", hint="Name a table of predictions.")
-    wanted = [*_NEEDS.get(asked.metric, (asked.metric,)), *asked.slices]
-    wanted += [str(asked.arm)] if needs_arm else []
     try:
         kind = path.suffix.lower()
         if kind in (".parquet", ".pq"):
             known = parquet.read_schema(path).names
-            chosen = [name for name in dict.fromkeys([*wanted, asked.id_column]) if name in known]
+            chosen = [name for name in known if wanted is None or name in wanted]
             table = parquet.read_table(path, columns=chosen)
         elif kind in (".arrow", ".feather", ".ipc"):
             table = feather.read_table(path)
@@ -132,13 +156,6 @@ def _table(path: Path, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
             table = csv.read_csv(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"`{path}` cannot be read as a table: {error}") from error
-    missing = [name for name in wanted if name not in table.column_names]
-    if missing:
-        known = ", ".join(f"`{name}`" for name in table.column_names)
-        raise UsageError(
-            f"`{path}` has no column {', '.join(f'`{name}`' for name in missing)}; it has {known}.",
-            hint="--metric names a column of numbers, or accuracy, brier or log_loss.",
-        )
     return table
 
 
@@ -187,7 +204,7 @@ def _codes(columns: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]] | None:
     return [indices[:num], indices[num:]], tuple(coded.dictionary.to_pylist())
 
 
-def _scores(table: pa.Table, metric: str) -> Any:
+def row_scores(table: pa.Table, metric: str) -> Any:
     """Return the metric of each row as a number."""
     import numpy as np
     import pyarrow as pa
@@ -195,13 +212,15 @@ def _scores(table: pa.Table, metric: str) -> Any:
 
     if metric in table.column_names:
         return _numbers(table, metric)
-    label = table.column(_LABEL)
+    label = table.column(LABEL)
     if metric == ACCURACY:
-        same = pc.equal(
-            pc.cast(label, pa.string()), pc.cast(table.column(_PREDICTION), pa.string())
-        )
+        same = pc.equal(pc.cast(label, pa.string()), pc.cast(table.column(PREDICTION), pa.string()))
         return pc.cast(same, pa.float64()).to_numpy(zero_copy_only=False)
-    p, y = _numbers(table, _PROBABILITY), _numbers(table, _LABEL)
+    y = _numbers(table, LABEL)
+    if metric in (ABSOLUTE, SQUARED):
+        off = np.abs(_numbers(table, PREDICTION) - y)
+        return off if metric == ABSOLUTE else off**2
+    p = _numbers(table, PROBABILITY)
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise DataError("ProbabilitiesInvalid: `probability` is not between 0 and 1 in each row.")
     if metric == BRIER:
