@@ -17,7 +17,7 @@ from steptime.errors import DataError, ScriptFailedError, SteptimeError, UsageEr
 from steptime.verify.model.changes.column_changes import Dosed, permute  # noqa: E402
 from steptime.verify.model.changes.picture_changes import OF_PICTURES  # noqa: E402
 from steptime.verify.model.probe_judging import rows_to_decide  # noqa: E402
-from steptime.verify.model.probes import ProbeInputs, asking, run_probes  # noqa: E402
+from steptime.verify.model.probes import ProbeInputs, RowAnswers, run_probes  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 from steptime.verify.values.probe_asked import parse_probe, probe_asked  # noqa: E402
 
@@ -33,6 +33,19 @@ def make_inputs(num: int = 300, **more: Any) -> ProbeInputs:
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
+
+
+def asking(predict, inputs, functions=None):
+    """Ask a function of this process, which gets a dict of columns, or the array."""
+
+    def answer(request):
+        columns = dict(inputs.columns if request.columns is None else request.columns)
+        rows = columns["x"] if inputs.is_array else columns
+        found = predict(rows)
+        complies = functions[request.check](rows, found) if request.check else None
+        return RowAnswers(predictions=np.asarray(found), complies=complies)
+
+    return lambda requests: [answer(request) for request in requests]
 
 
 def probed(predict: Callable[..., Any], *probes: str, inputs: ProbeInputs | None = None, **more):
@@ -243,7 +256,7 @@ def test_a_probe_that_does_not_suit_the_inputs_is_refused(probe: str, text: str)
 
 
 def test_predictions_that_are_none_are_refused_by_name() -> None:
-    with pytest.raises(DataError, match="NonFiniteMetric: .* 300 of 300 rows"):
+    with pytest.raises(DataError, match=r"NonFiniteMetric: .* 300 of 300 rows"):
         probed(lambda c: c["w"] * np.nan, SAME)
     with pytest.raises(DataError, match=r"returned the shape \(2,\) for 300 rows"):
         probed(lambda c: c["w"][:2], SAME)

@@ -9,8 +9,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from steptime.app.verify.prediction_rows import LABEL, load_table
+from steptime.app.verify.prediction_table import read_table
 from steptime.errors import DataError, NotFoundError
+from steptime.verify.model.metrics import LABEL
 from steptime.verify.model.probes import ProbeInputs
 
 _X, _LABELS = "x", ("y", LABEL)
@@ -58,7 +59,7 @@ def _read_arrays(path: Path, id_column: str) -> ProbeInputs:
 
 
 def _read_table(path: Path, id_column: str) -> ProbeInputs:
-    columns = {name: column_values(column) for name, column in _named(load_table(path))}
+    columns = {name: column_values(column) for name, column in _named(read_table(path, None))}
     labels = columns.pop(LABEL, None)
     if not columns:
         raise DataError(f"`{path}` has no column but `{LABEL}`.")

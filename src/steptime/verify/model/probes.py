@@ -112,7 +112,7 @@ class _Planned:
 
 
 def run_probes(
-    inputs: ProbeInputs, asked: Sequence[ProbeAsked], ask: Ask, *, reference: Ask | None = None
+    inputs: ProbeInputs, asked: Sequence[ProbeAsked], ask: Ask, reference: Ask | None = None
 ) -> ProbeReport:
     """Return what each probe finds.
 
@@ -153,37 +153,6 @@ def run_probes(
             _guarded(one, is_constant=is_constant, has_direction=has_direction) for one in results
         ),
     )
-
-
-def asking(
-    predict: Callable[[Any], Any],
-    inputs: ProbeInputs,
-    functions: Mapping[str, Callable[..., Any]] | None = None,
-) -> Ask:
-    """Return a way to ask a function of this process.
-
-    Args:
-        predict: gets a dict of columns, or the array, and returns a prediction for each row.
-        inputs: the rows that are not changed.
-        functions: those that probes name as `change` and `check`.
-    """
-    named = functions or {}
-
-    def given(columns: Mapping[str, Any]) -> Any:
-        return columns["x"] if inputs.is_array else dict(columns)
-
-    def answer(request: PredictRequest) -> RowAnswers:
-        rows = given(inputs.columns if request.columns is None else request.columns)
-        columns = None
-        if request.change is not None:
-            before, change = rows, named[request.change]
-            rows = change(before) if request.dose is None else change(before, request.dose)
-            columns = {"x": rows} if inputs.is_array else rows
-        found = predict(rows)
-        complies = None if request.check is None else named[request.check](rows, found)
-        return RowAnswers(predictions=np.asarray(found), columns=columns, complies=complies)
-
-    return lambda requests: [answer(request) for request in requests]
 
 
 def _after(answer: RowAnswers, inputs: ProbeInputs) -> Reaction:
