@@ -169,13 +169,15 @@ def test_rows_that_were_copied_into_the_training_are_counted(tmp_path: Path, kin
     train, rows = make_table(2000, 1, begin=0), make_table(1000, 2, begin=5000)
     for i in range(50):
         train["x"][40 * i], train["note"][40 * i] = rows["x"][20 * i], rows["note"][20 * i]
+    train["id"] = train["id"] + 2**60  # no float tells these apart
+    rows["id"] = rows["id"] + 2**60
     train["id"][7] = rows["id"][3]
     found, counts = leaks(tmp_path, train, rows, kind)
 
     assert found.outcome is Outcome.FAIL
     assert (counts["id"].num_found, counts["exact"].num_found) == (1, 50)
     assert (counts["near"].num_found, counts["text"].num_found) == (0, 0)
-    assert counts["exact"].examples[:2] == ("5000", "5020")
+    assert counts["exact"].examples[0] == str(2**60 + 5000)
 
 
 def test_rows_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
     assert main([*WORDS, "--suite", "suite.toml", "--format", "md"]) == 5
     text = " ".join(capsys.readouterr().out.split())
     assert "a probe failed: direction" in text
-    assert "| dose | n changed | retained |" in text
+    assert "| dose | retained |" in text
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def asking(predict, inputs, functions=None):
     """Ask a function of this process, which gets a dict of columns, or the array."""
 
     def answer(request):
-        columns = dict(inputs.columns if request.columns is None else request.columns)
+        columns = {**inputs.columns, **request.columns}
         rows = columns["x"] if inputs.is_array else columns
         found = predict(rows)
         complies = functions[request.check](rows, found) if request.check else None
@@ -100,7 +100,7 @@ def test_an_invariance_counts_only_beside_a_direction() -> None:
     [
         ("INV:column=z,change=noise,size=0", "changed 0 of the 300 rows"),
         ("INV:column=t,change=case", "changed 150 of the 300 rows"),
-        ("INV:column=z,change=scale,size=1", "changed 0 of the 300 rows"),
+        ("INV:column=z,change=add,size=0", "changed 0 of the 300 rows"),
     ],
 )
 def test_a_probe_that_changes_nothing_is_refused_by_name(probe: str, text: str) -> None:
@@ -196,10 +196,9 @@ def test_a_fresh_augmentation_is_not_one_of_the_training() -> None:
 def test_each_change_of_pictures_keeps_shape_type_and_range(name: str, shape) -> None:
     x = np.random.default_rng(0).integers(10, 200, size=shape).astype(np.uint8)
     how = Dosed(dose=0.1, value=None, random=np.random.default_rng(1))
-    changed, claimed = OF_PICTURES[name](x, how)
+    changed = OF_PICTURES[name](x, how)
 
     assert (changed.shape, changed.dtype) == (x.shape, x.dtype)
-    assert claimed.all()
     assert (changed != x).reshape(6, -1).any(axis=1).all()
     if name not in ("corrupt", "noise"):
         assert np.abs(changed.astype(float).mean() - x.mean()) < 25
@@ -209,11 +208,10 @@ def test_each_change_of_pictures_keeps_shape_type_and_range(name: str, shape) ->
 def test_permuting_gives_each_row_another_value_where_one_is_left(counts) -> None:
     values = np.repeat(np.arange(len(counts)), counts)
     how = Dosed(dose=1.0, value=None, random=np.random.default_rng(5))
-    changed, claimed = permute(values, how)
+    changed = permute(values, how)
 
     assert sorted(changed) == sorted(values)
-    assert (changed != values)[claimed].all()
-    assert claimed.sum() >= min(100, 2 * (100 - max(counts)))
+    assert (changed != values).sum() >= min(100, 2 * (100 - max(counts)))
 
 
 def test_compliance_asks_a_function_of_rows() -> None:
@@ -324,7 +322,7 @@ def test_a_predictor_runs_in_its_own_process(model: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "limit_s", "text"),
     [
-        ("broken", 60.0, r"(?s)ended with exit code 1:.*ValueError: no weights here"),
+        ("broken", 60.0, r"(?s)ended with exit code 1\..*ValueError: no weights here"),
         ("slow", 0.5, r"did not end within 0.5 s \(--timeout\)"),
         ("missing", 60.0, "has no function `missing`"),
     ],
@@ -348,7 +346,7 @@ def test_arrays_are_read_with_labels_and_ids(tmp_path: Path, model: Path) -> Non
 
     assert inputs.rows[:2] == ("7", "8")
     assert one.metric == "right"
-    assert [dose.num_changed for dose in one.doses] == sorted(d.num_changed for d in one.doses)
+    assert one.doses[0].retained > one.doses[-1].retained
     for name, text in (("no.npz", "there is no file"), ("rows.npy", "cannot be read as arrays")):
         (tmp_path / "rows.npy").write_text("no array")
         with pytest.raises(SteptimeError, match=text):

@@ -1,6 +1,6 @@
 """Runs a user's predictor in the user's Python, where Steptime may not be installed.
 
-In: a plan of predictions, and a folder with their inputs. Out: a file of NumPy for each of them.
+In: a plan of predictions, and a folder with their inputs. Out: files of NumPy for each of them.
 It knows the standard library and NumPy alone; an exception ends it, and its traceback is shown.
 """
 
@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, cast
 
 
@@ -17,55 +18,46 @@ def answer(plan: Mapping[str, Any]) -> None:
     """Predict everything that the plan names.
 
     Args:
-        plan: `predictor` (FILE.py:FUNCTION), `folder`, `is_array`, and `tasks`, each with the
-            number of its `inputs`, its `change`, `dose` and `check`.
+        plan: `predictor` (FILE.py:FUNCTION), `folder`, `is_array`, and for each of `tasks` the
+            change, the dose of it, and the check.
     """
     import numpy as np
 
-    folder, is_array = plan["folder"], plan["is_array"]
-    functions: dict[str, Callable[..., Any]] = {}
+    def read(name: str) -> dict[str, Any]:
+        with np.load(os.path.join(plan["folder"], name), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
 
-    def function(name: str) -> Callable[..., Any]:
-        if name not in functions:
-            functions[name] = load(name)
-        return functions[name]
+    def write(name: str, arrays: Mapping[str, Any]) -> None:
+        plain = {key: _plain(values) for key, values in arrays.items()}
+        np.savez(os.path.join(plan["folder"], name), **plain)
 
-    with np.load(os.path.join(folder, "base.npz"), allow_pickle=False) as file:
-        base = {name: file[name] for name in file.files}
-    predict = function(plan["predictor"])
-    for number, task in enumerate(plan["tasks"]):
-        columns = dict(base)
-        if task["has_inputs"]:
-            path = os.path.join(folder, f"inputs-{number}.npz")
-            with np.load(path, allow_pickle=False) as file:
-                columns.update({name: file[name] for name in file.files})
-        rows = columns["x"] if is_array else columns
-        found = {}
-        if task["change"]:
-            dose = () if task["dose"] is None else (task["dose"],)
-            rows = function(task["change"])(rows.copy() if is_array else dict(rows), *dose)
-            kept = {"x": rows} if is_array else rows
-            path = os.path.join(folder, f"changed-{number}.npz")
-            np.savez(path, **{name: plain(kept[name]) for name in kept})
-        predictions = predict(rows if is_array else dict(rows))
-        if task["check"]:
-            found["complies"] = plain(function(task["check"])(rows, predictions))
-        found["predictions"] = plain(predictions)
-        np.savez(os.path.join(folder, f"answers-{number}.npz"), **found)
+    predict = load(plan["predictor"])
+    for number, (change, dose, check) in enumerate(plan["tasks"]):
+        columns = {**read("base.npz"), **read(f"inputs-{number}.npz")}
+        rows = columns["x"] if plan["is_array"] else columns
+        changed: Mapping[str, Any] = {}
+        if change:
+            rows = load(change)(rows, *(() if dose is None else (dose,)))
+            changed = {"x": rows} if plan["is_array"] else rows
+        write(f"changed-{number}.npz", changed)
+        found = {"predictions": predict(rows)}
+        if check:
+            found["complies"] = load(check)(rows, found["predictions"])
+        write(f"answers-{number}.npz", found)
 
 
+@cache
 def load(name: str) -> Callable[..., Any]:
     """Return the function of `FILE.py:FUNCTION`."""
     path, _, function = name.rpartition(":")
     folder, file = os.path.split(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     module_name = os.path.splitext(file)[0]
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules.get(module_name)
-    if getattr(module, "__file__", None) != os.path.abspath(path):
+    if getattr(module, "__file__", None) != os.path.join(folder, file):
+        sys.path.insert(0, folder)
+        spec = importlib.util.spec_from_file_location(module_name, os.path.join(folder, file))
+        assert spec is not None
+        assert spec.loader is not None
         module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     if not callable(getattr(module, function, None)):
@@ -73,7 +65,7 @@ def load(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(module, function))
 
 
-def plain(values: Any) -> Any:
+def _plain(values: Any) -> Any:
     """Return an array without objects, of a list, a table's column, or a tensor."""
     import numpy as np
 

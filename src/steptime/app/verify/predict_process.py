@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from steptime.core.printable import printable
 from steptime.errors import NotFoundError, ScriptFailedError, UsageError
@@ -25,17 +24,14 @@ from steptime.verify.model.probes import PredictRequest, ProbeInputs, RowAnswers
 _CHILD = Path(__file__).with_name("predict_child.py")
 _BOOT = """
 import importlib.util, json, sys
+kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 spec = importlib.util.spec_from_file_location("_steptime_predict", sys.argv[1])
 child = importlib.util.module_from_spec(spec)
-kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 spec.loader.exec_module(child)
 sys.dont_write_bytecode = kept
-with open(sys.argv[2], encoding="utf-8") as file:
-    plan = json.load(file)
-child.answer(plan)
+child.answer(json.loads(sys.argv[2]))
 """
-_LAST_LINES = 6
-_LAST_BYTES = 20_000
+_LAST_LINES, _LAST_BYTES = 6, 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,45 +58,24 @@ class PredictorProcess:
         """
         import numpy as np
 
-        names = {request.change for request in requests} | {one.check for one in requests}
-        for name in [self.predictor, *sorted(filter(None, names))]:
-            check_function(name)
+        for one in (self.predictor, *(n for r in requests for n in (r.change, r.check) if n)):
+            _check_function(one)
         environment = user_environment()
         python = find_python(self.python, environment)
         with tempfile.TemporaryDirectory(prefix="steptime-") as name:
             folder = Path(name)
             np.savez(folder / "base.npz", **inputs.columns)
             for number, request in enumerate(requests):
-                if request.columns is not None:
-                    changed = {
-                        key: values
-                        for key, values in request.columns.items()
-                        if values is not inputs.columns[key]
-                    }
-                    np.savez(folder / f"inputs-{number}.npz", **changed)
-            plan = folder / "plan.json"
-            plan.write_text(json.dumps(self._plan(folder, inputs, requests)), encoding="utf-8")
-            self._run([python, "-c", _BOOT, str(_CHILD), str(plan)], folder, environment)
-            return [_read(folder, number) for number in range(len(requests))]
-
-    def _plan(
-        self, folder: Path, inputs: ProbeInputs, requests: Sequence[PredictRequest]
-    ) -> dict[str, Any]:
-        tasks = [
-            {
-                "has_inputs": one.columns is not None,
-                "change": one.change,
-                "dose": one.dose,
-                "check": one.check,
+                np.savez(folder / f"inputs-{number}.npz", **request.columns)
+            plan = {
+                "predictor": self.predictor,
+                "folder": name,
+                "is_array": inputs.is_array,
+                "tasks": [(one.change, one.dose, one.check) for one in requests],
             }
-            for one in requests
-        ]
-        return {
-            "predictor": self.predictor,
-            "folder": str(folder),
-            "is_array": inputs.is_array,
-            "tasks": tasks,
-        }
+            words = [python, "-c", _BOOT, str(_CHILD), json.dumps(plan)]
+            self._run(words, folder, environment)
+            return [_read(folder, number) for number in range(len(requests))]
 
     def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
         with (folder / "said").open("w+b") as said:
@@ -112,26 +87,22 @@ class PredictorProcess:
                 env=environment,
                 start_new_session=True,
             )
-            is_late = False
+            how = f"did not end within {self.limit_s:g} s (--timeout)"
             try:
                 child.wait(timeout=self.limit_s)
+                how = f"ended with exit code {child.returncode}"
             except subprocess.TimeoutExpired:
-                is_late = True
+                pass
             finally:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-            size = said.seek(0, os.SEEK_END)
-            said.seek(max(0, size - _LAST_BYTES))
-            lines = said.read().decode(errors="replace").strip().splitlines()
-        if not is_late and child.returncode == 0:
-            return
-        how = f"ended with exit code {child.returncode}"
-        if is_late:
-            how = f"did not end within {self.limit_s:g} s (--timeout)"
-        last = "\n".join(printable(line) for line in lines[-_LAST_LINES:])
+            if child.returncode == 0:
+                return
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
+            lines = said.read().decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
         raise ScriptFailedError(
-            f"the predictor `{self.predictor}` {how}" + (f":\n{last}" if last else "."),
+            "\n".join([f"the predictor `{self.predictor}` {how}.", *map(printable, lines)]),
             hint="It runs in the Python of --python; without it, in the first on the PATH.",
         )
 
@@ -140,18 +111,14 @@ def _read(folder: Path, number: int) -> RowAnswers:
     import numpy as np
 
     with np.load(folder / f"answers-{number}.npz", allow_pickle=False) as file:
-        found = {name: file[name] for name in file.files}
-    changed = folder / f"changed-{number}.npz"
-    if changed.exists():
-        with np.load(changed, allow_pickle=False) as file:
-            found["columns"] = {name: file[name] for name in file.files}
-    return RowAnswers(**found)
+        found = dict(file)
+    with np.load(folder / f"changed-{number}.npz", allow_pickle=False) as file:
+        return RowAnswers(columns=dict(file), **found)
 
 
-def check_function(name: str) -> None:
-    """Refuse what is no `FILE.py:FUNCTION`, or names a file that is not there."""
-    path, sign, function = name.rpartition(":")
-    if not sign or not path.endswith(".py") or not function.isidentifier():
+def _check_function(name: str) -> None:
+    path, _, function = name.rpartition(":")
+    if not path.endswith(".py") or not function.isidentifier():
         raise UsageError(f"`{name}` is no predictor or function.", hint="Write FILE.py:FUNCTION.")
     if not Path(path).is_file():
         raise NotFoundError(f"there is no file `{path}`.", hint="Write FILE.py:FUNCTION.")

@@ -59,7 +59,8 @@ def _read_arrays(path: Path, id_column: str) -> ProbeInputs:
 
 
 def _read_table(path: Path, id_column: str) -> ProbeInputs:
-    columns = {name: column_values(column) for name, column in _named(read_table(path, None))}
+    table = read_table(path, None)
+    columns = {name: column_values(table.column(name)) for name in table.column_names}
     labels = columns.pop(LABEL, None)
     if not columns:
         raise DataError(f"`{path}` has no column but `{LABEL}`.")
@@ -67,10 +68,6 @@ def _read_table(path: Path, id_column: str) -> ProbeInputs:
     ids = columns.get(id_column)
     rows = tuple(map(str, range(num) if ids is None else ids.tolist()))
     return ProbeInputs(columns=columns, labels=labels, rows=rows)
-
-
-def _named(table: Any) -> list[tuple[str, Any]]:
-    return [(name, table.column(name)) for name in table.column_names]
 
 
 def column_values(column: Any) -> Any:
@@ -81,11 +78,11 @@ def column_values(column: Any) -> Any:
     kind = column.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number or pa.types.is_boolean(kind):
-        if not column.null_count:
-            return column.to_numpy()
-        return pc.cast(column, pa.float64() if is_number else pa.float32()).to_numpy()
+        if column.null_count:
+            column = pc.cast(column, pa.float64() if is_number else pa.float32())
+        return column.to_numpy(zero_copy_only=False)
     try:
         text = pc.fill_null(pc.cast(column, pa.string()), "")
     except pa.ArrowException as error:
         raise DataError(f"a column of {kind} is neither numbers nor text: {error}") from error
-    return text.to_numpy().astype(str)
+    return text.to_numpy(zero_copy_only=False).astype(str)

@@ -1,16 +1,16 @@
 """Reads tables part by part, so that tables larger than the memory can be compared.
 
-In: two tables. Out: the rows of each as `RowPart`, with the same features in the same order.
+In: two tables. Out: which rows of one stand in the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.verify.prediction_table import read_table
+from steptime.app.verify.probe_inputs import column_values
 from steptime.errors import DataError, NotFoundError, UsageError
 from steptime.verify.model.leaks import RowPart, find_leaks
 from steptime.verify.values.leak_results import LeakVerdict
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
 _ROWS = 262_144
 """Of a part: some tens of MB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """The columns to read: those of numbers, those of text, and the id."""
-
-    numbers: Sequence[str]
-    texts: Sequence[str]
-    id_column: str | None
 
 
 def compare_tables(
@@ -47,75 +38,43 @@ def compare_tables(
         UsageError: the tables share neither a feature nor the id.
         DataError: a file cannot be read, or has no rows.
     """
-    one, other = schema_of(train), schema_of(evaluation)
-    shared = [name for name in one.names if name in other.names and name not in without]
-    has_ids = id_column in one.names and id_column in other.names
-    features = [name for name in shared if name != id_column]
-    if not features and not has_ids:
+    one, other = (next(_batches(path, None)) for path in (train, evaluation))
+    shared = [name for name in one.schema.names if name in other.schema.names]
+    features = [name for name in shared if name not in (*without, id_column)]
+    ids = [name for name in shared if name == id_column]
+    if not features and not ids:
         raise UsageError(
             f"`{train}` and `{evaluation}` share neither a feature nor the column `{id_column}`.",
             hint="--inputs names the table with the features of the evaluation rows.",
         )
-    numbers = [
-        name for name in features if all(_is_number(s.field(name).type) for s in (one, other))
-    ]
-    texts = [name for name in features if name not in numbers]
-    asked = _Asked(numbers=numbers, texts=texts, id_column=id_column if has_ids else None)
-    return find_leaks(_parts(train, asked), _parts(evaluation, asked), [*numbers, *texts])
+    texts = {
+        name
+        for name in shared
+        if "U" in (column_values(table.column(name)[:0]).dtype.kind for table in (one, other))
+    }
+    parts = [_parts(path, features, ids, texts) for path in (train, evaluation)]
+    return find_leaks(parts[0], parts[1], features)
 
 
-def schema_of(path: Path) -> pa.Schema:
-    """Return the names and types of the columns of a table."""
-    return next(iter(_batches(path, None)))[0]
-
-
-def _is_number(kind: Any) -> bool:
+def _parts(
+    path: Path, features: Sequence[str], ids: Sequence[str], texts: Collection[str]
+) -> Iterator[RowPart]:
     import pyarrow as pa
 
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    )
+    for batch in _batches(path, [*features, *ids]):
+        found = {
+            name: batch.column(name).cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False)
+            if name in texts
+            else column_values(batch.column(name))
+            for name in batch.schema.names
+        }
+        yield RowPart(
+            columns=[found[name] for name in features], ids=found[ids[0]] if ids else None
+        )
 
 
-def _parts(path: Path, asked: _Asked) -> Iterator[RowPart]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    wanted = [*asked.numbers, *asked.texts, *([asked.id_column] if asked.id_column else [])]
-    for _, batch in _batches(path, wanted):
-        if batch is None:
-            continue
-        try:
-            columns = [
-                pc.cast(
-                    batch.column(name), pa.float32() if _is_bool(batch, name) else pa.float64()
-                ).to_numpy(zero_copy_only=False)
-                for name in asked.numbers
-            ]
-            columns += [_texts(batch.column(name)) for name in asked.texts]
-            ids = _texts(batch.column(asked.id_column)) if asked.id_column else None
-        except pa.ArrowException as error:
-            raise DataError(f"a column of `{path}` is neither numbers nor text: {error}") from error
-        yield RowPart(columns=columns, ids=ids)
-
-
-def _is_bool(batch: pa.RecordBatch, name: str) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_boolean(batch.column(name).type))
-
-
-def _texts(column: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.fill_null(pc.cast(column, pa.string()), "").to_numpy(zero_copy_only=False)
-
-
-def _batches(
-    path: Path, wanted: Sequence[str] | None
-) -> Iterator[tuple[pa.Schema, pa.RecordBatch | None]]:
-    """Yield the schema, then each part of the columns that are wanted; all for None."""
+def _batches(path: Path, wanted: Sequence[str] | None) -> Iterator[Any]:
+    """Yield the parts of a table, with the columns that are wanted; at least one, if empty."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -125,19 +84,16 @@ def _batches(
     try:
         if kind in (".parquet", ".pq"):
             with parquet.ParquetFile(path) as file:
-                yield file.schema_arrow, None
-                for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
-                    yield batch.schema, batch
+                yield file.schema_arrow.empty_table().select(wanted or file.schema_arrow.names)
+                yield from file.iter_batches(batch_size=_ROWS, columns=wanted)
         elif kind == ".csv":
             options = csv.ConvertOptions(include_columns=wanted or [])
             with csv.open_csv(path, convert_options=options) as reader:
-                yield reader.schema, None
-                for batch in reader:
-                    yield batch.schema, batch
+                yield reader.schema.empty_table()
+                yield from reader
         else:
-            table = read_table(path, None if wanted is None else set(wanted))
-            yield table.schema, None
-            for batch in table.to_batches(max_chunksize=_ROWS):
-                yield batch.schema, batch
+            table: pa.Table = read_table(path, None if wanted is None else set(wanted))
+            yield table.slice(0, 0)
+            yield from table.to_batches(max_chunksize=_ROWS)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"`{path}` cannot be read as a table: {error}") from error

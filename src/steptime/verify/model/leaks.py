@@ -7,7 +7,7 @@ training rows repeat each other as often, and the two cannot be distinguished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from steptime.verify.values.leak_results import LeakCount, LeakVerdict
 
 _EXAMPLES = 5
 _MOST_TEXTS = 100_000
-"""Rows of each side whose text is compared piece by piece: a minute of one core."""
+"""Rows of each side whose text is compared piece by piece: some seconds of one core."""
 
 _LONG_TEXT = 40
 """Letters on average: shorter texts share most of their pieces by chance."""
@@ -35,22 +35,21 @@ class RowPart:
 
     Attributes:
         columns: the features (num_rows,) each, in the same order for both tables.
-        ids: the id of each row as text (num_rows,); None without ids.
+        ids: the id of each row (num_rows,); None without ids.
     """
 
     columns: Sequence[Any]
     ids: Any = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Side:
-    """The hashes of all rows of a table, and its first texts."""
+    """The hashes of all rows by kind, and the ids and texts of the first ones."""
 
-    exact: Any
-    near: Any
-    ids: Any
-    names: Any
+    hashes: dict[str, Any]
+    names: list[str]
     texts: list[str]
+    num: int
 
 
 def find_leaks(
@@ -66,88 +65,62 @@ def find_leaks(
     Raises:
         DataError: a table has no rows.
     """
-    one, other = _read(evaluation, "evaluation"), _read(train, "training")
-    num, found = len(one.exact), np.zeros(len(one.exact), dtype=bool)
-    counts = list[LeakCount]()
-    if one.ids is not None and other.ids is not None:
-        hit = np.isin(one.ids, other.ids)
-        counts.append(_count("id", hit, one, own=None))
+    here, there = _read(evaluation, "evaluation"), _read(train, "training")
+    found, counts = np.zeros(here.num, dtype=bool), list[LeakCount]()
+    for kind, hashes in here.hashes.items():
+        hit = np.isin(hashes, there.hashes[kind]) & ~found
+        own = None if kind == "id" else _repeats(there.hashes[kind])
+        counts.append(_count(kind, hit, here.names, own=own))
         found |= hit
-    has_ids = bool(counts)
-    for kind in ("exact", "near") if columns else ():
-        hit = np.isin(getattr(one, kind), getattr(other, kind)) & ~found
-        counts.append(_count(kind, hit, one, own=_repeats(getattr(other, kind))))
-        found |= hit
-    if one.texts and other.texts:
-        counts.append(_text_count(one, other, found))
+    has_texts = bool(here.texts and there.texts)
+    if has_texts:
+        hit = near_texts(here.texts, there.texts) & ~found[: len(here.texts)]
+        twins = int(near_texts(there.texts, there.texts).sum()) if hit.any() else 0
+        own = rate_of(twins, len(there.texts))
+        counts.append(_count("text", hit, here.names, own=own))
     outcomes = {count.outcome for count in counts}
-    outcome = Outcome.PASS
-    if Outcome.FAIL in outcomes:
-        outcome = Outcome.FAIL
-    elif Outcome.INCONCLUSIVE in outcomes and not has_ids:
-        outcome = Outcome.INCONCLUSIVE
-    texts = max(len(one.texts), len(other.texts)) if one.texts and other.texts else None
+    if "id" in here.hashes:
+        outcomes -= {Outcome.INCONCLUSIVE}  # the ids tell copies from what repeats
+    grave = (Outcome.FAIL, Outcome.INCONCLUSIVE)
     return LeakVerdict(
-        num_train=len(other.exact),
-        num_rows=num,
+        num_train=there.num,
+        num_rows=here.num,
         columns=tuple(columns),
         counts=tuple(counts),
-        outcome=outcome,
-        num_texts=texts,
+        outcome=next((one for one in grave if one in outcomes), Outcome.PASS),
+        num_texts=max(len(here.texts), len(there.texts)) if has_texts else None,
     )
 
 
 def _read(parts: Iterable[RowPart], name: str) -> _Side:
-    exact, near, ids, names = list[Any](), list[Any](), list[Any](), list[Any]()
-    texts, num_rows = list[str](), 0
+    hashes, num = dict[str, list[Any]](), 0
+    names, texts = list[str](), list[str]()
     for part in parts:
-        if part.columns:
-            exact.append(hash_rows(part.columns, is_near=False))
-            near.append(hash_rows(part.columns, is_near=True))
-            num = len(part.columns[0])
-        else:
-            num = len(part.ids)
-            exact.append(np.zeros(num, dtype=np.uint64))
-            near.append(exact[-1])
-        num_rows += num
-        if part.ids is not None:
-            ids.append(hash_rows([part.ids], is_near=False))
-        if num_rows - num < _MOST_TEXTS:
-            # The first rows name examples, and hold what is compared piece by piece.
-            names.append(part.ids)
-            if len(texts) == num_rows - num:  # text i is that of row i
-                texts += _texts(part, _MOST_TEXTS - len(texts))
-    if not num_rows:
+        for kind, some in _hashed(part):
+            hashes.setdefault(kind, []).append(some)
+        begin, num = num, num + len(part.ids if part.ids is not None else part.columns[0])
+        if begin < _MOST_TEXTS:
+            names += map(str, range(begin, num) if part.ids is None else part.ids.tolist())
+            if len(texts) == begin:  # text i is that of row i
+                texts += _texts(part.columns, _MOST_TEXTS - begin)
+    if not num:
         raise DataError(f"EmptySlice: the {name} has no rows.")
-    return _Side(
-        exact=np.concatenate(exact),
-        near=np.concatenate(near),
-        ids=np.concatenate(ids) if ids else None,
-        names=None if not ids else np.concatenate(names),
-        texts=texts,
-    )
+    return _Side({kind: np.concatenate(some) for kind, some in hashes.items()}, names, texts, num)
 
 
-def _texts(part: RowPart, most: int) -> list[str]:
+def _hashed(part: RowPart) -> Iterator[tuple[str, Any]]:
+    if part.ids is not None:
+        yield "id", hash_rows([part.ids], is_near=False)
+    if part.columns:
+        yield "exact", hash_rows(part.columns, is_near=False)
+        yield "near", hash_rows(part.columns, is_near=True)
+
+
+def _texts(columns: Sequence[Any], most: int) -> list[str]:
     """Return the long texts of each row in one; nothing where there are none."""
-    long = [
-        values[:most]
-        for values in part.columns
-        if values.dtype.kind in "USO"
-        and np.char.str_len(values[:1000].astype(str)).mean() > _LONG_TEXT
-    ]
-    if not long:
-        return []
-    return [" ".join(map(str, row)) for row in zip(*(v.tolist() for v in long), strict=True)]
-
-
-def _text_count(one: _Side, other: _Side, found: Any) -> LeakCount:
-    """Count the texts that nearly stand in the training, and were not found before."""
-    hit = near_texts(one.texts, other.texts) & ~found[: len(one.texts)]
-    own = rate_of(0, len(other.texts))
-    if hit.any():
-        own = rate_of(int(near_texts(other.texts, other.texts).sum()), len(other.texts))
-    return _count("text", hit, one, own=own)
+    texts = [values[:most].tolist() for values in columns if values.dtype.kind in "UO"]
+    long = [some for some in texts if sum(map(len, some)) > _LONG_TEXT * len(some)]
+    return [" ".join(row) for row in zip(*long, strict=True)]
 
 
 def _repeats(hashes: Any) -> Interval:
@@ -156,16 +129,14 @@ def _repeats(hashes: Any) -> Interval:
     return rate_of(int(counts[counts > 1].sum()), len(hashes))
 
 
-def _count(kind: str, hit: Any, one: _Side, *, own: Interval | None) -> LeakCount:
+def _count(kind: str, hit: Any, names: Sequence[str], *, own: Interval | None) -> LeakCount:
     num_found = int(hit.sum())
-    share: Interval = rate_of(num_found, len(hit))
+    share = rate_of(num_found, len(hit))
     outcome = Outcome.PASS
     if num_found:
         # Rows drawn alike meet a training row as often as training rows meet each other.
         is_nature = own is not None and own.estimate > 0 and share.low <= own.high
         outcome = Outcome.INCONCLUSIVE if is_nature else Outcome.FAIL
-    places = np.flatnonzero(hit)[:_EXAMPLES].tolist()
-    names = one.names
     return LeakCount(
         kind=kind,
         num_rows=len(hit),
@@ -174,6 +145,7 @@ def _count(kind: str, hit: Any, one: _Side, *, own: Interval | None) -> LeakCoun
         own_share=None if own is None else own.estimate,
         outcome=outcome,
         examples=tuple(
-            str(i) if names is None or i >= len(names) else str(names[i]) for i in places
+            names[i] if i < len(names) else f"row {i}"
+            for i in np.flatnonzero(hit)[:_EXAMPLES].tolist()
         ),
     )

@@ -20,7 +20,7 @@ from steptime.core.interval import Interval
 from steptime.errors import DataError, UsageError
 from steptime.verify.model.signed_gains import LEVEL, SignedGain, judge
 from steptime.verify.values import Outcome
-from steptime.verify.values.probe_asked import COMPLIANCE, DIRECTION, ProbeAsked
+from steptime.verify.values.probe_asked import DIRECTION, ProbeAsked
 from steptime.verify.values.probe_results import ProbeDose, ProbeResult, ViolatingRow
 
 if TYPE_CHECKING:
@@ -29,133 +29,100 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _WORST = 10
-_PROBABILITY_MOVE = 0.1
-"""CheckList's default: how far a probability may move that must stay the same."""
+_MOVE = 0.1
+"""How far a probability may move that must stay the same (CheckList's default); of other numbers,
+in standard deviations, how near a prediction is still the same."""
 
 _MOST_ROWS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
-    """Predictions (num_rows,) or (num_rows, num_scores): labels, or numbers."""
-
-    values: Array
-
-    @property
-    def is_label(self) -> bool:
-        """Whether they are labels, which stay or change, and do not move a little."""
-        return self.values.dtype.kind in "USbiu"
-
-    def equals(self, other: Reaction) -> bool:
-        """Return whether all predictions are the same, bit for bit."""
-        return bool(np.array_equal(self.values, other.values))
-
-    def one_number(self, name: str) -> Array:
-        """Return a number for each row (num_rows,): of two scores, the second."""
-        values = self.values
-        if values.ndim == 2 and values.shape[1] == 2:
-            values = values[:, 1]
-        if values.ndim != 1 or values.dtype.kind not in "fiub":
-            raise UsageError(
-                f"the probe `{name}` needs one number for each row, and the predictor returned "
-                f"{values.dtype} of shape {values.shape}.",
-                hint="Return a score: (rows,), or (rows, 2) whose second is the positive class.",
-            )
-        return values.astype(float)
-
-
-@dataclass(frozen=True, slots=True)
 class Reactions:
-    """Predictions of the same rows: without a change, once more without, and after each dose."""
+    """Predictions (num_rows,) or (num_rows, num_scores): labels, or numbers.
 
-    base: Reaction
-    again: Reaction
-    after: Sequence[Reaction]
+    Attributes:
+        base: without a change.
+        again: once more without.
+        after: after each change.
+    """
+
+    base: Array
+    again: Array
+    after: Sequence[Array]
 
 
-def reaction_of(predictions: Any, num_rows: int) -> Reaction:
-    """Return predictions in one form.
+def predictions_of(predictions: Any, num_rows: int) -> Array:
+    """Return predictions with one row for each row.
 
     Raises:
         DataError: there is not one for each row, or one is no finite number.
     """
     values = np.asarray(predictions)
-    if values.dtype.kind == "O":
-        values = values.astype(str)
-    if values.ndim == 0 or len(values) != num_rows:
-        shape = "one value" if values.ndim == 0 else f"the shape {values.shape}"
-        raise DataError(f"the predictor returned {shape} for {num_rows:,} rows.")
+    if values.shape[:1] != (num_rows,):
+        raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
     values = values.reshape(num_rows, -1)
-    if values.shape[1] == 1:
-        values = values[:, 0]
     if values.dtype.kind == "f":
-        num_bad = int((~np.isfinite(values)).reshape(num_rows, -1).any(axis=1).sum())
+        num_bad = int((~np.isfinite(values)).any(axis=1).sum())
         if num_bad:
             raise DataError(
                 f"NonFiniteMetric: the prediction is no finite number in {num_bad:,} of "
                 f"{num_rows:,} rows."
             )
-    return Reaction(values)
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def judge_rows(
     asked: ProbeAsked,
-    change: str | None,
     seen: Reactions,
     judged: Array,
     rows: Sequence[str],
     *,
-    complies: Array | None = None,
+    breaks: Array | None = None,
 ) -> ProbeResult:
     """Return the rate of violations, and whether it is below what is allowed.
 
     Args:
         asked: the probe.
-        change: what was done.
         seen: the predictions.
         judged: the rows (num_rows,) that were changed.
         rows: the id of each row.
-        complies: of a probe of compliance: the rows (num_rows,) that do.
+        breaks: of a probe of compliance: the rows (num_rows,) that do not comply.
     """
-    own = 0.0
-    if complies is not None:
-        harm, hit = np.ones(len(complies)), ~complies
-        noise = np.zeros(len(complies), dtype=bool)
+    after, num = seen.after[0], int(judged.sum())
+    own = Interval(estimate=0.0, low=0.0, high=0.0, n=num)
+    if breaks is not None:
+        harm, hit = np.ones(len(breaks)), breaks & judged
     else:
-        harm, hit = _violations(asked, seen.base, seen.after[0], by=asked.by)
-        noise = _violations(asked, seen.base, seen.again, by=0.0)[1]
-    num, num_hit = int(judged.sum()), int((hit & judged).sum())
-    rate = rate_of(num_hit, num)
-    floor = Interval(estimate=0.0, low=0.0, high=0.0, n=num)
-    if not seen.base.equals(seen.again) and asked.kind != COMPLIANCE:
-        floor = rate_of(int((noise & judged).sum()), num)
-        own = floor.estimate
-    outcome, needed = _decide(rate, floor, asked.allowed)
+        harm = _harm(asked, seen.base, after)
+        hit = judged & (harm > (-asked.by if asked.kind == DIRECTION else 0))
+        if not np.array_equal(seen.base, seen.again):
+            own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
+    rate = rate_of(int(hit.sum()), num)
+    outcome, needed = _decide(rate, own, asked.allowed)
     reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
-    if outcome is Outcome.PASS and asked.kind == DIRECTION and not _moved(seen, judged):
+    has_moved = bool((seen.base != after)[judged].any())
+    if outcome is Outcome.PASS and asked.kind == DIRECTION and not has_moved:
         outcome, reason = Outcome.INCONCLUSIVE, "nothing_moved"
-    places = np.flatnonzero(hit & judged)
-    worst = places[np.argsort(-harm[places], kind="stable")][:_WORST]
-    last = seen.after[0]
+    places = np.flatnonzero(hit)
+    worst = places[np.argsort(-harm[places], kind="stable")][:_WORST].tolist()
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
-        change=change,
         num_rows=num,
-        num_violations=num_hit,
+        num_violations=int(hit.sum()),
         rate=rate,
         allowed=asked.allowed,
-        own_rate=own,
+        own_rate=own.estimate,
         outcome=outcome,
         reason=reason,
         num_needed=needed,
         worst=tuple(
             ViolatingRow(
                 row=rows[i] if rows else str(i),
-                before=_told(seen.base.values[i]),
-                after=_told(last.values[i]),
+                before=_told(seen.base[i]),
+                after=_told(after[i]),
             )
-            for i in worst.tolist()
+            for i in worst
         ),
     )
 
@@ -169,13 +136,13 @@ def rate_of(num_hit: int, num: int) -> Interval:
     return Interval(estimate=num_hit / num, low=low, high=high, n=num)
 
 
-def _decide(rate: Interval, floor: Interval, allowed: float) -> tuple[Outcome, int | None]:
+def _decide(rate: Interval, own: Interval, allowed: float) -> tuple[Outcome, int | None]:
     """Judge a rate less the predictor's own, each at the bound that is least in its favor."""
-    if rate.high - floor.low <= allowed:
+    if rate.high - own.low <= allowed:
         return Outcome.PASS, None
-    if rate.low - floor.high > allowed:
+    if rate.low - own.high > allowed:
         return Outcome.FAIL, None
-    return Outcome.INCONCLUSIVE, rows_to_decide(rate.estimate, allowed + floor.estimate, rate.n)
+    return Outcome.INCONCLUSIVE, rows_to_decide(rate.estimate, allowed + own.estimate, rate.n)
 
 
 def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
@@ -196,37 +163,45 @@ def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
     return max(low, num + 1)
 
 
-def _violations(
-    asked: ProbeAsked, base: Reaction, after: Reaction, *, by: float
-) -> tuple[Array, Array]:
-    """Return how far each row (num_rows,) violates, and whether it does."""
+def _harm(asked: ProbeAsked, base: Array, after: Array) -> Array:
+    """Return how far each row (num_rows,) violates; it does where that is above 0.
+
+    Of a direction, that is how far it moves the wrong way, `by` apart.
+    """
     if asked.kind == DIRECTION:
-        sign = 1.0 if asked.expect == "up" else -1.0
-        move = sign * (after.one_number(asked.name) - base.one_number(asked.name))
-        return by - move, move < by
-    if base.values.shape != after.values.shape:
+        sign = 1.0 if asked.expect == "down" else -1.0
+        return sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
+    if base.shape != after.shape:
         raise DataError(f"the predictor returned another shape after `{asked.name}`.")
-    if base.is_label or after.is_label:
-        changed = (base.values != after.values).reshape(len(base.values), -1).any(axis=1)
-        return changed.astype(float), changed
-    moved = np.abs(after.values - base.values).reshape(len(base.values), -1).max(axis=1)
-    return moved, moved > _tolerance(asked, base)
+    if _is_label(base):
+        return cast("Array", (base != after).reshape(len(base), -1).any(axis=1).astype(float))
+    tolerance = asked.tolerance
+    if tolerance is None:
+        if not bool(((base >= 0) & (base <= 1)).all()):
+            raise UsageError(
+                f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
+                "probabilities, so how far may they move and count as the same?"
+            )
+        tolerance = _MOVE
+    return cast("Array", np.abs(after - base).reshape(len(base), -1).max(axis=1) - tolerance)
 
 
-def _tolerance(asked: ProbeAsked, base: Reaction) -> float:
-    if asked.tolerance is not None:
-        return asked.tolerance
-    if bool(((base.values >= 0) & (base.values <= 1)).all()):
-        return _PROBABILITY_MOVE
-    raise UsageError(
-        f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
-        "probabilities, so how far may they move and count as the same?"
-    )
+def _is_label(values: Array) -> bool:
+    """Return whether they are labels, which stay or change, and do not move a little."""
+    return values.dtype.kind in "Ubiu"
 
 
-def _moved(seen: Reactions, judged: Array) -> bool:
-    is_other = seen.base.values != seen.after[0].values
-    return bool(is_other[judged].any())
+def _one_number(values: Array, name: str) -> Array:
+    """Return a number for each row (num_rows,): of two scores, the second."""
+    if values.ndim == 2 and values.shape[1] == 2:
+        values = values[:, 1]
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise UsageError(
+            f"the probe `{name}` needs one number for each row, and the predictor returned "
+            f"{values.dtype} of shape {values.shape}.",
+            hint="Return a score: (rows,), or (rows, 2) whose second is the positive class.",
+        )
+    return values.astype(float)
 
 
 def _told(value: Any) -> str:
@@ -237,41 +212,37 @@ def _told(value: Any) -> str:
 
 def judge_doses(
     asked: ProbeAsked,
-    change: str | None,
     mine: Reactions,
     theirs: Reactions | None,
     doses: Sequence[float],
-    *,
-    changed: Sequence[Array],
     labels: Array | None,
 ) -> ProbeResult:
     """Return the retained metric at each dose, beside the reference's where there is one."""
-    found = list[ProbeDose]()
-    metric = "same"
+    found, metric = list[ProbeDose](), ""
     for i, dose in enumerate(doses):
         metric, ratio, terms = _retained(mine, i, labels)
-        if theirs is None:
-            found.append(ProbeDose(dose=dose, num_changed=int(changed[i].sum()), retained=ratio))
-            continue
-        _, other, other_terms = _retained(theirs, i, labels)
-        error = float((terms - other_terms).std()) / math.sqrt(len(terms))
-        gain = SignedGain(ratio - other, error, len(terms))
+        other = gain = outcome = None
+        if theirs is not None:
+            _, other, other_terms = _retained(theirs, i, labels)
+            error = float((terms - other_terms).std()) / math.sqrt(len(terms))
+            signed = SignedGain(ratio - other, error, len(terms))
+            gain = signed.interval()
+            outcome = None if asked.margin is None else judge(signed, asked.margin)
         found.append(
-            ProbeDose(
-                dose=dose,
-                num_changed=int(changed[i].sum()),
-                retained=ratio,
-                reference=other,
-                gain=gain.interval(),
-                outcome=None if asked.margin is None else judge(gain, asked.margin),
-            )
+            ProbeDose(dose=dose, retained=ratio, reference=other, gain=gain, outcome=outcome)
         )
-    outcome, reason = _of_doses(found, asked)
+    outcome = reason = None
+    outcomes = {one.outcome for one in found}
+    if theirs is not None and asked.margin is None:
+        outcome, reason = Outcome.INCONCLUSIVE, "no_margin"
+    elif theirs is not None:
+        grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+        outcome = next(one for one in grave if one in outcomes)
+        reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
-        change=change,
-        num_rows=len(mine.base.values),
+        num_rows=len(mine.base),
         outcome=outcome,
         reason=reason,
         metric=metric,
@@ -279,58 +250,37 @@ def judge_doses(
     )
 
 
-def _of_doses(found: Sequence[ProbeDose], asked: ProbeAsked) -> tuple[Outcome | None, str | None]:
-    """Judge all doses together: each of them must not be worse."""
-    if found[0].gain is None:
-        return None, None
-    if asked.margin is None:
-        return Outcome.INCONCLUSIVE, "no_margin"
-    outcomes = {one.outcome for one in found}
-    if Outcome.FAIL in outcomes:
-        return Outcome.FAIL, None
-    if Outcome.INCONCLUSIVE in outcomes:
-        return Outcome.INCONCLUSIVE, "too_few_rows"
-    return Outcome.PASS, None
-
-
 def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float, Array]:
     """Return the metric's name, its ratio, and the terms (num_rows,) of the ratio's error."""
     if labels is None:
-        metric, before, after = (
-            "same",
-            _same(seen.base, seen.again),
-            _same(seen.base, seen.after[i]),
-        )
+        metric = "same"
+        before, after = _same(seen.base, seen.again), _same(seen.base, seen.after[i])
     else:
         metric, before = _right(seen.base, labels)
         after = _right(seen.after[i], labels)[1]
     # Of an error, less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
     top, bottom = (before, after) if metric == "error" else (after, before)
     if not bottom.mean():
-        raise DataError("the metric is 0 without a change in every row: nothing can be retained.")
+        raise DataError("the metric is 0 in every row: nothing can be retained.")
     ratio = float(top.mean() / bottom.mean())
     return metric, ratio, (top - ratio * bottom) / bottom.mean()
 
 
-def _same(a: Reaction, b: Reaction) -> Array:
-    if a.is_label or a.values.ndim == 2:
-        pair = [r.values if r.is_label else r.values.argmax(axis=1) for r in (a, b)]
-        same = (pair[0] == pair[1]).reshape(len(pair[0]), -1).all(axis=1)
-        return cast("Array", same.astype(float))
-    near = np.abs(a.values - b.values) <= _PROBABILITY_MOVE * (a.values.std() or 1.0)
-    return cast("Array", near.astype(float))
+def _same(a: Array, b: Array) -> Array:
+    if _is_label(a) or a.ndim == 2:
+        a, b = (one if _is_label(one) else one.argmax(axis=1) for one in (a, b))
+        return cast("Array", (a == b).astype(float))
+    return cast("Array", (np.abs(a - b) <= _MOVE * (a.std() or 1.0)).astype(float))
 
 
-def _right(seen: Reaction, labels: Array) -> tuple[str, Array]:
+def _right(values: Array, labels: Array) -> tuple[str, Array]:
     """Return whether each row (num_rows,) is right, or how far it is off."""
-    values = seen.values
-    if values.ndim == 2 and not seen.is_label:
+    if values.ndim == 2:
         values = values.argmax(axis=1)
-    if values.dtype.kind in "USbiu" or labels.dtype.kind in "US":
-        if {values.dtype.kind, labels.dtype.kind} & {"U", "S"}:
-            values, labels = values.astype(str), labels.astype(str)
+    if "U" in (values.dtype.kind, labels.dtype.kind):
+        values, labels = values.astype(str), labels.astype(str)
+    if _is_label(values):
         return "right", (values == labels).astype(float)
-    is_binary = bool(np.isin(labels, (0, 1)).all() and ((values >= 0) & (values <= 1)).all())
-    if is_binary:
+    if bool(np.isin(labels, (0, 1)).all() and ((values >= 0) & (values <= 1)).all()):
         return "right", ((values >= 0.5) == (labels == 1)).astype(float)
     return "error", np.abs(values - labels)

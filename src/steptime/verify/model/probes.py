@@ -7,20 +7,26 @@ Everything that is to be predicted is asked for at once, so that a model is load
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from steptime.errors import UsageError
-from steptime.verify.model.changes.column_changes import OF_NUMBERS, OF_TEXT, Dosed, is_text
+from steptime.verify.model.changes.column_changes import (
+    OF_NUMBERS,
+    OF_TEXT,
+    PARTIAL,
+    Changer,
+    Dosed,
+    is_text,
+)
 from steptime.verify.model.changes.picture_changes import OF_PICTURES
 from steptime.verify.model.probe_judging import (
-    Reaction,
     Reactions,
     judge_doses,
     judge_rows,
-    reaction_of,
+    predictions_of,
 )
 from steptime.verify.values import Outcome
 from steptime.verify.values.probe_asked import (
@@ -36,16 +42,15 @@ from steptime.verify.values.probe_results import ProbeReport, ProbeResult
 SEED = 20_260_101
 """Of every chance in a probe: the same inputs give the same verdict."""
 
-_DOSES: Mapping[str, tuple[float, ...]] = {"noise": (0.1, 0.3, 1.0), "drop": (0.1, 0.25, 0.5)}
 _FRACTIONS = (0.1, 0.25, 0.5)
+_DOSES: Mapping[str, tuple[float, ...]] = {"noise": (0.1, 0.3, 1.0)}
 _SIZES: Mapping[str, float] = {"jitter": 0.01, "noise": 0.1, "corrupt": 0.1, "drop": 0.1}
 """Of the standard deviation, or of the values; within what a measurement errs."""
 
 _LEAST_CHANGED = 0.99
 """Of the rows that a probe claims to change: below it, the probe did nothing."""
 
-_FRESH_OF_TEXT, _FRESH_OF_NUMBERS = ("case", "typo"), ("jitter",)
-_FRESH_OF_PICTURES = ("flip", "shift", "rotate", "reencode", "brightness")
+_FRESH = frozenset({"case", "typo", "jitter"} | set(OF_PICTURES) - {"noise", "corrupt"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +80,13 @@ class PredictRequest:
     """One prediction of all rows.
 
     Attributes:
-        columns: the inputs; None for those that are not changed.
+        columns: those that are changed; empty for the inputs as they are.
         change: a function of the user's that changes them, by its name.
         dose: what that function gets beside them.
         check: a function of the user's that says of inputs and predictions which rows comply.
     """
 
-    columns: Mapping[str, Any] | None = None
+    columns: Mapping[str, Any]
     change: str | None = None
     dose: float | None = None
     check: str | None = None
@@ -101,14 +106,12 @@ Ask = Callable[[Sequence[PredictRequest]], Sequence[RowAnswers]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """A probe with its requests, and the rows (num_rows,) that each of them claims and changes."""
+    """A probe with its change, the doses of that, and a request for each of them."""
 
     asked: ProbeAsked
     change: str | None
     doses: tuple[float | None, ...]
     requests: tuple[PredictRequest, ...]
-    claimed: tuple[Any, ...] = field(default=())
-    changed: tuple[Any, ...] = field(default=())
 
 
 def run_probes(
@@ -127,76 +130,54 @@ def run_probes(
         DataError: a prediction is no finite number.
     """
     planned = [_plan(inputs, probe, number) for number, probe in enumerate(asked)]
-    requests = [PredictRequest(), PredictRequest()]
+    requests = [PredictRequest(columns={})] * 2
     requests += [request for one in planned for request in one.requests]
     answers = list(ask(requests))
-    others = None if reference is None else list(reference(requests))
-    base = reaction_of(answers[0].predictions, inputs.num_rows)
-    again = reaction_of(answers[1].predictions, inputs.num_rows)
-    is_constant = bool((base.values == base.values[:1]).all())
+    mine = [predictions_of(one.predictions, inputs.num_rows) for one in answers]
+    theirs = []
+    if reference is not None:
+        theirs = [predictions_of(one.predictions, inputs.num_rows) for one in reference(requests)]
+    is_constant = bool((mine[0] == mine[0][:1]).all())
+    has_direction = any(one.kind == DIRECTION for one in asked)
     results, at = list[ProbeResult](), 2
     for one in planned:
         part = slice(at, at + len(one.requests))
         at = part.stop
-        mine = Reactions(base, again, [_after(a, inputs) for a in answers[part]])
-        theirs = None
-        if others is not None and one.asked.kind == PERTURBATION:
-            first = reaction_of(others[0].predictions, inputs.num_rows)
-            theirs = Reactions(first, first, [_after(a, inputs) for a in others[part]])
-        results.append(_judge(one, inputs, mine, theirs=theirs, answers=answers[part]))
-    has_direction = any(one.kind == DIRECTION for one in asked)
+        seen = Reactions(mine[0], mine[1], mine[part])
+        others = Reactions(theirs[0], theirs[1], theirs[part]) if theirs else None
+        found = _judge(one, inputs, seen, others, answers[part])
+        results.append(_guarded(found, is_constant=is_constant, has_direction=has_direction))
     return ProbeReport(
         num_rows=inputs.num_rows,
-        is_random=not base.equals(again),
+        is_random=not np.array_equal(mine[0], mine[1]),
         is_constant=is_constant,
-        results=tuple(
-            _guarded(one, is_constant=is_constant, has_direction=has_direction) for one in results
-        ),
+        results=tuple(results),
     )
-
-
-def _after(answer: RowAnswers, inputs: ProbeInputs) -> Reaction:
-    return reaction_of(answer.predictions, inputs.num_rows)
 
 
 def _plan(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> _Planned:
     """Return the requests of a probe."""
     if asked.kind == COMPLIANCE:
-        request = PredictRequest(check=asked.check)
+        request = PredictRequest(columns={}, check=asked.check)
         return _Planned(asked=asked, change=None, doses=(None,), requests=(request,))
-    change = asked.change
-    if asked.kind == FRESH:
-        change = _draw(inputs, asked, number)
-    assert change is not None
-    is_ours = ":" not in change
+    change = _draw(inputs, asked, number) if asked.kind == FRESH else str(asked.change)
     doses: tuple[float | None, ...] = (asked.size,)
     if asked.kind == PERTURBATION:
         doses = asked.doses or _DOSES.get(change, _FRACTIONS)
-    elif is_ours and asked.size is None:
+    elif ":" not in change and asked.size is None:
         doses = (_SIZES.get(change, 1.0),)
-    if not is_ours:
-        requests = tuple(PredictRequest(change=change, dose=dose) for dose in doses)
-        return _Planned(asked=asked, change=change, doses=doses, requests=requests)
-    made = [
-        _changed(inputs, asked, change, dose or 0.0, np.random.default_rng((SEED, number, i)))
+    requests = tuple(
+        PredictRequest(columns={}, change=change, dose=dose)
+        if ":" in change
+        else PredictRequest(columns=_changed(inputs, asked, change, dose or 0.0, (SEED, number, i)))
         for i, dose in enumerate(doses)
-    ]
-    return _Planned(
-        asked=asked,
-        change=change,
-        doses=doses,
-        requests=tuple(PredictRequest(columns=columns) for columns, _ in made),
-        claimed=tuple(claimed for _, claimed in made),
-        changed=tuple(_changed_rows(inputs.columns, columns) for columns, _ in made),
     )
+    return _Planned(asked=asked, change=change, doses=doses, requests=requests)
 
 
 def _draw(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> str:
     """Draw an augmentation that the training did not use."""
-    values = _column(inputs, asked)[1]
-    known: tuple[str, ...] = _FRESH_OF_TEXT if is_text(values) else _FRESH_OF_NUMBERS
-    if values.ndim >= 3:
-        known = _FRESH_OF_PICTURES
+    known = [name for name in _changers(_column(inputs, asked)[1]) if name in _FRESH]
     left = [name for name in known if name not in asked.trained]
     if not left:
         raise UsageError(
@@ -206,58 +187,59 @@ def _draw(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> str:
     return left[int(np.random.default_rng((SEED, number)).integers(len(left)))]
 
 
+def _changers(values: Any) -> Mapping[str, Changer]:
+    return OF_PICTURES if values.ndim >= 3 else OF_TEXT if is_text(values) else OF_NUMBERS
+
+
 def _column(inputs: ProbeInputs, asked: ProbeAsked) -> tuple[str, Any]:
     """Return the name and the values that a probe changes."""
     name = asked.column
-    if not inputs.is_array:
+    if inputs.is_array:
+        values = inputs.columns["x"]
         if name is None:
-            raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
-        if name not in inputs.columns:
-            known = ", ".join(f"`{one}`" for one in inputs.columns)
-            raise UsageError(f"the inputs have no column `{name}`; they have {known}.")
-        return name, inputs.columns[name]
-    values = inputs.columns["x"]
-    if name is None:
-        return "x", values
-    if values.ndim != 2 or not name.isascii() or not name.isdigit() or int(name) >= values.shape[1]:
+            return "x", values
+        if values.ndim == 2 and name in map(str, range(values.shape[1])):
+            return "x", values[:, int(name)]
         raise UsageError(
             f"the array of shape {values.shape} has no column `{name}`.",
             hint="`column` is the number of a feature of an array (rows, features), from 0.",
         )
-    return "x", values[:, int(name)]
+    if name is None:
+        raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
+    if name not in inputs.columns:
+        known = ", ".join(f"`{one}`" for one in inputs.columns)
+        raise UsageError(f"the inputs have no column `{name}`; they have {known}.")
+    return name, inputs.columns[name]
 
 
 def _changed(
-    inputs: ProbeInputs, asked: ProbeAsked, change: str, dose: float, random: np.random.Generator
-) -> tuple[dict[str, Any], Any]:
-    """Return the inputs with one column changed, and the rows that are claimed to be."""
+    inputs: ProbeInputs, asked: ProbeAsked, change: str, dose: float, seed: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return the column that is changed."""
     name, values = _column(inputs, asked)
-    known = OF_PICTURES if values.ndim >= 3 else OF_TEXT if is_text(values) else OF_NUMBERS
-    if change not in known:
+    known = _changers(values)
+    if change not in known or (values.ndim == 2 and change not in ("noise", "jitter", "corrupt")):
         what = "pictures" if values.ndim >= 3 else "text" if is_text(values) else "numbers"
         raise UsageError(
-            f"there is no change `{change}` of {what}.",
+            f"there is no change `{change}` of {what} of shape {values.shape}.",
             hint=f"Name one of {', '.join(known)}, or a function of yours: FILE.py:FUNCTION",
         )
-    if values.ndim == 2 and change not in ("noise", "jitter", "corrupt"):
-        raise UsageError(f"`{change}` needs the key `column`: the number of a feature.")
-    changed, claimed = known[change](values, Dosed(dose=dose, value=asked.value, random=random))
-    columns = dict(inputs.columns)
+    how = Dosed(dose=dose, value=asked.value, random=np.random.default_rng(seed))
+    changed = known[change](values, how)
     if inputs.is_array and asked.column is not None:
-        whole = columns["x"].astype(np.result_type(columns["x"], changed))
+        whole = inputs.columns["x"].astype(np.result_type(values, changed))
         whole[:, int(asked.column)] = changed
         changed = whole
-    columns[name] = changed
-    return columns, claimed
+    return {name: changed}
 
 
 def _changed_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
     """Return which rows (num_rows,) differ in some column."""
     num = len(next(iter(before.values())))
     found = np.zeros(num, dtype=bool)
-    for name, old in before.items():
-        new = np.asarray(after[name]) if name in after else None
-        if new is None or new.shape != old.shape:
+    for name, new in after.items():
+        old = before.get(name)
+        if old is None or new.shape != old.shape:
             return np.ones(num, dtype=bool)
         is_other = new != old
         if old.dtype.kind == "f" and new.dtype.kind == "f":
@@ -269,52 +251,46 @@ def _changed_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
 def _judge(
     one: _Planned,
     inputs: ProbeInputs,
-    mine: Reactions,
-    *,
-    theirs: Reactions | None,
+    seen: Reactions,
+    others: Reactions | None,
     answers: Sequence[RowAnswers],
 ) -> ProbeResult:
-    asked = one.asked
+    asked, num = one.asked, inputs.num_rows
     if asked.kind == COMPLIANCE:
         complies = np.asarray(answers[0].complies)
-        if complies.shape != (inputs.num_rows,):
+        if complies.shape != (num,):
             raise UsageError(
                 f"`{asked.check}` returned the shape {complies.shape}; expected a yes or no for "
-                f"each of the {inputs.num_rows:,} rows."
+                f"each of the {num:,} rows."
             )
-        return judge_rows(asked, None, mine, np.ones(inputs.num_rows, dtype=bool), inputs.rows,
-                          complies=complies.astype(bool))  # fmt: skip
-    changed = list(one.changed) or [
-        _changed_rows(inputs.columns, answer.columns or {}) for answer in answers
+        every = np.ones(num, dtype=bool)
+        return judge_rows(asked, seen, every, inputs.rows, breaks=~complies.astype(bool))
+    made = [
+        request.columns or answer.columns or {}
+        for request, answer in zip(one.requests, answers, strict=True)
     ]
-    claimed = list(one.claimed) or [np.ones(inputs.num_rows, dtype=bool)] * len(changed)
-    for done, promised in zip(changed, claimed, strict=True):
-        num, whole = int((done & promised).sum()), int(promised.sum())
-        if num < _LEAST_CHANGED * whole or not whole:
+    changed = [_changed_rows(inputs.columns, columns) for columns in made]
+    least = 1 / num if one.change in PARTIAL else _LEAST_CHANGED
+    for rows in changed:
+        if rows.mean() < least:
             raise UsageError(
-                f"ProbeDidNothing: `{asked.name}` changed {num:,} of the {whole:,} rows that it "
-                f"should change by `{one.change}`.",
+                f"ProbeDidNothing: `{asked.name}` changed {rows.sum():,} of the {num:,} rows that "
+                f"it should change by `{one.change}`.",
                 hint="What changes nothing proves nothing: choose another change, column or size.",
             )
     if asked.kind == PERTURBATION:
-        doses = [dose or 0.0 for dose in one.doses]
-        return judge_doses(
-            asked, one.change, mine, theirs, doses, changed=changed, labels=inputs.labels
-        )
-    return judge_rows(asked, one.change, mine, changed[0] & claimed[0], inputs.rows)
+        found = judge_doses(asked, seen, others, [dose or 0.0 for dose in one.doses], inputs.labels)
+    else:
+        found = judge_rows(asked, seen, changed[0], inputs.rows)
+    return replace(found, change=one.change)
 
 
 def _guarded(one: ProbeResult, *, is_constant: bool, has_direction: bool) -> ProbeResult:
     """Take back a PASS that a predictor gets which looks at nothing."""
     if one.outcome is not Outcome.PASS or one.kind == COMPLIANCE:
         return one
-    reason = None
     if is_constant:
-        reason = "constant_predictor"
-    elif one.kind == INVARIANCE and not has_direction:
-        reason = "no_direction_probe"
-    if reason is None:
-        return one
-    from dataclasses import replace
-
-    return replace(one, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        return replace(one, outcome=Outcome.INCONCLUSIVE, reason="constant_predictor")
+    if one.kind == INVARIANCE and not has_direction:
+        return replace(one, outcome=Outcome.INCONCLUSIVE, reason="no_direction_probe")
+    return one

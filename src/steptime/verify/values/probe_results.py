@@ -23,7 +23,6 @@ class ProbeDose:
 
     Attributes:
         dose: the size of the change.
-        num_changed: rows that it changed.
         retained: the metric under this dose over the metric without it.
         reference: the same of the reference's predictor; None where none was given.
         gain: the candidate's less the reference's, with its interval of 90 %.
@@ -31,7 +30,6 @@ class ProbeDose:
     """
 
     dose: float
-    num_changed: int
     retained: float
     reference: float | None = None
     gain: Interval | None = None
@@ -63,7 +61,7 @@ class ProbeResult:
 
     name: str
     kind: str
-    change: str | None
+    change: str | None = None
     num_rows: int
     num_violations: int | None = None
     rate: Interval | None = None

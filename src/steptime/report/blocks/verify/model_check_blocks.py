@@ -107,7 +107,6 @@ def _doses(one: ProbeResult) -> list[Block]:
     cells = [
         (
             f"{dose.dose:g}",
-            format_count(dose.num_changed),
             format_percent(dose.retained),
             "" if dose.reference is None else format_percent(dose.reference),
             "" if dose.gain is None else words.describe_reach(dose.gain),
@@ -122,7 +121,7 @@ def _doses(one: ProbeResult) -> list[Block]:
     name = f"{printable(one.name)}: what is retained of the metric"
     top = max(y or 0.0 for curve in curves for _, y in curve.points)
     plot = LinePlot(name, curves, x_name="dose", y_range=(0.0, 1.05 * top))
-    heading = ("dose", "n changed", "retained", "reference's", "gain", "")
+    heading = ("dose", "retained", "reference's", "gain", "")
     return [plot, TableBlock(heading, cells, name=name, kind="doses")]
 
 

@@ -41,9 +41,8 @@ def near_texts(texts: Sequence[str], others: Sequence[str]) -> NDArray[np.bool_]
     sizes_a, sizes_b = np.diff(a.indptr), np.diff(b.indptr)
     signs_a = _signatures(a)
     signs_b = signs_a if b is a else _signatures(b)
-    for band in range(_BANDS):
-        part = slice(band * _IN_BAND, (band + 1) * _IN_BAND)
-        rows, twins = _meeting(_joined(signs_a[part]), _joined(signs_b[part]), is_same=b is a)
+    for wanted, known in zip(signs_a, signs_b, strict=True):
+        rows, twins = _meeting(wanted, known, is_same=b is a)
         kept = ~found[rows] & (sizes_a[rows] > 0)
         rows, twins = rows[kept], twins[kept]
         if len(rows):
@@ -70,36 +69,20 @@ def _pieces(texts: Sequence[str]) -> Any:
     """Return the pieces of each text as ones of a sparse matrix (num_texts, 2^20)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    made = HashingVectorizer(
-        analyzer="char",
-        ngram_range=(_LETTERS, _LETTERS),
-        preprocessor=normal_text,
-        binary=True,
-        norm=None,
-        alternate_sign=False,
-    )
+    size = (_LETTERS, _LETTERS)
+    made = HashingVectorizer(analyzer="char", ngram_range=size, preprocessor=normal_text,
+                             binary=True, norm=None, alternate_sign=False)  # fmt: skip
     return made.transform(texts).tocsr()
 
 
 def _signatures(pieces: Any) -> Hashes:
-    """Return the least hash of each text's pieces by each function (num_functions, num_texts)."""
-    num = pieces.shape[0]
-    found = np.zeros((_BANDS * _IN_BAND, num), dtype=np.uint64)
+    """Return the signature of each text in each band (num_bands, num_texts)."""
+    found = np.zeros((_BANDS, pieces.shape[0]), dtype=np.uint64)
     filled = np.flatnonzero(np.diff(pieces.indptr) > 0)
-    if not len(filled):
-        return found
     words = pieces.indices.astype(np.uint64)
-    for number in range(len(found)):
-        with np.errstate(over="ignore"):
-            hashes = mix(words + np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15))
-        found[number, filled] = np.minimum.reduceat(hashes, pieces.indptr[filled])
+    for number in range(_BANDS * _IN_BAND if len(filled) else 0):
+        hashes = mix(words ^ mix(np.array([number], dtype=np.uint64)))
+        least = np.minimum.reduceat(hashes, pieces.indptr[filled])
+        band = number // _IN_BAND
+        found[band, filled] = mix(found[band, filled] * np.uint64(31) + least)
     return found
-
-
-def _joined(signatures: Hashes) -> Hashes:
-    """Return one number for the signatures of a band (num_texts,)."""
-    whole = np.zeros(signatures.shape[1], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for row in signatures:
-            whole = mix(whole * np.uint64(31) + row)
-    return whole
