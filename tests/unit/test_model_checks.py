@@ -95,6 +95,16 @@ def test_training_rows_of_one_class_are_refused_by_name() -> None:
         )
 
 
+def test_features_without_a_value_are_no_failure() -> None:
+    odd = {"nan": np.full(1000, np.nan), "inf": np.full(1000, np.inf), "mixed": np.zeros(1000)}
+    other = odd | {"mixed": np.full(1000, "x")}
+    train, rows = make_rows(1000, 1, **odd), make_rows(1000, 2, **other)
+    asked = SimpleQuestion(metric="log_loss", is_better_down=True)
+    scores = score_of("log_loss", rows.labels, np.full(1000, 0.5))
+
+    assert judge_simple(train, rows, scores, asked).outcome is Outcome.FAIL
+
+
 # -- people
 
 
@@ -273,6 +283,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
         (["--time", "t"], 2, "--time has no effect without --train"),
         ([*BESIDE, "--time", "t"], 2, "there is no column `t`"),
         (["--train", "none.csv"], 2, "there is no file `none.csv`"),
+        (["--train", "train.csv"], 2, "`train.csv` shares no feature with the evaluation rows"),
         (["--human", "nobody"], 2, "there is no column `nobody`"),
         (["--preference", "also"], 1, "a preference is candidate, reference or tie"),
         ([*BESIDE, "--predict", "model:f", "--probe", PROBES[0]], 2, "Write FILE.py:FUNCTION"),

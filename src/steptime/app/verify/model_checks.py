@@ -144,12 +144,19 @@ def _simple(
         values = [numbers_of(one, name) for one, name in numbers]
     elif any(one.dtype.kind in "US" for one in values):
         values = [_texts(one) for one in answers]
-    names = [name for name in train.column_names if name in table.column_names]
+    names = [
+        name
+        for name in train.column_names
+        if name in table.column_names and name not in no_features
+    ]
+    if not names:
+        raise UsageError(
+            f"`{asked.train}` shares no feature with the evaluation rows.",
+            hint="--inputs names the table with their features.",
+        )
     train_rows, here = (
         LabeledRows(
-            columns={
-                name: column_values(one.column(name)) for name in names if name not in no_features
-            },
+            columns={name: column_values(one.column(name)) for name in names},
             labels=labels,
         )
         for one, labels in ((train, values[0]), (table, values[1]))

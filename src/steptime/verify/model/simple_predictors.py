@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from steptime.errors import DataError, MissingExtraError, UsageError
+from steptime.errors import DataError
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY, scores_of
 from steptime.verify.model.signed_gains import SignedGain
 from steptime.verify.values import Outcome
@@ -77,61 +77,46 @@ def judge_simple(
         asked: the question.
 
     Raises:
-        UsageError: the metric cannot be had of a simple predictor.
         DataError: the training has too few rows, or one class alone (`OneClassOnly`).
     """
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as missing:
-        raise MissingExtraError(
-            "Simple predictors need scikit-learn, which is not installed.",
-            needs="steptime[verify-model]",
-        ) from missing
     _check(train, asked)
-    num_rows = len(scores)
-    train, _ = _drawn(train, None, _MOST_TRAIN)
-    rows, scores = _drawn(rows, scores, _MOST_ROWS)
+    train, here = _drawn(train, _MOST_TRAIN)[0], _drawn(rows, _MOST_ROWS)
+    rows, mine = here[0], scores[here[1]]
     rules, left_out = _rules(train, asked)
     sign = -1.0 if asked.is_better_down else 1.0
-    found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
+    found = [PredictorRow(kind="model", num_rows=len(mine), mean=float(mine.mean()))]
     gains = list[SignedGain]()
-    for (kind, column), rule in _best_of_columns(rules, train, asked):
-        theirs = score_of(
-            asked.metric, rows.labels, rule(train.columns, train.labels, rows.columns)
-        )
-        difference = sign * (scores - theirs)
+    for (kind, column), rule, trained in _best_of_columns(rules, train, asked, sign):
+        output = rule(train.columns, train.labels, rows.columns)
+        theirs = score_of(asked.metric, rows.labels, output)
+        difference = sign * (mine - theirs)
         error = float(difference.std()) / math.sqrt(len(difference))
         gains.append(SignedGain(float(difference.mean()), error, len(difference)))
         found.append(
             PredictorRow(
                 kind=kind,
                 column=column,
-                num_rows=len(scores),
+                num_rows=len(mine),
                 mean=float(theirs.mean()),
-                trained=_trained(rule, train, asked),
+                trained=trained,
                 gain=gains[-1].interval(),
             )
         )
     best = max(range(1, len(found)), key=lambda i: sign * (found[i].trained or 0.0))
-    outcome = _outcome(gains[best - 1], asked.margin)
-    is_open = outcome is Outcome.INCONCLUSIVE
+    gain = gains[best - 1]
+    # PASS where the model is better, FAIL where it is by no more than what does not matter.
+    outcome = Outcome.PASS if gain.interval().low > 0 else Outcome.INCONCLUSIVE
+    if outcome is not Outcome.PASS and gain.interval().high <= (asked.margin or 0.0):
+        outcome = Outcome.FAIL
     return SimpleVerdict(
         rows=tuple(found),
         best=best,
         outcome=outcome,
-        num_needed=gains[best - 1].num_needed(0.0) if is_open else None,
+        num_needed=gain.num_needed(0.0) if outcome is Outcome.INCONCLUSIVE else None,
         num_train=len(train.labels),
-        num_drawn=len(scores) if len(scores) < num_rows else None,
+        num_drawn=len(mine) if len(mine) < len(scores) else None,
         left_out=tuple(left_out),
     )
-
-
-def _outcome(gain: SignedGain, margin: float | None) -> Outcome:
-    """PASS where the model is better; FAIL where it is by no more than what does not matter."""
-    found = gain.interval()
-    if found.low > 0:
-        return Outcome.PASS
-    return Outcome.FAIL if found.high <= (margin or 0.0) else Outcome.INCONCLUSIVE
 
 
 def score_of(metric: str, labels: Any, output: Any) -> Any:
@@ -143,35 +128,28 @@ def score_of(metric: str, labels: Any, output: Any) -> Any:
 
 
 def _check(train: LabeledRows, asked: SimpleQuestion) -> None:
-    if asked.metric not in NEEDS:
-        raise UsageError(
-            f"--train: the metric `{asked.metric}` cannot be had of a simple predictor.",
-            hint=f"With --train, --metric is one of {', '.join(NEEDS)}.",
-        )
-    if len(train.labels) < _LEAST_ROWS:
-        raise DataError(
-            f"the training has {len(train.labels):,} rows; simple predictors need {_LEAST_ROWS}."
-        )
-    is_number = train.labels.dtype.kind == "f"
-    if is_number and not np.isfinite(train.labels).all():
+    labels = train.labels
+    if len(labels) < _LEAST_ROWS:
+        raise DataError(f"the training has {len(labels):,} rows; simple predictors need 50.")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise DataError("NonFiniteMetric: a label of the training is no finite number.")
-    if asked.metric in {*_PROBABILITIES, "f1"} and not np.isin(train.labels, (0, 1)).all():
-        raise DataError(
-            f"`label` of the training is not 0 or 1 in each row, as {asked.metric} needs."
-        )
-    if asked.metric not in _NUMBERS and len(np.unique(train.labels)) < 2:
-        raise DataError(f"OneClassOnly: every training row has the label `{train.labels[0]}`.")
+    if asked.metric in {*_PROBABILITIES, "f1"} and not np.isin(labels, (0, 1)).all():
+        raise DataError(f"{asked.metric} needs labels of 0 and 1, and the training has others.")
+    if asked.metric not in _NUMBERS and len(np.unique(labels)) < 2:
+        raise DataError(f"OneClassOnly: every training row has the label `{labels[0]}`.")
 
 
-def _drawn(rows: LabeledRows, scores: Any, most: int) -> tuple[LabeledRows, Any]:
-    """Draw so many rows of more, in their order."""
+def _drawn(rows: LabeledRows, most: int) -> tuple[LabeledRows, Any]:
+    """Draw so many rows of more, in their order; return them and their places."""
     num = len(rows.labels)
     if num <= most:
-        return rows, scores
-    chosen = np.sort(np.random.default_rng(SEED).choice(num, size=most, replace=False))
-    columns = {name: values[chosen] for name, values in rows.columns.items()}
-    fewer = LabeledRows(columns=columns, labels=rows.labels[chosen])
-    return fewer, None if scores is None else scores[chosen]
+        return rows, slice(None)
+    at = np.sort(np.random.default_rng(SEED).choice(num, size=most, replace=False))
+    return LabeledRows(columns=_at(rows.columns, at), labels=rows.labels[at]), at
+
+
+def _at(columns: Columns, rows: Any) -> Columns:
+    return {name: values[rows] for name, values in columns.items()}
 
 
 Named = tuple[tuple[str, str | None], Rule]
@@ -179,17 +157,15 @@ Named = tuple[tuple[str, str | None], Rule]
 
 def _rules(train: LabeledRows, asked: SimpleQuestion) -> tuple[list[Named], list[str]]:
     """Return every simple predictor that these rows allow, and the columns that are no features."""
-    metric, num = asked.metric, len(train.labels)
+    metric, texts = asked.metric, {n: v for n, v in train.columns.items() if v.dtype.kind == "U"}
+    left_out = [n for n, v in texts.items() if 2 * len(np.unique(v)) > len(v)]
+    features = [name for name in train.columns if name not in left_out]
     first = "mean" if metric in _NUMBERS else "most_common"
     rules: list[Named] = [((first, None), partial(_dummy, first, metric))]
     if metric not in _NUMBERS:
         rules.append((("stratified", None), partial(_dummy, "stratified", metric)))
     if asked.time is not None:
         rules.append((("last_value", asked.time), partial(_last_value, asked.time)))
-    features, left_out = list[str](), list[str]()
-    for name, values in train.columns.items():
-        is_free = values.dtype.kind in "US" and 2 * len(np.unique(values)) > num
-        (left_out if is_free else features).append(name)
     rules += [
         (("one_column", name), partial(_tree, name, leaves, metric))
         for name in features
@@ -200,14 +176,14 @@ def _rules(train: LabeledRows, asked: SimpleQuestion) -> tuple[list[Named], list
     return rules, left_out
 
 
-def _best_of_columns(rules: list[Named], train: LabeledRows, asked: SimpleQuestion) -> list[Named]:
-    """Keep, of the rules on one column, the one that is best in cross-validation."""
-    columns = [one for one in rules if one[0][0] == "one_column"]
-    if not columns:
-        return rules
-    sign = -1.0 if asked.is_better_down else 1.0
-    best = max(columns, key=lambda one: sign * _trained(one[1], train, asked))
-    return [one for one in rules if one[0][0] != "one_column" or one is best]
+def _best_of_columns(
+    rules: list[Named], train: LabeledRows, asked: SimpleQuestion, sign: float
+) -> list[tuple[tuple[str, str | None], Rule, float]]:
+    """Return each rule with its metric in training; of those on one column, the best alone."""
+    found = [(name, rule, _trained(rule, train, asked)) for name, rule in rules]
+    columns = [one for one in found if one[0][0] == "one_column"]
+    best = max(columns, key=lambda one: sign * one[2], default=None)
+    return [one for one in found if one[0][0] != "one_column" or one is best]
 
 
 def _trained(rule: Rule, train: LabeledRows, asked: SimpleQuestion) -> float:
@@ -217,7 +193,7 @@ def _trained(rule: Rule, train: LabeledRows, asked: SimpleQuestion) -> float:
     outputs = np.empty(len(train.labels), dtype=train.labels.dtype)
     folds = KFold(_FOLDS, shuffle=True, random_state=SEED)
     for seen, held in folds.split(train.labels):
-        parts = [{name: v[at] for name, v in train.columns.items()} for at in (seen, held)]
+        parts = [_at(train.columns, rows) for rows in (seen, held)]
         outputs[held] = rule(parts[0], train.labels[seen], parts[1])
     return float(score_of(asked.metric, train.labels, outputs).mean())
 
@@ -263,41 +239,33 @@ def _neighbor(features: list[str], metric: str, seen: Columns, labels: Any, new:
     return _predicted(kind(n_neighbors=1).fit(x, labels), other, metric)
 
 
-def _matrix(names: list[str], seen: Columns, new: Columns) -> tuple[Any, Any]:
+def _matrix(names: list[str], seen: Columns, new: Columns) -> list[Any]:
     """Return the features of both (num_rows, num_features): scaled numbers, and ones for texts."""
-    from sklearn.compose import make_column_transformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import OneHotEncoder
 
-    numbers = [name for name in names if seen[name].dtype.kind in "fiub"]
-    texts = [name for name in names if name not in numbers]
-    parts = []
-    for columns in (seen, new):
-        made = np.empty((_length(columns), len(names)), dtype=object)
-        for i, name in enumerate([*numbers, *texts]):
-            made[:, i] = columns[name].astype(float) if name in numbers else columns[name]
-        parts.append(made)
-    ones = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=_CATEGORIES, sparse_output=False
-    )
-    filled = make_pipeline(
-        SimpleImputer(keep_empty_features=True, missing_values=np.nan), StandardScaler()
-    )
-    places = list(range(len(names)))
-    matrix = make_column_transformer(
-        (filled, places[: len(numbers)]), (ones, places[len(numbers) :])
-    )
-    return matrix.fit_transform(parts[0]), matrix.transform(parts[1])
+    parts = list[list[Any]]([[], []])
+    for name in names:
+        pair = [one[name].reshape(-1, 1) for one in (seen, new)]
+        if "U" in (pair[0].dtype.kind, pair[1].dtype.kind):
+            made = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_CATEGORIES,
+                                 sparse_output=False).fit(pair[0].astype(str))  # fmt: skip
+            pair = [made.transform(values.astype(str)) for values in pair]
+        else:
+            known = pair[0][np.isfinite(pair[0])]
+            middle, spread = (known.mean(), known.std() or 1.0) if len(known) else (0.0, 1.0)
+            # A row without a value has the mean.
+            pair = [np.where(np.isfinite(v), (v - middle) / spread, 0.0) for v in pair]
+        for part, values in zip(parts, pair, strict=True):
+            part.append(values)
+    return [np.hstack(part) for part in parts]
 
 
 def _predicted(made: Any, x: Any, metric: str) -> Any:
     if metric not in _PROBABILITIES:
         return made.predict(x)
-    found = made.predict_proba(x)
-    classes = list(made.classes_)
+    found, classes = made.predict_proba(x), made.classes_.tolist()
     return found[:, classes.index(1)] if 1 in classes else np.zeros(len(found))
 
 
 def _length(columns: Columns) -> int:
-    return len(next(iter(columns.values())))
+    return len(next(iter(columns.values()), ()))
