@@ -28,26 +28,25 @@ if TYPE_CHECKING:
 
 _LEAST_KAPPA = 0.4
 _LEAST_SHARED = 200
-_TIE = ("tie", "")
 
 
-def judge_humans(
-    labels: Any, answers: Mapping[str, Any], right: Floats, *, without: str = ""
-) -> HumanVerdict:
+def judge_humans(labels: Any, answers: Mapping[str, Any], right: Floats) -> HumanVerdict:
     """Return the model beside its labelers, on the rows that all of them labeled.
 
     Args:
         labels: the true label of each row (num_rows,) as text.
-        answers: by column, what a person said of each row (num_rows,) as text.
+        answers: by column, what a person said of each row (num_rows,) as text, empty for nothing.
         right: whether the model is right (num_rows,), 1 or 0.
-        without: the text of a row that a person did not label.
+
+    Raises:
+        DataError: no row has a label by everybody.
     """
-    shared = np.logical_and.reduce([said != without for said in answers.values()])
+    shared = np.logical_and.reduce([said != "" for said in answers.values()])
     num = int(shared.sum())
     if not num:
         raise DataError("no row has a label by every person.", hint="--human names their columns.")
-    truth, said = labels[shared], {name: one[shared] for name, one in answers.items()}
-    scores = {name: (one == truth).astype(float) for name, one in said.items()}
+    said = {name: one[shared] for name, one in answers.items()}
+    scores = {name: (one == labels[shared]).astype(float) for name, one in said.items()}
     kappa = _agreement(list(said.values()))
     reason = None
     if len(answers) < 2:
@@ -65,21 +64,19 @@ def judge_humans(
         ),
         num_shared=num,
         kappa=kappa,
-        gain=None if reason is not None else gain.interval(),
-        outcome=None if reason is None else Outcome.INCONCLUSIVE,
+        gain=None if reason else gain.interval(),
+        outcome=Outcome.INCONCLUSIVE if reason else None,
         reason=reason,
     )
 
 
 def _agreement(said: list[Any]) -> float | None:
     """Return the agreement beyond chance; None for one person, or one answer alone."""
-    if len(said) < 2:
-        return None
     from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa
 
     names, codes = np.unique(np.stack(said, axis=1), return_inverse=True)
     codes = codes.reshape(-1, len(said))
-    if len(names) < 2:
+    if len(said) < 2 or len(names) < 2:
         return None
     if len(said) > 2:
         return float(fleiss_kappa(aggregate_raters(codes)[0]))
@@ -88,9 +85,7 @@ def _agreement(said: list[Any]) -> float | None:
     return float(cohens_kappa(table).kappa)
 
 
-def compare_numbers(
-    column: str, reference: ArmRows, candidate: ArmRows, *, sign: float = 1.0
-) -> OtherColumn:
+def compare_numbers(column: str, reference: ArmRows, candidate: ArmRows) -> OtherColumn:
     """Return another column of numbers in both arms, on the rows that have one."""
     arms = join(_known(reference), _known(candidate))
     return OtherColumn(
@@ -100,7 +95,7 @@ def compare_numbers(
         num_candidate=arms.candidate.num,
         reference=float(arms.reference.scores.mean()),
         candidate=float(arms.candidate.scores.mean()),
-        gain=gain_of(arms, sign=sign).interval(),
+        gain=gain_of(arms, sign=1.0).interval(),
     )
 
 
@@ -117,11 +112,10 @@ def count_preferences(column: str, said: Any) -> OtherColumn:
     """
     from scipy.stats import binomtest
 
-    known = ("candidate", "reference", *_TIE)
-    unknown = [one for one in np.unique(said).tolist() if one not in known]
+    unknown = set(said.tolist()) - {"candidate", "reference", "tie", ""}
     if unknown:
         raise DataError(
-            f"`{column}` holds `{unknown[0]}`; a preference is candidate, reference or tie."
+            f"`{column}` holds `{min(unknown)}`; a preference is candidate, reference or tie."
         )
     wins, losses = int((said == "candidate").sum()), int((said == "reference").sum())
     num = wins + losses

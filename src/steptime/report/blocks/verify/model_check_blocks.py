@@ -5,7 +5,7 @@ In: `ModelChecks`. Out: a section each for the training and people, leaks, and p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
@@ -13,17 +13,14 @@ from steptime.report.blocks.phrasing import labeled, listed
 from steptime.report.blocks.values import (
     Blank,
     Block,
-    Cell,
     Curve,
     LinePlot,
     Section,
     TableBlock,
 )
 from steptime.report.words.verify import model_check_words as words
-from steptime.verify.values.predictor_results import ModelChecks, PredictorRow
+from steptime.verify.values.predictor_results import ModelChecks
 from steptime.verify.values.probe_results import ProbeReport, ProbeResult
-
-_CANDIDATE, _REFERENCE = "#d55e00", "#0072b2"
 
 
 def check_sections(found: ModelChecks | None) -> Iterator[Section]:
@@ -45,33 +42,30 @@ def check_sections(found: ModelChecks | None) -> Iterator[Section]:
 def _predictors(found: ModelChecks) -> list[Block]:
     """List every predictor, the model among them."""
     simple, human = found.simple, found.human
-    rows = list[PredictorRow]()
-    rows += simple.rows if simple is not None else ()
-    rows += human.rows if human is not None else ()
     cells = [
         (
-            printable(words.name_predictor(one)),
+            words.name_predictor(one),
             format_count(one.num_rows),
             "" if one.trained is None else f"{one.trained:.4g}",
             f"{one.mean:.4g}",
             "" if one.gain is None else words.describe_reach(one.gain),
         )
-        for one in rows
+        for part in (simple, human)
+        for one in (() if part is None else part.rows)
     ]
     heading = ("predictor", "n", "in training", "here", "the model over it")
     return [
         Blank(),
         TableBlock(heading, cells, name="Beside simple predictors and people", kind="predictors"),
         *labeled(
-            ("simple", None if simple is None else printable(words.describe_simple(simple))),
-            ("made", None if simple is None else printable(words.describe_drawn(simple))),
+            ("simple", None if simple is None else words.describe_simple(simple)),
             ("people", None if human is None else words.describe_humans(human)),
         ),
     ]
 
 
 def _others(found: ModelChecks) -> list[Block]:
-    rows: list[Sequence[Cell]] = [
+    rows = [
         (
             printable(one.column),
             format_count(one.num_reference),
@@ -82,24 +76,16 @@ def _others(found: ModelChecks) -> list[Block]:
         )
         for one in found.others
     ]
-    heading = ("column", "n ref.", "n cand.", "ref.", "cand.", "")
+    heading = ("column", "n ref.", "n cand.", "ref.", "cand.", "for the candidate")
     return [Blank(), TableBlock(heading, rows, name="Other columns", kind="others")]
 
 
 def _probes(found: ProbeReport) -> list[Block]:
     blocks: list[Block] = [Blank()]
     for one in found.results:
-        answer = "shown" if one.outcome is None else one.outcome.value
-        text = f"{answer}: {words.describe_probe(one)}"
-        worst = words.describe_worst(one)
-        change = f" (by {one.change})" if one.kind == "fresh" else ""
-        blocks += listed(
-            "probe", [printable(f"{one.name}{change}: {text}" + (f", {worst}" if worst else ""))]
-        )
-        if one.doses:
-            blocks += _doses(one)
-    blocks += labeled(("predictor", words.describe_predictor(found)))
-    return blocks
+        blocks += labeled(("probe", printable(words.describe_probe(one))))
+        blocks += _doses(one) if one.doses else []
+    return [*blocks, *labeled(("predictor", words.describe_predictor(found)))]
 
 
 def _doses(one: ProbeResult) -> list[Block]:
@@ -114,17 +100,18 @@ def _doses(one: ProbeResult) -> list[Block]:
         )
         for dose in one.doses
     ]
-    curves = [_curve("candidate", [(0.0, 1.0), *((d.dose, d.retained) for d in one.doses)])]
-    if one.doses[0].reference is not None:
-        points = [(0.0, 1.0), *((d.dose, d.reference or 0.0) for d in one.doses)]
-        curves.append(_curve("reference", points))
+    kept: list[tuple[str, str, list[float | None]]] = [
+        ("candidate", "#d55e00", [dose.retained for dose in one.doses]),
+        ("reference", "#0072b2", [dose.reference for dose in one.doses]),
+    ]
+    across = [0.0, *(dose.dose for dose in one.doses)]
+    curves = [
+        Curve(name, list(zip(across, [1.0, *values], strict=True)), color=color, has_marks=True)
+        for name, color, values in kept
+        if values[0] is not None
+    ]
     name = f"{printable(one.name)}: what is retained of the metric"
     top = max(y or 0.0 for curve in curves for _, y in curve.points)
     plot = LinePlot(name, curves, x_name="dose", y_range=(0.0, 1.05 * top))
     heading = ("dose", "retained", "reference's", "gain", "")
     return [plot, TableBlock(heading, cells, name=name, kind="doses")]
-
-
-def _curve(name: str, points: Sequence[tuple[float, float]]) -> Curve:
-    color = _CANDIDATE if name == "candidate" else _REFERENCE
-    return Curve(name, list(points), color=color, has_marks=True)
