@@ -109,6 +109,15 @@ def test_a_probe_that_changes_nothing_is_refused_by_name(probe: str, text: str) 
         probed(lambda c: c["w"], probe, UP, inputs=inputs)
 
 
+def test_rows_without_a_value_are_not_claimed() -> None:
+    inputs = make_inputs(n=np.where(np.arange(300) % 3, np.arange(300), np.nan))
+    (same, _) = probed(
+        lambda c: sigmoid(c["w"]), "INV:column=n,change=noise", UP, inputs=inputs
+    ).results
+
+    assert (same.num_rows, same.reason) == (200, "too_few_rows")
+
+
 def test_one_wrong_leaf_fails_the_direction_and_its_rows_are_the_worst() -> None:
     inputs = make_inputs(1000)
     in_leaf = set(np.argsort(inputs.columns["z"])[:30].tolist())
@@ -228,8 +237,12 @@ def test_compliance_asks_a_function_of_rows() -> None:
         ({"kind": "magic"}, "there is no probe `magic`"),
         ({"kind": "invariance"}, "needs the key `change`"),
         ({"kind": "direction", "change": "add", "column": "w"}, "needs the key `expect`"),
-        ({"kind": "invariance", "colour": "w"}, "a probe has no key `colour`"),
+        (
+            {"kind": "invariance", "change": "add", "colour": "w"},
+            "a probe of kind invariance has no key `colour`",
+        ),
         ({"kind": "perturbation", "change": "noise", "doses": [0.1, 0.2]}, "3 to 5 numbers"),
+        ({"kind": "MFT", "check": "a.py:f", "by": 1}, "of kind compliance has no key `by`"),
         ({"kind": "INV", "change": "noise", "allowed": 1.5}, "`allowed` of a probe"),
         ({"kind": "INV", "change": "noise", "size": "much"}, "cannot be read"),
     ],

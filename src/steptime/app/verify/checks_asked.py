@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.errors import UsageError
-from steptime.verify.values.probe_asked import ProbeAsked
+from steptime.verify.values.probe_asked import PERTURBATION, ProbeAsked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,11 @@ class ChecksAsked:
             ("--predict", "--probe", self.predict is not None and not self.probes),
             ("--predict", "--inputs", self.predict is not None and self.inputs is None),
             ("--predict-reference", "--predict", self.predict_reference and not self.predict),
+            (
+                "--predict-reference",
+                "--probe perturbation",
+                self.predict_reference and all(one.kind != PERTURBATION for one in self.probes),
+            ),
             ("--time", "--train", self.time is not None and self.train is None),
             ("--inputs", "--train or --predict", self.inputs and not (self.train or self.predict)),
         ]

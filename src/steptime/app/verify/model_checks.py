@@ -21,6 +21,9 @@ from steptime.verify.model.human_labels import compare_numbers, count_preference
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY
 from steptime.verify.model.probes import run_probes
 from steptime.verify.model.simple_predictors import (
+    MOST_ROWS,
+    MOST_TRAIN,
+    SEED,
     LabeledRows,
     SimpleQuestion,
     judge_simple,
@@ -132,7 +135,10 @@ def _simple(
             hint=f"With --train, --metric is one of {', '.join(NEEDS)}.",
         )
     assert asked.train is not None
-    train = read_table(asked.train, None)
+    train, candidate = (
+        _drawn(read_table(asked.train, None), MOST_TRAIN),
+        _drawn(candidate, MOST_ROWS),
+    )
     table = candidate if asked.inputs is None else _aligned(asked.inputs, candidate, rows.id_column)
     for one in (train, table) if asked.time is not None else ():
         _column(one, str(asked.time))
@@ -174,18 +180,29 @@ def _simple(
     )
 
 
-def _aligned(path: Path, candidate: pa.Table, id_column: str) -> pa.Table:
-    """Return the features of the evaluation in the order of the candidate's rows, by id."""
+def _drawn(table: pa.Table, most: int) -> pa.Table:
+    """Return so many rows of more, drawn by chance, in their order."""
     import numpy as np
 
+    if table.num_rows <= most:
+        return table
+    chosen = np.random.default_rng(SEED).choice(table.num_rows, size=most, replace=False)
+    return table.take(np.sort(chosen))
+
+
+def _aligned(path: Path, candidate: pa.Table, id_column: str) -> pa.Table:
+    """Return the features of the evaluation in the order of the candidate's rows, by id."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     table = read_table(path, None)
-    known, wanted = (_texts(_column(one, id_column)) for one in (table, candidate))
-    order = np.argsort(known, kind="stable")
-    at = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
-    num_missing = int((known[order][at] != wanted).sum()) if len(known) else len(wanted)
-    if num_missing:
-        raise DataError(f"RowsDiffer: {num_missing:,} rows of the candidate are not in `{path}`.")
-    return table.take(order[at])
+    known, wanted = (_column(one, id_column).cast(pa.string()) for one in (table, candidate))
+    if pc.count_distinct(known).as_py() < len(known):
+        raise DataError(f"an id stands more than once in `{path}`.", hint="Is --id right?")
+    at = pc.index_in(wanted, value_set=known.combine_chunks())
+    if at.null_count:
+        raise DataError(f"RowsDiffer: {at.null_count:,} rows of the candidate are not in `{path}`.")
+    return table.take(at)
 
 
 def _numbers(tables: Sequence[pa.Table], rows: RowsAsked, name: str) -> OtherColumn:

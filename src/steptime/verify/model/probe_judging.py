@@ -61,6 +61,8 @@ def predictions_of(predictions: Any, num_rows: int) -> Array:
     if values.shape[:1] != (num_rows,):
         raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
     values = values.reshape(num_rows, -1)
+    if values.dtype.kind in "OS":
+        values = values.astype(str)
     if values.dtype.kind == "f":
         num_bad = int((~np.isfinite(values)).any(axis=1).sum())
         if num_bad:

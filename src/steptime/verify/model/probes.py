@@ -248,6 +248,12 @@ def _changed_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
     return found
 
 
+def _has_value(values: Any) -> Any:
+    """Return which rows (num_rows,) have something that can be changed."""
+    has = values != "" if is_text(values) else values == values  # NaN is not itself
+    return has.reshape(len(values), -1).any(axis=1)
+
+
 def _judge(
     one: _Planned,
     inputs: ProbeInputs,
@@ -270,12 +276,13 @@ def _judge(
         for request, answer in zip(one.requests, answers, strict=True)
     ]
     changed = [_changed_rows(inputs.columns, columns) for columns in made]
-    least = 1 / num if one.change in PARTIAL else _LEAST_CHANGED
+    claimed = num if ":" in str(one.change) else int(_has_value(_column(inputs, asked)[1]).sum())
+    least = 1 if one.change in PARTIAL else _LEAST_CHANGED * claimed
     for rows in changed:
-        if rows.mean() < least:
+        if not rows.sum() >= max(least, 1):
             raise UsageError(
-                f"ProbeDidNothing: `{asked.name}` changed {rows.sum():,} of the {num:,} rows that "
-                f"it should change by `{one.change}`.",
+                f"ProbeDidNothing: `{asked.name}` changed {rows.sum():,} of the {claimed:,} rows "
+                f"that it should change by `{one.change}`.",
                 hint="What changes nothing proves nothing: choose another change, column or size.",
             )
     if asked.kind == PERTURBATION:

@@ -23,8 +23,8 @@ from steptime.verify.values.predictor_results import PredictorRow, SimpleVerdict
 
 SEED = 0
 _FOLDS = 5
-_MOST_TRAIN, _MOST_ROWS = 20_000, 50_000
-"""Rows that are drawn of more: a neighbor is then found in seconds, and an interval of half a
+MOST_TRAIN, MOST_ROWS = 20_000, 50_000
+"""Rows that should be drawn of more: a neighbor is then found in seconds, and an interval of half a
 percent of accuracy is narrow enough for a rule that should be beaten by far."""
 
 _LEAVES = (2, 4, 16)
@@ -80,23 +80,21 @@ def judge_simple(
         DataError: the training has too few rows, or one class alone (`OneClassOnly`).
     """
     _check(train, asked)
-    train, here = _drawn(train, _MOST_TRAIN)[0], _drawn(rows, _MOST_ROWS)
-    rows, mine = here[0], scores[here[1]]
     rules, left_out = _rules(train, asked)
     sign = -1.0 if asked.is_better_down else 1.0
-    found = [PredictorRow(kind="model", num_rows=len(mine), mean=float(mine.mean()))]
+    found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
     gains = list[SignedGain]()
     for (kind, column), rule, trained in _best_of_columns(rules, train, asked, sign):
         output = rule(train.columns, train.labels, rows.columns)
         theirs = score_of(asked.metric, rows.labels, output)
-        difference = sign * (mine - theirs)
+        difference = sign * (scores - theirs)
         error = float(difference.std()) / math.sqrt(len(difference))
         gains.append(SignedGain(float(difference.mean()), error, len(difference)))
         found.append(
             PredictorRow(
                 kind=kind,
                 column=column,
-                num_rows=len(mine),
+                num_rows=len(scores),
                 mean=float(theirs.mean()),
                 trained=trained,
                 gain=gains[-1].interval(),
@@ -114,7 +112,6 @@ def judge_simple(
         outcome=outcome,
         num_needed=gain.num_needed(0.0) if outcome is Outcome.INCONCLUSIVE else None,
         num_train=len(train.labels),
-        num_drawn=len(mine) if len(mine) < len(scores) else None,
         left_out=tuple(left_out),
     )
 
@@ -137,15 +134,6 @@ def _check(train: LabeledRows, asked: SimpleQuestion) -> None:
         raise DataError(f"{asked.metric} needs labels of 0 and 1, and the training has others.")
     if asked.metric not in _NUMBERS and len(np.unique(labels)) < 2:
         raise DataError(f"OneClassOnly: every training row has the label `{labels[0]}`.")
-
-
-def _drawn(rows: LabeledRows, most: int) -> tuple[LabeledRows, Any]:
-    """Draw so many rows of more, in their order; return them and their places."""
-    num = len(rows.labels)
-    if num <= most:
-        return rows, slice(None)
-    at = np.sort(np.random.default_rng(SEED).choice(num, size=most, replace=False))
-    return LabeledRows(columns=_at(rows.columns, at), labels=rows.labels[at]), at
 
 
 def _at(columns: Columns, rows: Any) -> Columns:

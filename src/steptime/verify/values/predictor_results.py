@@ -42,7 +42,6 @@ class SimpleVerdict:
         outcome: PASS where the model is better; FAIL where it is not, or by less than the margin.
         num_needed: rows that would decide; None where it is decided, or where none would.
         num_train: training rows from which they were made.
-        num_drawn: evaluation rows that were drawn, where not all were judged.
         left_out: columns that are no features because hardly a value repeats.
     """
 
@@ -51,7 +50,6 @@ class SimpleVerdict:
     outcome: Outcome
     num_needed: int | None = None
     num_train: int
-    num_drawn: int | None = None
     left_out: tuple[str, ...] = ()
 
 

@@ -6,8 +6,8 @@ In: `KIND:key=value,...` of a command line, or a table of a suite file. Out: a `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -15,15 +15,20 @@ from steptime.errors import UsageError
 
 PERTURBATION, FRESH = "perturbation", "fresh"
 INVARIANCE, DIRECTION, COMPLIANCE = "invariance", "direction", "compliance"
-KINDS = (PERTURBATION, FRESH, INVARIANCE, DIRECTION, COMPLIANCE)
+_KEYS: Mapping[str, tuple[str, str]] = {
+    PERTURBATION: ("change", "column doses value margin"),
+    FRESH: ("trained", "column size tolerance allowed"),
+    INVARIANCE: ("change", "column size value tolerance allowed"),
+    DIRECTION: ("change expect", "column size value by allowed"),
+    COMPLIANCE: ("check", "allowed"),
+}
+"""The keys that a kind needs, and those that it may have."""
+
 _LETTERS = {"INV": INVARIANCE, "DIR": DIRECTION, "MFT": COMPLIANCE}
 """CheckList's names (Ribeiro et al., ACL 2020)."""
 
 _ALLOWED = 0.01
 """Of the rows; a larger default would pass a model that fails on many."""
-
-_DOSES = (3, 5)
-"""How many: fewer show no curve, more cost time and show nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,7 @@ class ProbeAsked:
     """One probe.
 
     Attributes:
-        kind: one of `KINDS`, or CheckList's `INV`, `DIR`, `MFT`.
+        kind: `perturbation`, `fresh`, `invariance`, `direction` or `compliance`.
         name: how it is called; without it, its kind, change and column.
         change: what is done to the inputs: the name of a change, or `FILE.py:FUNCTION`.
         column: the column that is changed; of an array, the number of the feature.
@@ -88,11 +93,6 @@ def probe_asked(given: Mapping[str, object]) -> ProbeAsked:
     Raises:
         UsageError: a key is unknown or missing, or a value is none of its kind.
     """
-    known = {field.name for field in fields(ProbeAsked)}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        keys = ", ".join(sorted(known - {"kind"}))
-        raise UsageError(f"a probe has no key `{unknown[0]}`.", hint=f"Its keys are {keys}.")
     whole = dict(given)
     for name in ("doses", "trained"):
         value = whole.get(name)
@@ -105,33 +105,36 @@ def probe_asked(given: Mapping[str, object]) -> ProbeAsked:
         asked = msgspec.convert(whole, ProbeAsked, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"the probe `{given.get('kind')}` cannot be read: {error}") from error
-    _check(asked)
+    _check(asked, whole)
     parts = (asked.kind, asked.change or asked.check, asked.column)
     return asked if asked.name else replace(asked, name=" ".join(filter(None, parts)))
 
 
-def _check(asked: ProbeAsked) -> None:
-    """Refuse a probe that says too little, or something that is no size."""
-    if asked.kind not in KINDS:
+def _check(asked: ProbeAsked, given: Collection[str]) -> None:
+    """Refuse a probe that says too little, something without effect, or what is no size."""
+    if asked.kind not in _KEYS:
         raise UsageError(
-            f"there is no probe `{asked.kind}`.", hint=f"Its kind is one of {', '.join(KINDS)}."
+            f"there is no probe `{asked.kind}`.", hint=f"Its kind is one of {', '.join(_KEYS)}."
         )
-    needs = {DIRECTION: "expect", COMPLIANCE: "check"}.get(asked.kind)
-    if asked.kind in (PERTURBATION, INVARIANCE, DIRECTION) and asked.change is None:
-        needs = "change"
-    if needs is not None and getattr(asked, needs) is None:
-        raise UsageError(f"a probe of kind {asked.kind} needs the key `{needs}`.")
+    needed, useful = (keys.split() for keys in _KEYS[asked.kind])
+    for key in needed:
+        if key not in given:
+            raise UsageError(f"a probe of kind {asked.kind} needs the key `{key}`.")
+    for key in given:
+        if key not in ("kind", "name", *needed, *useful):
+            raise UsageError(
+                f"a probe of kind {asked.kind} has no key `{key}`.",
+                hint=f"Its keys are {', '.join(['name', *needed, *useful])}.",
+            )
     if asked.expect not in (None, "up", "down"):
         raise UsageError(f"`expect` of a probe is up or down, not `{asked.expect}`.")
     if not 0 <= asked.allowed < 1:
         raise UsageError(f"`allowed` of a probe is a fraction below 1, not {asked.allowed:g}.")
-    sizes = (asked.by, asked.tolerance or 0.0, asked.margin or 0.0)
-    if not all(0 <= one < math.inf for one in sizes):
+    if not all(0 <= one < math.inf for one in (asked.by, asked.tolerance or 0, asked.margin or 0)):
         raise UsageError("`by`, `tolerance` and `margin` of a probe are sizes, not below 0.")
-    if asked.doses and not (
-        _DOSES[0] <= len(asked.doses) <= _DOSES[1]
-        and asked.doses[0] > 0
-        and math.isfinite(asked.doses[-1])
-        and list(asked.doses) == sorted(set(asked.doses))
-    ):
+    if not math.isfinite(asked.size or 0):
+        raise UsageError(f"`size` of a probe is a number, not {asked.size}.")
+    doses = asked.doses
+    is_right = list(doses) == sorted(set(doses)) and all(0 < dose < math.inf for dose in doses)
+    if doses and not (3 <= len(doses) <= 5 and is_right):
         raise UsageError("`doses` of a probe are 3 to 5 numbers above 0 in ascending order.")

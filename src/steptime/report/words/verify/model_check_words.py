@@ -96,8 +96,6 @@ def describe_simple(found: SimpleVerdict) -> str:
     best = found.rows[found.best]
     text = f"{found.outcome.value} beside the one that is best in training: {name_predictor(best)}"
     text += f"; made from {format_count(found.num_train)} training rows"
-    if found.num_drawn is not None:
-        text += f", judged on {format_count(found.num_drawn)} rows that were drawn"
     if found.num_needed is not None:
         text += f"; about {format_count(found.num_needed)} rows would decide"
     if found.left_out:
