@@ -16,7 +16,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_FILES = frozenset({"file", "reference", "candidate"})
+_FILES = frozenset(
+    {"file", "reference", "candidate", "train", "inputs", "predict", "predict_reference"}
+)
 _APART = frozenset({"suite", "json", "output", "format", "words", "command"})
 
 
@@ -55,7 +57,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 _NUMBERS = frozenset({"margin", "slice-margin"})
-_LISTS = frozenset({"slice", "hunt", "require"})
+_LISTS = frozenset({"slice", "hunt", "require", "human", "preference", "also"})
 _SWITCHES = frozenset({"paired"})
 
 

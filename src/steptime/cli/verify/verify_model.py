@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON_BESIDE
 from steptime.cli.output import check_target, put, tell
+from steptime.cli.verify.model_options import CHECKS, checks_asked
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ examples:
   steptime verify model ab.csv --arm variant --metric loss --slice device \\
       --share device=phone:0.7,desktop:0.3
   steptime verify model --suite ranking.toml --candidate new.parquet
+  steptime verify model --reference old.csv --candidate new.csv \\
+      --metric accuracy --margin 0.005 --train train.csv --inputs test.csv \\
+      --predict model.py:predict --probe invariance:column=name,change=permute \\
+      --probe direction:column=income,change=add,size=1000,expect=up
 """
 OPTIONS = (
     """\
@@ -58,6 +63,9 @@ question:
   --hunt COLUMN  look for slices in this column where the candidate is worse; `all` is each column
       of few values (repeatable)
   --share SHARES  COLUMN=VALUE:0.7,VALUE:0.3 are the shares that count (repeatable)
+"""
+    + CHECKS
+    + """\
 output:
   -o, --output FILE  also write a page to FILE (HTML)
   --format {text,md}  md is Markdown, for a pull request or an agent (default: text)
@@ -76,14 +84,14 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.blocks.verify.model_report import model_report
     from steptime.report.document.envelope import enclose
 
-    if options.suite is not None:
-        take_suite(options, options.suite)
+    tables = {} if options.suite is None else take_suite(options, options.suite)
     if options.metric is None:
         raise UsageError("--metric is missing: what is compared.", hint="steptime verify model -h")
     for name, size in (("--margin", options.margin), ("--slice-margin", options.slice_margin)):
         if size is not None and not 0 <= size < float("inf"):
             raise UsageError(f"{name}: `{size}` is below 0 or no number; it is a size.")
     reference, candidate = _files(options)
+    checks = checks_asked(options, tables)
     verdict = verify_model(
         reference,
         candidate,
@@ -101,6 +109,19 @@ def execute(options: argparse.Namespace) -> int:
         slice_margin=options.slice_margin,
         hunt=options.hunt,
     )
+    if not checks.is_empty:
+        from steptime.app.verify.model_checks import check_model
+        from steptime.app.verify.prediction_rows import RowsAsked
+
+        rows = RowsAsked(
+            reference=reference,
+            candidate=candidate,
+            arm=options.arm,
+            metric=options.metric,
+            id_column=options.id or "id",
+            seed=options.seed,
+        )
+        verdict = check_model(verdict, rows, checks)
     document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
     if options.format == "md" and options.json is None:
         from steptime.report.markdown.paint_markdown import paint_markdown

@@ -8,6 +8,7 @@ from steptime.core.interval import Interval
 from steptime.verify.values import Outcome
 from steptime.verify.values.calibration_result import Calibration
 from steptime.verify.values.found_slice import Hunt
+from steptime.verify.values.predictor_results import ModelChecks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,9 @@ class ModelVerdict:
         outcome: PASS where the interval lies above minus the margin, FAIL where it lies below it
             or that of a slice does.
         reason: why it is not PASS, as a machine word: `no_margin`, `reversal`, `too_few_rows`,
-            `too_few_runs`, `slice_worse`, `found_slice_worse`; None where the gain says it.
+            `too_few_runs`, `slice_worse`, `found_slice_worse`; of a check: `leak`, `rows_repeat`,
+            `adds_nothing`, `simple_undecided`, `probe_violated`, `probe_undecided`,
+            `no_human_baseline`; None where the gain says it.
         is_allowed_loss: it passes, and is worse nevertheless: a loss within the margin.
         p_not_worse: of the one-sided test that the candidate is worse by the margin or more.
         num_fixed, num_broken: of a paired metric of 0 and 1: rows that the candidate alone has
@@ -112,6 +115,7 @@ class ModelVerdict:
             empty where the rows have none.
         notes: what was assumed, as machine words: `reference_is_first`, `unpaired`,
             `pooled_shares`.
+        checks: what else was asked of the candidate: simple predictors, people, leaks, probes.
     """
 
     metric: str
@@ -141,3 +145,4 @@ class ModelVerdict:
     hunt: Hunt | None = None
     calibration: tuple[Calibration, ...] = ()
     notes: tuple[str, ...] = ()
+    checks: ModelChecks | None = None

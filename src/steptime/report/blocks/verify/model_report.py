@@ -23,6 +23,7 @@ from steptime.report.blocks.values import (
     Ticks,
 )
 from steptime.report.blocks.verify.calibration_report import calibration_sections
+from steptime.report.blocks.verify.model_check_blocks import check_sections
 from steptime.report.words.verify import judged_model as words
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
@@ -62,6 +63,7 @@ def model_report(found: ModelVerdict) -> Sheet:
             *(Section(f"By {column.column}", _column(column, found)) for column in found.columns),
             *_hunt(found),
             *calibration_sections(found.calibration),
+            *check_sections(found.checks),
             Section("What was assumed", [Blank(), *notes] if notes else []),
         ],
     )

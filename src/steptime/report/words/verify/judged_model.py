@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from steptime.core.interval import Interval
 from steptime.core.units import format_count
+from steptime.report.words.verify.model_check_words import describe_check
 from steptime.verify.values import Outcome
 from steptime.verify.values.found_slice import Hunt
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn, SliceResult
@@ -34,7 +35,8 @@ def describe_answer(found: ModelVerdict) -> str:
         return f"{names}: worse by more than {found.margin:g}"
     if found.reason in ("slice_worse", "found_slice_worse"):
         return f"{names}: worse by more than the margin where {_worst_slice(found)}"
-    return f"{names}: {REASONS.get(found.reason or '', found.reason or '')}"
+    reason = found.reason or ""
+    return f"{names}: {REASONS.get(reason) or describe_check(reason, found.checks)}"
 
 
 def _worst_slice(found: ModelVerdict) -> str:

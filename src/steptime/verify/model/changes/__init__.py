@@ -1,0 +1,1 @@
+"""Changes of inputs that probes make: of columns, and of pictures."""

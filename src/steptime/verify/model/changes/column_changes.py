@@ -1,0 +1,154 @@
+"""Changes the values of one column, by a dose.
+
+In: values (num_rows,) of numbers or text, or an array of numbers (num_rows, ...). Out: the same
+with changes: in all rows, but those of `PARTIAL` in some rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dosed:
+    """How much is changed: a dose or size, the value of `set`, and the numbers of chance."""
+
+    dose: float
+    value: str | None
+    random: np.random.Generator
+
+
+def is_text(values: Values) -> bool:
+    """Return whether the values are text."""
+    return values.dtype.kind == "U"
+
+
+def noise(values: Values, how: Dosed) -> Values:
+    """Add normal noise of so many standard deviations of the values."""
+    spread = np.nanstd(values.astype(float), axis=0 if values.ndim == 2 else None)
+    return like(values + how.dose * spread * how.random.normal(size=values.shape), values)
+
+
+def corrupt(values: Values, how: Dosed) -> Values:
+    """Replace a fraction: of numbers by others in their range, of letters by others."""
+    if is_text(values):
+        return _each(values, how, _other_letters)
+    hit = how.random.random(values.shape) < how.dose
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    return like(np.where(hit, how.random.uniform(low, high, size=values.shape), values), values)
+
+
+def permute(values: Values, how: Dosed) -> Values:
+    """Give a fraction of the rows the value of another row, which differs if one is left.
+
+    Rows are sorted by value, equal ones by chance, and their values moved by at least as many
+    places as the most frequent value has rows: so each row of it gets another value.
+    """
+    rows = np.flatnonzero(how.random.random(len(values)) < how.dose)
+    num = len(rows)
+    if num < 2:
+        return values
+    _, codes, counts = np.unique(values[rows], return_inverse=True, return_counts=True)
+    order = rows[np.lexsort((how.random.random(num), codes.reshape(-1)))]
+    least = min(max(int(counts.max()), num // 4), num // 2)
+    changed: Values = values.copy()
+    changed[order] = np.roll(values[order], int(how.random.integers(least, num - least + 1)))
+    return changed
+
+
+def add(values: Values, how: Dosed) -> Values:
+    """Add the size."""
+    moved: Values = values + how.dose
+    return moved
+
+
+def put(values: Values, how: Dosed) -> Values:
+    """Write one value."""
+    try:
+        return np.full(len(values), str(how.value) if is_text(values) else float(str(how.value)))
+    except ValueError as error:
+        raise UsageError(
+            f"`set` of a column of numbers needs a number as `value`: {error}"
+        ) from error
+
+
+def drop(text: str, how: Dosed) -> str:
+    """Drop a fraction of the words, at least one."""
+    words = text.split()
+    kept = how.random.random(len(words)) >= how.dose
+    if len(words) and kept.all():
+        kept[how.random.integers(len(words))] = False
+    return " ".join(word for word, is_kept in zip(words, kept, strict=True) if is_kept)
+
+
+def swap_letters(text: str, how: Dosed) -> str:
+    """Swap two letters that stand beside each other and differ, as a typing error does."""
+    pairs = range(len(text) - 1)
+    places = [i for i in pairs if text[i] != text[i + 1] and text[i : i + 2].isalpha()]
+    if not places:
+        return text
+    at = places[int(how.random.integers(len(places)))]
+    return text[:at] + text[at + 1] + text[at] + text[at + 2 :]
+
+
+def turn_case(text: str, how: Dosed) -> str:
+    """Write all letters large, or small where they all are large."""
+    return text.lower() if text.isupper() else text.upper()
+
+
+def _other_letters(text: str, how: Dosed) -> str:
+    letters = list(text)
+    for i, hit in enumerate((how.random.random(len(text)) < how.dose).tolist()):
+        if hit or (len(text) == 1 and how.dose):
+            step = int(how.random.integers(1, 26))  # another letter, whichever it was
+            letters[i] = chr((ord(text[i].lower()) - ord("a") + step) % 26 + ord("a"))
+    return "".join(letters)
+
+
+def _each(values: Values, how: Dosed, change: Callable[[str, Dosed], str]) -> Values:
+    return np.array([change(text, how) for text in values.tolist()], dtype=str)
+
+
+def _of_each(change: Callable[[str, Dosed], str]) -> Changer:
+    return lambda values, how: _each(values, how, change)
+
+
+def like(changed: Values, values: Values) -> Values:
+    """Return numbers as pixels where the values are: rounded, within what the type holds."""
+    if values.dtype.kind not in "ui" or values.ndim < 3:
+        return changed
+    held = np.iinfo(values.dtype)
+    return np.clip(np.rint(changed), held.min, held.max).astype(values.dtype)
+
+
+Changer = Callable[["Values", Dosed], "Values"]
+PARTIAL = frozenset({"corrupt", "permute", "set"})
+"""Changes that leave some rows as they are by their nature."""
+
+OF_NUMBERS: Mapping[str, Changer] = {
+    "noise": noise,
+    "jitter": noise,
+    "corrupt": corrupt,
+    "permute": permute,
+    "add": add,
+    "set": put,
+}
+OF_TEXT: Mapping[str, Changer] = {
+    "drop": _of_each(drop),
+    "typo": _of_each(swap_letters),
+    "case": _of_each(turn_case),
+    "corrupt": corrupt,
+    "permute": permute,
+    "set": put,
+}

@@ -1,0 +1,288 @@
+"""Judges how predictions react to a change: the rate of rows that violate, or a curve over doses.
+
+In: predictions before and after. Out: a `ProbeResult`. A mean over rows would hide moves up and
+down that cancel, so each row is judged.
+
+Sources: C. J. Clopper, E. S. Pearson, Biometrika 26, 1934, for the bounds of a rate; the delta
+method for a ratio of means, its terms paired by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from steptime.core.interval import Interval
+from steptime.errors import DataError, UsageError
+from steptime.verify.model.signed_gains import LEVEL, SignedGain, judge
+from steptime.verify.values import Outcome
+from steptime.verify.values.probe_asked import DIRECTION, ProbeAsked
+from steptime.verify.values.probe_results import ProbeDose, ProbeResult, ViolatingRow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+_WORST = 10
+_MOVE = 0.1
+"""How far a probability may move that must stay the same (CheckList's default); of other numbers,
+in standard deviations, how near a prediction is still the same."""
+
+_MOST_ROWS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """Predictions (num_rows,) or (num_rows, num_scores): labels, or numbers.
+
+    Attributes:
+        base: without a change.
+        again: once more without.
+        after: after each change.
+    """
+
+    base: Array
+    again: Array
+    after: Sequence[Array]
+
+
+def predictions_of(predictions: Any, num_rows: int) -> Array:
+    """Return predictions with one row for each row.
+
+    Raises:
+        DataError: there is not one for each row, or one is no finite number.
+    """
+    values = np.asarray(predictions)
+    if values.shape[:1] != (num_rows,):
+        raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
+    values = values.reshape(num_rows, -1)
+    if values.dtype.kind in "OS":
+        values = values.astype(str)
+    if values.dtype.kind == "f":
+        num_bad = int((~np.isfinite(values)).any(axis=1).sum())
+        if num_bad:
+            raise DataError(
+                f"NonFiniteMetric: the prediction is no finite number in {num_bad:,} of "
+                f"{num_rows:,} rows."
+            )
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def judge_rows(
+    asked: ProbeAsked,
+    seen: Reactions,
+    judged: Array,
+    rows: Sequence[str],
+    *,
+    breaks: Array | None = None,
+) -> ProbeResult:
+    """Return the rate of violations, and whether it is below what is allowed.
+
+    Args:
+        asked: the probe.
+        seen: the predictions.
+        judged: the rows (num_rows,) that were changed.
+        rows: the id of each row.
+        breaks: of a probe of compliance: the rows (num_rows,) that do not comply.
+    """
+    after, num = seen.after[0], int(judged.sum())
+    own = Interval(estimate=0.0, low=0.0, high=0.0, n=num)
+    if breaks is not None:
+        harm, hit = np.ones(len(breaks)), breaks & judged
+    else:
+        harm = _harm(asked, seen.base, after)
+        hit = judged & (harm > (-asked.by if asked.kind == DIRECTION else 0))
+        if not np.array_equal(seen.base, seen.again):
+            own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
+    rate = rate_of(int(hit.sum()), num)
+    outcome, needed = _decide(rate, own, asked.allowed)
+    reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
+    has_moved = bool((seen.base != after)[judged].any())
+    if outcome is Outcome.PASS and asked.kind == DIRECTION and not has_moved:
+        outcome, reason = Outcome.INCONCLUSIVE, "nothing_moved"
+    places = np.flatnonzero(hit)
+    worst = places[np.argsort(-harm[places], kind="stable")][:_WORST].tolist()
+    return ProbeResult(
+        name=asked.name,
+        kind=asked.kind,
+        num_rows=num,
+        num_violations=int(hit.sum()),
+        rate=rate,
+        allowed=asked.allowed,
+        own_rate=own.estimate,
+        outcome=outcome,
+        reason=reason,
+        num_needed=needed,
+        worst=tuple(
+            ViolatingRow(
+                row=rows[i] if rows else str(i),
+                before=_told(seen.base[i]),
+                after=_told(after[i]),
+            )
+            for i in worst
+        ),
+    )
+
+
+def rate_of(num_hit: int, num: int) -> Interval:
+    """Return a rate with its bounds, each of them one-sided at 5 %."""
+    from scipy.stats import beta
+
+    low = float(beta.ppf(LEVEL, num_hit, num - num_hit + 1)) if num_hit else 0.0
+    high = float(beta.isf(LEVEL, num_hit + 1, num - num_hit)) if num_hit < num else 1.0
+    return Interval(estimate=num_hit / num, low=low, high=high, n=num)
+
+
+def _decide(rate: Interval, own: Interval, allowed: float) -> tuple[Outcome, int | None]:
+    """Judge a rate less the predictor's own, each at the bound that is least in its favor."""
+    if rate.high - own.low <= allowed:
+        return Outcome.PASS, None
+    if rate.low - own.high > allowed:
+        return Outcome.FAIL, None
+    return Outcome.INCONCLUSIVE, rows_to_decide(rate.estimate, allowed + own.estimate, rate.n)
+
+
+def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
+    """Return how many rows decide at this rate; None where none would."""
+    from scipy.stats import beta
+
+    def is_decided(n: float) -> bool:
+        if rate <= allowed:
+            return float(beta.isf(LEVEL, rate * n + 1, (1 - rate) * n)) <= allowed
+        return float(beta.ppf(LEVEL, rate * n, (1 - rate) * n + 1)) > allowed
+
+    if not 0 < allowed < 1 or rate == allowed or not is_decided(_MOST_ROWS):
+        return None
+    low, high = 1, _MOST_ROWS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_decided(middle) else (middle + 1, high)
+    return max(low, num + 1)
+
+
+def _harm(asked: ProbeAsked, base: Array, after: Array) -> Array:
+    """Return how far each row (num_rows,) violates; it does where that is above 0.
+
+    Of a direction, that is how far it moves the wrong way, `by` apart.
+    """
+    if asked.kind == DIRECTION:
+        sign = 1.0 if asked.expect == "down" else -1.0
+        return sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
+    if base.shape != after.shape:
+        raise DataError(f"the predictor returned another shape after `{asked.name}`.")
+    if _is_label(base):
+        return cast("Array", (base != after).reshape(len(base), -1).any(axis=1).astype(float))
+    tolerance = asked.tolerance
+    if tolerance is None:
+        if not bool(((base >= 0) & (base <= 1)).all()):
+            raise UsageError(
+                f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
+                "probabilities, so how far may they move and count as the same?"
+            )
+        tolerance = _MOVE
+    return cast("Array", np.abs(after - base).reshape(len(base), -1).max(axis=1) - tolerance)
+
+
+def _is_label(values: Array) -> bool:
+    """Return whether they are labels, which stay or change, and do not move a little."""
+    return values.dtype.kind in "Ubiu"
+
+
+def _one_number(values: Array, name: str) -> Array:
+    """Return a number for each row (num_rows,): of two scores, the second."""
+    if values.ndim == 2 and values.shape[1] == 2:
+        values = values[:, 1]
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise UsageError(
+            f"the probe `{name}` needs one number for each row, and the predictor returned "
+            f"{values.dtype} of shape {values.shape}.",
+            hint="Return a score: (rows,), or (rows, 2) whose second is the positive class.",
+        )
+    return values.astype(float)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return " ".join(_told(one) for one in value[:4])
+    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+
+
+def judge_doses(
+    asked: ProbeAsked,
+    mine: Reactions,
+    theirs: Reactions | None,
+    doses: Sequence[float],
+    labels: Array | None,
+) -> ProbeResult:
+    """Return the retained metric at each dose, beside the reference's where there is one."""
+    found, metric = list[ProbeDose](), ""
+    for i, dose in enumerate(doses):
+        metric, ratio, terms = _retained(mine, i, labels)
+        other = gain = outcome = None
+        if theirs is not None:
+            _, other, other_terms = _retained(theirs, i, labels)
+            error = float((terms - other_terms).std()) / math.sqrt(len(terms))
+            signed = SignedGain(ratio - other, error, len(terms))
+            gain = signed.interval()
+            outcome = None if asked.margin is None else judge(signed, asked.margin)
+        found.append(
+            ProbeDose(dose=dose, retained=ratio, reference=other, gain=gain, outcome=outcome)
+        )
+    outcome = reason = None
+    outcomes = {one.outcome for one in found}
+    if theirs is not None and asked.margin is None:
+        outcome, reason = Outcome.INCONCLUSIVE, "no_margin"
+    elif theirs is not None:
+        grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+        outcome = next(one for one in grave if one in outcomes)
+        reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
+    return ProbeResult(
+        name=asked.name,
+        kind=asked.kind,
+        num_rows=len(mine.base),
+        outcome=outcome,
+        reason=reason,
+        metric=metric,
+        doses=tuple(found),
+    )
+
+
+def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float, Array]:
+    """Return the metric's name, its ratio, and the terms (num_rows,) of the ratio's error."""
+    if labels is None:
+        metric = "same"
+        before, after = _same(seen.base, seen.again), _same(seen.base, seen.after[i])
+    else:
+        metric, before = _right(seen.base, labels)
+        after = _right(seen.after[i], labels)[1]
+    # Of an error, less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
+    top, bottom = (before, after) if metric == "error" else (after, before)
+    if not bottom.mean():
+        raise DataError("the metric is 0 in every row: nothing can be retained.")
+    ratio = float(top.mean() / bottom.mean())
+    return metric, ratio, (top - ratio * bottom) / bottom.mean()
+
+
+def _same(a: Array, b: Array) -> Array:
+    if _is_label(a) or a.ndim == 2:
+        a, b = (one if _is_label(one) else one.argmax(axis=1) for one in (a, b))
+        return cast("Array", (a == b).astype(float))
+    return cast("Array", (np.abs(a - b) <= _MOVE * (a.std() or 1.0)).astype(float))
+
+
+def _right(values: Array, labels: Array) -> tuple[str, Array]:
+    """Return whether each row (num_rows,) is right, or how far it is off."""
+    if values.ndim == 2:
+        values = values.argmax(axis=1)
+    if "U" in (values.dtype.kind, labels.dtype.kind):
+        values, labels = values.astype(str), labels.astype(str)
+    if _is_label(values):
+        return "right", (values == labels).astype(float)
+    if bool(np.isin(labels, (0, 1)).all() and ((values >= 0) & (values <= 1)).all()):
+        return "right", ((values >= 0.5) == (labels == 1)).astype(float)
+    return "error", np.abs(values - labels)
