@@ -468,8 +468,8 @@ def test_a_wrong_table_has_one_clear_message(
 
 
 def test_rows_of_experiments_show_the_noise_that_metrics_share(tmp_path: Path) -> None:
-    from steptime.app.verify.experiment_tables import read_experiments
-    from steptime.app.verify.release_file import ExperimentTable
+    from steptime.app.verify.release.experiment_tables import read_experiments
+    from steptime.app.verify.release.release_file import ExperimentTable
 
     random = np.random.default_rng(1)
     lines = ["experiment,arm,kind,dose,component,segment,s,y@1,y@7"]
@@ -527,8 +527,8 @@ def test_rows_of_one_query_are_not_independent(
 
 
 def test_a_ratio_has_the_spread_of_the_delta_method(tmp_path: Path) -> None:
-    from steptime.app.verify.release_file import read_release
-    from steptime.app.verify.release_tables import read_tables
+    from steptime.app.verify.release.release_file import read_release
+    from steptime.app.verify.release.release_tables import read_tables
 
     random = np.random.default_rng(2)
     sessions = random.poisson(3, 4000) + 1

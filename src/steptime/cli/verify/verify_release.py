@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     check_target("--output", options.output)
     from dataclasses import replace
 
-    from steptime.app.verify.asked_release import read_question, record_release
+    from steptime.app.verify.release.asked_release import read_question, record_release
     from steptime.report.blocks.verify.release_report import release_report
     from steptime.report.document.envelope import enclose
     from steptime.verify.release.judge_release import judge_release

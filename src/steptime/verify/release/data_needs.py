@@ -17,7 +17,7 @@ EXPERIMENTS = "experiments"
 
 
 @dataclass(slots=True)
-class _Rows:
+class _Needed:
     """Rows that each table needs, and what they decide."""
 
     num: dict[str, int] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class _Rows:
 def cheapest_rows(asked: ReleaseQuestion, found: ReleaseVerdict) -> tuple[DataNeed, ...]:
     """Return the rows that decide, if the effects are as they were seen; power 80 % in all."""
     is_open = {(one.code, one.subject, one.other) for one in found.reasons}
-    rows, num_tests = _Rows(), len(found.metrics)
+    rows, num_tests = _Needed(), len(found.metrics)
     for one in found.metrics:
         gain = asked.measured[one.metric].gain
         if ("colleague_open", one.metric, None) in is_open:
@@ -64,7 +64,7 @@ def cheapest_rows(asked: ReleaseQuestion, found: ReleaseVerdict) -> tuple[DataNe
     )
 
 
-def _add_gain(asked: ReleaseQuestion, found: ReleaseVerdict, rows: _Rows) -> None:
+def _add_gain(asked: ReleaseQuestion, found: ReleaseVerdict, rows: _Needed) -> None:
     """Add the rows that show one own metric better, the cheapest, or else all of them worse."""
     own = [x for x in found.metrics if x.role is MetricRole.OWN and x.color is not Color.GREEN]
     better, worse = list[tuple[float, int, str, str]](), list[tuple[float, int, str, str]]()

@@ -103,7 +103,15 @@ class OtherColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChecks:
-    """What else was asked of a model; None where it was not."""
+    """What else was asked of a model; None where it was not.
+
+    Attributes:
+        simple: the model beside simple predictors.
+        human: the model beside people.
+        others: further columns of both arms.
+        leaks: rows of the evaluation that stand in the training.
+        probes: what probes of the predictor found.
+    """
 
     simple: SimpleVerdict | None = None
     human: HumanVerdict | None = None

@@ -10,7 +10,12 @@ from steptime.verify.values import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViolatingRow:
-    """A row that violates a probe: its id, and its prediction before and after the change."""
+    """A row that violates a probe.
+
+    Attributes:
+        row: its id.
+        before, after: its prediction before and after the change.
+    """
 
     row: str
     before: str

@@ -73,7 +73,13 @@ class MetricResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFlips:
-    """How often proxy and target point in opposite directions within one segment."""
+    """How often proxy and target point in opposite directions within one segment.
+
+    Attributes:
+        segment: its name.
+        num_experiments: those that have both metrics in it.
+        flip_rate: the fraction of them with opposite directions.
+    """
 
     segment: str
     num_experiments: int
@@ -220,7 +226,8 @@ class ReleaseVerdict:
 
     Attributes:
         release: its name.
-        team: the team that wants to ship, and `owner` its person.
+        team: the team that wants to ship.
+        owner: its person.
         outcome: the answer.
         reasons: everything that keeps it from shipping; empty for PASS.
         needs: the cheapest rows that would decide what is open.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.app.verify.release_file import MetricTable, ReleaseFile
-from steptime.app.verify.table_columns import TableColumns, read_columns
+from steptime.app.verify.release.release_file import MetricTable, ReleaseFile
+from steptime.app.verify.release.table_columns import TableColumns, read_columns
 from steptime.errors import DataError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of

@@ -13,9 +13,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.app.verify.release_file import ExperimentTable
-from steptime.app.verify.release_tables import candidates_in, gains_in, signed
-from steptime.app.verify.table_columns import TableColumns, read_columns
+from steptime.app.verify.release.release_file import ExperimentTable
+from steptime.app.verify.release.release_tables import candidates_in, gains_in, signed
+from steptime.app.verify.release.table_columns import TableColumns, read_columns
 from steptime.errors import DataError
 from steptime.verify.model.signed_gains import SignedGain
 from steptime.verify.release.release_question import MetricExperiment, ReleaseMetric

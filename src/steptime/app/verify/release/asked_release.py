@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steptime.app.verify.erosion_ledger import append_release, read_ledger
-from steptime.app.verify.experiment_tables import read_experiments
-from steptime.app.verify.release_file import ReleaseFile, read_release
-from steptime.app.verify.release_tables import read_tables
+from steptime.app.verify.release.erosion_ledger import append_release, read_ledger
+from steptime.app.verify.release.experiment_tables import read_experiments
+from steptime.app.verify.release.release_file import ReleaseFile, read_release
+from steptime.app.verify.release.release_tables import read_tables
 from steptime.errors import UsageError
 from steptime.verify.release.data_needs import EXPERIMENTS
 from steptime.verify.release.release_question import ReleaseQuestion

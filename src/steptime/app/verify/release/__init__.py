@@ -1,0 +1,1 @@
+"""Reads a release file with its tables, experiments and ledger."""
