@@ -22,7 +22,7 @@ from steptime.measure.values.over_time import RunSeries, StepPoint
 from steptime.report.blocks.run.run_report import PageFacts
 from steptime.report.blocks.run.site_blocks import scaled_sites
 from steptime.report.document.run_document import RecipeGain
-from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
+from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.html.run_page import render_page
 from steptime.report.words.run.run_words import CHANGES
 from unit.builders import make_measurement
@@ -102,13 +102,6 @@ def test_columns_of_numbers_are_marked() -> None:
     made = table(["what", "value"], [["a", "1"]]).text
     assert '<td class="number">1</td>' in made
     assert "<td>a</td>" in made
-
-
-def test_a_bar_stays_within_its_width_and_has_no_empty_parts() -> None:
-    made = bar([("p-forward", 1.7), ("p-loss", 0.0), ("p-other", 0.25)]).text
-    assert made.count("<i ") == 2
-    assert "width:100.00%" in made
-    assert "width:25.00%" in made
 
 
 # -- the page

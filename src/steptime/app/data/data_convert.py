@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from steptime.data.convert.treatment import Treatment
 
 SCRATCH = ".steptime-"
-FORMS = ("prepared", "parquet", "tfrecord", "webdataset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class ConversionRequest:
         source: a file or folder.
         target: the folder to be made.
         source_format: its format; None tells it by the contents.
-        form: one of `FORMS`.
+        form: `prepared`, `parquet`, `tfrecord` or `webdataset`.
         decode: pictures are stored as pixels.
         resize: `256` (the shorter side) or `256x192`; None keeps their size.
         quality: of the JPEG that they are stored as; None keeps their bytes.

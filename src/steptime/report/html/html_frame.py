@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from steptime.report.blocks.colors import rules
 from steptime.report.html.html_tags import Html, tag
 
 
@@ -24,26 +23,10 @@ def frame(title: str, parts: Sequence[Html], *, scripts: Sequence[str] = ()) -> 
         tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
-        tag("style", Html(asset("page.css") + rules())),
+        tag("style", Html(asset("page.css"))),
     )
     body = tag("body", *parts, *(tag("script", Html(script)) for script in scripts))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').text}\n"
-
-
-def section(title: str, *parts: Html | None) -> Html | None:
-    """Return a part of the page under its title; None where there is nothing to show."""
-    seen = [part for part in parts if part is not None]
-    return tag("section", tag("h2", title), *seen) if seen else None
-
-
-def tile(name: str, value: str, detail: str) -> Html:
-    """Return a figure under its name, with what it is of below it."""
-    return tag(
-        "div",
-        tag("span", name, class_="dim"),
-        tag("strong", value),
-        tag("span", detail, class_="dim"),
-    )
 
 
 def asset(name: str) -> str:

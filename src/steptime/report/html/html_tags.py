@@ -86,13 +86,3 @@ def table(
 
 def _cell(kind: str, child: Child, *, is_text: bool) -> Html:
     return tag(kind, child, class_=None if is_text else "number")
-
-
-def bar(parts: Iterable[tuple[str, float]]) -> Html:
-    """Return a bar of colored parts, each with the class of its color and its fraction."""
-    pieces = [
-        tag("i", class_=color, style=f"width:{max(0.0, min(1.0, fraction)) * 100:.2f}%")
-        for color, fraction in parts
-        if fraction > 0
-    ]
-    return tag("span", *pieces, class_="bar", aria_hidden="true")
