@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.fit.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
     CONTAINED,
@@ -45,8 +44,6 @@ search:
   --exclude A,B  try all levers but these
   --allow-training-changes  also name levers that change training
   --python FILE  try another interpreter, with its own torch, too
-  --objective {speed,fits,memory}  the last two: as `fit` (default: speed)
-  --memory-limit SIZE  of --objective fits: such as 8GiB
   --run-steps N  how many steps your real training has
   --fresh  do not use what an earlier call has found
   --training N  of a command that started several trainings
@@ -84,14 +81,6 @@ def execute(options: argparse.Namespace) -> int:
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
-    if options.objective != "speed":
-        refuse_what_is_of_speed(options)
-        low = options.objective == "memory"
-        return fit_and_report(options, command, verb="tune", aims_low=low)
-    if options.memory_limit is not None:
-        raise UsageError(
-            "--memory-limit needs --objective fits.", hint="Or: steptime fit --memory-limit SIZE"
-        )
     proof = proof_of(options)
     asked = _study_options(options, command)
     from steptime.app.study.tune import tune_command
