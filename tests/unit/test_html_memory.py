@@ -45,10 +45,3 @@ def test_without_a_followed_step_the_parts_stand_alone() -> None:
 
     assert "<svg" not in text
     assert "optimizer states" in text
-
-
-def test_other_ways_to_train_stand_beside_the_present_one() -> None:
-    text = part_of(make_anatomy())
-
-    assert "pure bf16, AdamW" in text
-    assert "16.0" in text

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_names, parse_size, parse_time
-from steptime.cli.options import CONTAINED, JSON_BESIDE, STORE, store_to_write, take_command
-from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
+from steptime.cli.options import (
+    CONTAINED,
+    JSON_BESIDE,
+    STORE,
+    need_at_least,
+    store_to_write,
+    take_command,
+)
+from steptime.cli.output import check_target, error_text, put, say, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,10 +66,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the fit and report it."""
     command = take_command(options, verb="fit", usage=USAGE)
     check_target("--output", options.output, is_recipe=True)
-    for name in ("training", "gpus"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise UsageError(f"--{name} must be 1 or more, got {number}.")
+    need_at_least(options, 1, "training", "gpus")
     if options.gpus is not None and options.on is None and options.memory_limit is None:
         raise UsageError(
             "--gpus needs the memory of one of them.", hint="Name it: --on H100-80GB --gpus 8"
@@ -126,7 +129,6 @@ def _report(options: argparse.Namespace, fitted: FittedCommand) -> int:
     from steptime.report.blocks.fit.fit_report import fit_report
     from steptime.report.document.envelope import ErrorItem, enclose
     from steptime.report.document.fit_document import fit_errors
-    from steptime.report.text.paint_text import print_report
 
     study, failure = fitted.study, fitted.failure
     errors = list(fit_errors(study))
@@ -137,12 +139,10 @@ def _report(options: argparse.Namespace, fitted: FittedCommand) -> int:
     if code == 5:
         errors.append(ErrorItem(code="gate_not_met", message="it was not made to fit"))
         tell("it was not made to fit")
-    if options.json != STDOUT:
-        print_report(fit_report(study), console=console_for(sys.stdout))
+    document = enclose("fit", study, exit_code=code, errors=tuple(errors))
+    put(options, document, lambda: fit_report(study), is_beside=True)
     if study.page is not None:
         tell(f"the page of this fit: {study.page}")
-    if options.json is not None:
-        write_json(options.json, enclose("fit", study, exit_code=code, errors=tuple(errors)))
     return code
 
 

@@ -12,6 +12,7 @@ from steptime.cli.options import (
     CONTAINED,
     JSON_BESIDE,
     STORE,
+    need_at_least,
     store_to_write,
     take_command,
 )
@@ -74,10 +75,7 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="tune", usage=USAGE)
     check_target("--report", options.report)
     check_target("--output", options.output, is_recipe=True)
-    if options.run_steps is not None and options.run_steps < 1:
-        raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
-    if options.training is not None and options.training < 1:
-        raise UsageError(f"--training must be 1 or more, got {options.training}.")
+    need_at_least(options, 1, "run_steps", "training")
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")

@@ -70,7 +70,7 @@ from steptime.report.blocks.work.waterfall_blocks import (
     roofline_blocks,
     waterfall_blocks,
 )
-from steptime.report.blocks.work.work_blocks import brief_work, size_table, work_blocks
+from steptime.report.blocks.work.work_blocks import brief_work, work_blocks
 from steptime.report.document.run_document import RunDocument
 from steptime.report.words.run import run_words, step_words
 from steptime.report.words.run.advice import choose_headline, next_act, opening_findings
@@ -361,7 +361,6 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         Section(MEMORY, fit_blocks(document), 2, "would fit"),
         Section(MEMORY, memory_tables(document), only="page"),
         Section(WORK, work_blocks(document), 61, "work", brief=brief_work(document), brief_rank=13),
-        Section(WORK, size_table(m.count), only="page"),
         Section(
             WORK, roof_blocks(waterfall, run_id=m.run_id, store=store), 48, "roofs", only="terminal"
         ),

@@ -25,7 +25,6 @@ from steptime.report.blocks.study.study_next import NOTHING_ASKED, StudyRequest,
 from steptime.report.blocks.study.trial_blocks import (
     MAX_ROWS,
     count_of,
-    thrown_away_table,
     trial_table,
 )
 from steptime.report.blocks.values import (
@@ -129,7 +128,7 @@ def study_report(
         Section("", [Blank()], only="terminal"),
         Section("Whether it trains as well", _checks(study), only="terminal"),
         *_page_only(facts),
-        Section("Refused and failed", _refused(study), only="terminal"),
+        Section("Refused and failed", _refused(study)),
         Section("Not tried", listed("not tried", map(printable, _not_tried(study)))),
         Section("To prove", _unjudged(study), only="terminal"),
         Section("Writes", _writes(study), only="terminal"),
@@ -368,7 +367,6 @@ def _page_only(facts: StudyPageFacts | None) -> list[Section]:
     return [
         Section("Whether it trains as well", [*judged, *_check_table(study)], only="page"),
         Section("Over seeds", seeds_blocks(study.seeds), only="page"),
-        Section("Tried and thrown away", thrown_away_table(study), only="page"),
     ]
 
 

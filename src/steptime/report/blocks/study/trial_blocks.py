@@ -5,7 +5,7 @@ In: a Study. Out: blocks. Each row keeps a name that tells it from the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -14,9 +14,7 @@ from steptime.report.blocks.study.speedup_scale import SpeedupScale, scale_for
 from steptime.report.blocks.study.state_names import NamedState, fitted_names
 from steptime.report.blocks.values import Block, Cell, Labeled, TableBlock
 from steptime.report.words.study import study_words as words
-from steptime.report.words.study.unproven_words import describe_few
-from steptime.tune.values.study_values import State, Study, Trial, TrialEnd
-from steptime.verify.values import Outcome
+from steptime.tune.values.study_values import Study, Trial
 
 MAX_ROWS = 24
 """Rows of the table on a terminal; `steptime show ID -v` has the others."""
@@ -72,51 +70,6 @@ def _cells(name: str, trial: Trial, study: Study, scale: SpeedupScale) -> list[C
     if few is not None:
         return [name, format_speedup(few.median), _ABSENT, f"{few.n}", *told]
     return [name, _ABSENT, _ABSENT, _ABSENT, *told]
-
-
-def thrown_away_table(study: Study) -> list[Block]:
-    """Show each state that was not kept: what it gave, and why it went."""
-    rows = [
-        [_full_name(trial), _gave(trial), _sentence(words.describe_reason(trial))]
-        for trial in _thrown_away(study)
-    ]
-    heading = ["tried", "speedup", "why it was not kept"]
-    return [TableBlock(heading, rows, left=3, name="Tried and thrown away")] if rows else []
-
-
-def _full_name(trial: Trial) -> str:
-    if not trial.reference:
-        return words.describe_state(trial.state)
-    added = words.describe_state(trial.state, reference=trial.reference)
-    return f"{added} over {words.describe_state(trial.reference)}"
-
-
-def _thrown_away(study: Study) -> Iterator[Trial]:
-    """Yield the last trial of each state that was not kept, in the order of the first."""
-    last: dict[str, Trial] = {}
-    for trial in study.trials:
-        if trial.kind != "observe" and _is_thrown_away(trial, study.recipe):
-            last[words.describe_state(trial.state)] = trial
-    yield from last.values()
-
-
-def _is_thrown_away(trial: Trial, recipe: State) -> bool:
-    if trial.end is TrialEnd.INTERRUPTED:
-        return False
-    is_bad = trial.quality is not None and trial.quality.outcome is not Outcome.PASS
-    if trial.state and all(applied in recipe for applied in trial.state):
-        return is_bad  # what was unclear by itself was kept in the end
-    return is_bad or trial.reason is not None or trial.end is not TrialEnd.FINISHED
-
-
-def _gave(trial: Trial) -> str:
-    if trial.speedup is not None:
-        return words.describe_interval(trial.speedup)
-    return _ABSENT if trial.few is None else describe_few(trial.few)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def count_of(trials: Sequence[Trial]) -> str:

@@ -297,9 +297,9 @@ def _describe_remedy(one: Remedy) -> str:
 
 
 def memory_tables(document: RunDocument) -> list[Block]:
-    """Return who holds what, by part and module, what other modes need, and each rank's memory."""
-    found, fit = document.measurement.memory, document.memory_fit
-    tables = [] if found is None or fit is None else _anatomy_tables(found, fit)
+    """Return who holds what, by part and module, and each rank's memory."""
+    found = document.measurement.memory
+    tables = [] if found is None else _anatomy_tables(found)
     heading = ["rank", "memory", "at first", "at last", "peak", "growth per step", "limit"]
     rows = [
         [f"{rank.rank}", where, *_use_cells(use)]
@@ -313,14 +313,13 @@ def memory_tables(document: RunDocument) -> list[Block]:
     return [*tables, *([TableBlock(heading, rows, left=2, name="Memory")] if rows else [])]
 
 
-def _anatomy_tables(found: Anatomy, fit: MemoryFit) -> list[Block]:
+def _anatomy_tables(found: Anatomy) -> list[Block]:
     peak = {} if found.timeline is None else found.timeline.peak.by_part
     rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
     heading = ["part", "types", "bytes", "at the peak"]
     return [
         TableBlock(heading, rows, left=2, name="What holds the memory"),
         *_modules_table(found),
-        *_modes_table(found, fit),
     ]
 
 
@@ -358,16 +357,3 @@ def _modules_table(found: Anatomy) -> list[Block]:
     ]
     heading = ["module", "class", "kept for the backward"]
     return [TableBlock(heading, rows, left=2, name="Saved activations by module")]
-
-
-def _modes_table(found: Anatomy, fit: MemoryFit) -> list[Block]:
-    now = fit.bytes_per_parameter
-    if now is None:
-        return []
-    rows = [["now", f"{now:.1f}", format_bytes(now * found.num_parameters)]]
-    rows += [
-        [mode.name, f"{mode.bytes_per_parameter:g}", format_bytes(mode.bytes)]
-        for mode in fit.would_take
-    ]
-    heading = ["precision and optimizer", "bytes per parameter", "weights, gradients and states"]
-    return [TableBlock(heading, rows, name="Other ways to train")]

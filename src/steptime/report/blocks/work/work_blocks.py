@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from steptime.core.devices.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
-from steptime.core.units import format_count, format_flops, format_percent, format_seconds
+from steptime.core.units import format_flops, format_percent, format_seconds
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.launch.values import CELL
 from steptime.measure.values.measurement import Measurement
@@ -23,12 +23,11 @@ from steptime.measure.values.model.work import (
     ClassCount,
     Completeness,
     Count,
-    SizeGroup,
     UnmetMatrix,
     WorkBasis,
 )
 from steptime.report.blocks.phrasing import joined
-from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Labeled
 from steptime.report.blocks.work.model_words import model_blocks
 from steptime.report.document.run_document import RunDocument
 from steptime.report.words.run.show_words import is_cell, words_again
@@ -326,30 +325,3 @@ def _describe_peak(found: Utilization) -> str:
     if found.is_given:
         return f"{peak}S ({num}{found.dtype} dense{part}, your own figure)"
     return f"{peak}S ({num}{found.device}, {found.dtype} dense{part}, datasheet)"
-
-
-def size_table(count: Count | None) -> list[Block]:
-    """Return one row for each size, or group of sizes; nothing where all steps have one size."""
-    basis = None if count is None else count.basis
-    if basis is None or not basis.sizes:
-        return []
-    whole = sum(one.num_steps * one.mean_flops for one in basis.sizes)
-    num = sum(one.num_steps for one in basis.sizes)
-    rows = [_size_cells(one, num=num, whole=whole) for one in basis.sizes]
-    heading = ["rows", "elements", "steps", "share of steps", "mean work", "share of work"]
-    return [TableBlock(heading, rows, name="Steps by the size of their inputs")]
-
-
-def _size_cells(one: SizeGroup, *, num: int, whole: int) -> list[str]:
-    return [
-        _between(one.low_rows, one.high_rows),
-        _between(one.low_elements, one.high_elements),
-        format_count(one.num_steps),
-        format_percent(one.num_steps / num),
-        format_flops(one.mean_flops),
-        format_percent(one.num_steps * one.mean_flops / whole) if whole else "–",
-    ]
-
-
-def _between(low: int, high: int) -> str:
-    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
