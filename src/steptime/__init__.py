@@ -18,13 +18,13 @@ if typing.TYPE_CHECKING:
     from steptime.app.run.attach import attach
     from steptime.app.run.observe import observe
     from steptime.app.run.observed_run import ObservedRun
+    from steptime.app.run.run_answer import RunAnswer
     from steptime.app.stored.compare import RunComparison, compare
     from steptime.app.stored.load import load
     from steptime.app.study.tune import TunedCommand, tune
     from steptime.app.surface import doctor, fit, patch, sweep, verify_training
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
-    from steptime.report.document.listings import RunAnswer
 
     __version__: str
 
@@ -53,7 +53,7 @@ __all__ = [
 _PLACES = {
     "FittedCommand": "app.fit.fit",
     "ObservedRun": "app.run.observed_run",
-    "RunAnswer": "report.document.listings",
+    "RunAnswer": "app.run.run_answer",
     "RunComparison": "app.stored.compare",
     "SteptimeError": "errors",
     "TunedCommand": "app.study.tune",

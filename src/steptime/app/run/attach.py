@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from steptime.app.run.conversation import Conversation, Heard, Waiting
+from steptime.app.run.run_answer import RunAnswer
 from steptime.app.run.run_end import COMMAND, read_end
 from steptime.app.run.stacks import take_stacks
 from steptime.app.stored.load import find, fold_now
@@ -25,7 +26,6 @@ from steptime.measure.fold.rank_answers import count_of, memory_of, profile_of
 from steptime.measure.fold.run_records import no_such_training
 from steptime.measure.values.answer import RankAnswer
 from steptime.record.live.questions import ANSWERED, COUNT, HEALTH, MAX_STEPS, MEMORY, PROFILE
-from steptime.report.document.listings import RunAnswer
 from steptime.report.words.run.run_words import describe_end
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess
@@ -112,9 +112,9 @@ def ask_run(
     _check(what, num_steps, timeout_s)
     if isinstance(run, int):
         return _stacks_of_process(run, what)
-    asked = RunAnswer(run_id=run.run_id, what=what, asked_unix_s=round(time.time(), 3))
+    asked = RunAnswer(run=run, what=what, asked_unix_s=time.time())
     if what == STACKS:
-        return _with_all_stacks(asked, run, training)
+        return _with_all_stacks(asked, training)
     processes = _find_processes(run, what, training)
     if timeout_s is None:
         usual_s = max((one.usual_s for one in processes if one.usual_s), default=0.0)
@@ -134,7 +134,7 @@ def ask_run(
     if what == HEALTH and any(one.missing is None for one in ranks):
         health = fold_now(run, training=training).measurement.health
         asked = replace(asked, layers=None if health is None else health.layers)
-    return _with_stacks_of_silent(asked, run, training)
+    return _with_stacks_of_silent(asked, training)
 
 
 def _check(what: str, num_steps: int, timeout_s: float | None) -> None:
@@ -220,13 +220,14 @@ def _fold(run: Run, process: AskedProcess, heard: Heard, *, is_one: bool) -> Ran
         return replace(bare, missing="damaged")
 
 
-def _with_all_stacks(asked: RunAnswer, run: Run, training: int | None) -> RunAnswer:
+def _with_all_stacks(asked: RunAnswer, training: int | None) -> RunAnswer:
     """Return the stacks of all ranks as they are now, or as they were in its last stall.
 
     Raises:
         NotFoundError: none of its processes is here, and it was never stalled.
     """
-    found = take_stacks(run, training=training)
+    assert asked.run is not None
+    found = take_stacks(asked.run, training=training)
     return replace(
         asked,
         stacks=found.ranks,
@@ -248,16 +249,17 @@ def _stacks_of_process(pid: int, what: str) -> RunAnswer:
             hint=f"It has its stacks alone: steptime attach {pid}",
         )
     stacks = (probe_alone(pid),)
-    return RunAnswer(run_id=None, what=what, asked_unix_s=round(time.time(), 3), stacks=stacks)
+    return RunAnswer(run=None, what=what, asked_unix_s=time.time(), stacks=stacks)
 
 
-def _with_stacks_of_silent(asked: RunAnswer, run: Run, training: int | None) -> RunAnswer:
+def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
     """Return the answer with the stacks of the ranks that did not end a step in time."""
     silent = {one.pid for one in asked.ranks if one.missing == "no_answer"}
     if not silent:
         return asked
+    assert asked.run is not None
     try:
-        found = take_stacks(run, training=training)
+        found = take_stacks(asked.run, training=training)
     except NotFoundError:
         return asked  # they are on another machine
     if found.is_past:

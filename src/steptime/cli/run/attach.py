@@ -93,8 +93,8 @@ def execute(options: argparse.Namespace) -> int:
         for one in answer.ranks
         if one.missing is not None
     )
-    document = enclose("attach", answer, exit_code=code, errors=errors)
-    put(options, document, lambda: answer_report(answer))
+    document = enclose("attach", answer.document, exit_code=code, errors=errors)
+    put(options, document, lambda: answer_report(answer.document))
     if errors:
         silent = [str(one.rank) for one in answer.ranks if one.missing is not None]
         tell(f"{len(silent)} of {len(answer.ranks)} ranks gave no answer: {', '.join(silent)}")

@@ -22,12 +22,12 @@ from steptime.report.document.data_check_document import DataCheckDocument
 from steptime.report.document.envelope import Envelope
 from steptime.report.document.handover_document import HandoverDocument
 from steptime.report.document.listings import (
+    AttachDocument,
     ExportDocument,
     LeversDocument,
     ListDocument,
     PageDocument,
     RemovedDocument,
-    RunAnswer,
 )
 from steptime.report.document.loader_document import LoaderDocument
 from steptime.report.document.machine_document import MachineDocument
@@ -48,7 +48,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "show run": Envelope[RunDocument],
     "show study": Envelope[StudyDocument],
     "show fit": Envelope[FitStudy],
-    "attach": Envelope[RunAnswer],
+    "attach": Envelope[AttachDocument],
     "report": Envelope[PageDocument],
     "rm": Envelope[RemovedDocument],
     "prune": Envelope[RemovedDocument],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from steptime.core.interval import Interval
 from steptime.measure.values.answer import RankAnswer
@@ -12,11 +11,7 @@ from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.blocks.study.lever_report import LeverCard
-from steptime.report.text.plain_text import Shown
 from steptime.tune.values.study_values import State, Study, StudyOutcome
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +103,9 @@ class LeversDocument:
     levers: tuple[LeverCard, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RunAnswer(Shown):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachDocument:
     """Where the processes of a run are, or what they answered while they trained.
-
-    `print(answer)` shows it as the terminal does.
 
     Attributes:
         run_id: name of the run's folder; null for a process that belongs to no run.
@@ -131,28 +124,12 @@ class RunAnswer(Shown):
     run_id: str | None
     what: str
     asked_unix_s: float
-    ranks: tuple[RankAnswer, ...] = ()
-    stacks: tuple[StalledRank, ...] = ()
-    culprits: tuple[int, ...] = ()
+    ranks: tuple[RankAnswer, ...]
+    stacks: tuple[StalledRank, ...]
+    culprits: tuple[int, ...]
     layers: LayerHealth | None = None
     desync: Desync | None = None
     is_past: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every rank answered."""
-        return all(one.missing is None for one in self.ranks)
-
-    def render(self, console: Console) -> None:
-        """Write the answer to a console of rich."""
-        from steptime.report.blocks.run.answer_report import answer_report
-        from steptime.report.text.paint_text import print_report
-
-        print_report(answer_report(self), console=console)
-
-    def __repr__(self) -> str:
-        num = sum(one.missing is None for one in self.ranks) or len(self.stacks)
-        return f"<RunAnswer {self.run_id}: {self.what}, {num} ranks>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

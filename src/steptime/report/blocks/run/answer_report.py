@@ -24,7 +24,7 @@ from steptime.report.blocks.work.profile_blocks import REASONS as PROFILE_REASON
 from steptime.report.blocks.work.profile_blocks import describe_trace, rank_profile_blocks
 from steptime.report.blocks.work.work_blocks import REASONS as COUNT_REASONS
 from steptime.report.blocks.work.work_blocks import describe_count
-from steptime.report.document.listings import RunAnswer
+from steptime.report.document.listings import AttachDocument
 from steptime.report.words.run.answer_words import ASKED_REASONS, describe_missing
 
 _STACKS = "stacks"
@@ -36,9 +36,10 @@ _IN_TENSORS = ("weights", "buffers", "gradients", "optimizer", "activations", "l
 """The parts of an anatomy that an update shows by itself."""
 
 
-def answer_report(document: RunAnswer) -> Sheet:
+def answer_report(document: AttachDocument) -> Sheet:
     """Return the answer of each rank, then where the ranks are that did not answer."""
     answered = [one for one in document.ranks if one.missing is None]
+    layers = None if document.layers is None else document.layers
     sentences = [] if document.desync is None else [describe_desync(document.desync)]
     stacks = list[Block]()
     if document.stacks:
@@ -49,7 +50,7 @@ def answer_report(document: RunAnswer) -> Sheet:
     blocks = [
         *(block for one in answered[:MAX_RANKS] for block in _rank_blocks(one)),
         *more_blocks("ranks", len(answered) - MAX_RANKS),
-        *([] if document.layers is None else health_blocks(document.layers, None)),
+        *([] if layers is None else health_blocks(layers, None)),
         *_missing_blocks(document),
         *listed("stacks", sentences),
         *stacks,
@@ -69,7 +70,7 @@ def _rank_blocks(one: RankAnswer) -> list[Block]:
     return lines
 
 
-def _missing_blocks(document: RunAnswer) -> list[Block]:
+def _missing_blocks(document: AttachDocument) -> list[Block]:
     """Say why ranks gave no answer; those with the same reason share a line."""
     groups: dict[tuple[int | None, str], list[RankAnswer]] = {}
     for one in document.ranks:
