@@ -105,11 +105,7 @@ def need_at_least(options: argparse.Namespace, least: int, *names: str) -> None:
 
 
 def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
-    """Return the run, study or fit that `ID` names; with an option of runs, `last` is a run.
-
-    Args:
-        options: of the command line.
-        of_run: the options that only a run has.
+    """Return the run, study or fit that `ID` names; with an option `of_run`, `last` is a run.
 
     Raises:
         NotFoundError: there is none.

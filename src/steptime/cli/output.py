@@ -132,11 +132,7 @@ def put(
 ) -> None:
     """Write the document where `--json` says, and print the report where it leaves room for it.
 
-    Args:
-        options: of the command line.
-        envelope: the document.
-        report: makes the report, or blocks.
-        is_beside: a document in a file stands beside the report, not instead of it.
+    With `is_beside`, a document in a file stands beside the report, not instead of it.
     """
     if options.json is not None:
         write_json(options.json, envelope)

@@ -66,10 +66,6 @@ class BenchOptions:
 def bench_loader(options: BenchOptions, *, tell: Tell) -> tuple[LoaderBench, Run]:
     """Measure the loader that feeds a training; return what was found, and where it is kept.
 
-    Args:
-        options: the command, and how long it is measured.
-        tell: gets a sentence as each pass begins.
-
     Raises:
         NotFoundError: there is no such command.
         ContainmentError: nothing here keeps a child from doing harm.

@@ -60,12 +60,7 @@ def convert_data(
     tell: Callable[[Prediction], None] = lambda prediction: None,
     show: Callable[[ConversionProgress], None] = lambda progress: None,
 ) -> ConversionAnswer:
-    """Predict what the conversion gives, and do it unless it does not pay.
-
-    Args:
-        request: what is asked for.
-        tell: gets the prediction, before anything is written.
-        show: called with how far the conversion is.
+    """Predict what the conversion gives, tell it, and do it unless it does not pay.
 
     Raises:
         UsageError: options contradict each other, the target is there, or it is in the source.

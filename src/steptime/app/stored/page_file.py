@@ -20,12 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def write_page_file(page: str | Sheet, own: Path, target: Path | None = None) -> Path:
-    """Write a page to `target`, or without one to its own place; return its path.
-
-    Args:
-        page: the page, or the report to paint as one.
-        own: its own place.
-        target: the file that the user named.
+    """Write a page, or a report as a page, to `target` or to its own place; return its path.
 
     Raises:
         StoreError: the file cannot be written.

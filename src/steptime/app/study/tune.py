@@ -206,12 +206,6 @@ def tune_command(
 
     Ctrl-C after the search, as during a proof over seeds, loses nothing that was found.
 
-    Args:
-        asked: what to tune.
-        progress: gets a value for each thing that happens.
-        proof: the recipe is judged over seeds, too, and not handed over where it loses.
-        tell: gets a sentence for each run of the proof.
-
     Raises:
         SteptimeError: the study cannot be run.
     """

@@ -55,14 +55,7 @@ def check_envelope(
     exit_code: int,
     gate: str | None = None,
 ) -> Envelope[CheckDocument]:
-    """Return what fires first, the most costly first, then the other checks.
-
-    Args:
-        checks: all checks.
-        basis: what they rest on.
-        exit_code: the exit code of the command.
-        gate: the words of a gate that was not met.
-    """
+    """Return all checks, those that fire first; `gate` says which gate was not met."""
     fired = most_costly_first(checks)
     codes = {check.code for check in fired}
     ordered = (*fired, *(check for check in checks if check.code not in codes))

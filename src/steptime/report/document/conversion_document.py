@@ -8,12 +8,7 @@ from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 
 
 def conversion_envelope(answer: ConversionAnswer, *, exit_code: int) -> Envelope[ConversionAnswer]:
-    """Return the envelope of a conversion; it is partial if it was refused.
-
-    Args:
-        answer: the prediction and what was done.
-        exit_code: of the command.
-    """
+    """Return the envelope of a conversion; it is partial if it was refused."""
     errors: tuple[ErrorItem, ...] = ()
     if exit_code:
         what, *hints = refusal_of(answer.prediction)

@@ -36,13 +36,7 @@ class HandoverDocument:
 def describe_handover(
     handover: Handover, check: PatchCheck | None, *, path: str | None
 ) -> HandoverDocument:
-    """The document of an edit.
-
-    Args:
-        handover: the edit.
-        check: of the patched script, if it was checked.
-        path: where the diff was written.
-    """
+    """Return the document of an edit; `path` is where the diff was written."""
     return HandoverDocument(
         diff=handover.diff.decode("utf-8", "backslashreplace"),
         path=path,

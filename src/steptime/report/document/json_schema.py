@@ -77,10 +77,7 @@ def name_of(document: Any) -> str:
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of one document of `--json`.
-
-    Args:
-        name: one of `DOCUMENTS`.
+    """Return the JSON Schema of one of the `DOCUMENTS`.
 
     Raises:
         ValueError: there is no document of that name.

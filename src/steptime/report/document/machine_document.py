@@ -28,12 +28,7 @@ class MachineDocument:
 
 
 def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope[MachineDocument]:
-    """Return the envelope of the machine; it is partial if not everything was measured.
-
-    Args:
-        inventory: what the machine has.
-        found: what it reaches; None if that was not asked for.
-    """
+    """Return the envelope of the machine; it is partial if not everything was measured."""
     errors: tuple[ErrorItem, ...] = ()
     was_interrupted = found is not None and found.missing == "interrupted"
     if found is not None and found.missing is not None:

@@ -68,14 +68,7 @@ def preformatted(text: str) -> Html:
 def table(
     heading: Iterable[Child], rows: Iterable[Iterable[Child]], *, left: int = 1, name: str = ""
 ) -> Html:
-    """Return a table in a box that scrolls by itself if the page is narrow.
-
-    Args:
-        heading: cells of the first row.
-        rows: the cells of the other rows.
-        left: how many columns, from the left, are text; the others are numbers.
-        name: what the table shows, for people who hear the page.
-    """
+    """Return a table in a box that scrolls; the first `left` columns are text, others numbers."""
     head = tag("tr", *(_cell("th", c, is_text=i < left) for i, c in enumerate(heading)))
     body = [
         tag("tr", *(_cell("td", c, is_text=i < left) for i, c in enumerate(row))) for row in rows

@@ -38,12 +38,7 @@ from steptime.report.words.data import loader_words as words
 
 
 def loader_report(bench: LoaderBench, *, levers: Collection[str]) -> Sheet:
-    """Return the report of a bench.
-
-    Args:
-        bench: what was measured.
-        levers: the names of those that there are.
-    """
+    """Return the report of a bench; `levers` are the names of those that there are."""
     parts = (
         ("", _answer(bench)),
         ("A batch by part", _parts(bench)),

@@ -124,13 +124,7 @@ def picture_report(document: RunDocument) -> Sheet:
 def run_report(
     document: RunDocument, *, store: str | None = None, facts: PageFacts | None = None
 ) -> Sheet:
-    """Return the report of one run.
-
-    Args:
-        document: what was found.
-        store: the folder that holds the store of the run, if that is not this folder's.
-        facts: more that a page shows.
-    """
+    """Return the report of one run; `store` is that of `show_command`, `facts` are for a page."""
     m = document.measurement
     act = next_act(m, document.diagnosis, store=store)
     then = CommandLine(act.command, "next", act.sentence, is_below=True)

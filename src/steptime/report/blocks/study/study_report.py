@@ -104,14 +104,7 @@ def study_report(
     is_whole: bool = False,
     facts: StudyPageFacts | None = None,
 ) -> Sheet:
-    """Return the report of one study.
-
-    Args:
-        study: what is shown.
-        asked: what the last line repeats of the command line.
-        is_whole: whether a terminal gets every trial, and every choice in order.
-        facts: more that a page shows.
-    """
+    """Return the report of one study; with `is_whole`, a terminal gets every trial and choice."""
     sentence, command = next_act(study, asked)
     then = CommandLine(command, "next", sentence, is_below=True)
     shown = trial_table(study, num_rows=None if is_whole or facts is not None else MAX_ROWS)

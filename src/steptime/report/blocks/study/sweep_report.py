@@ -34,13 +34,7 @@ _MOST_ROWS = 8
 
 
 def sweep_report(found: SeekAnswer, *, command: Sequence[str], next_command: str) -> Sheet:
-    """Return the answer, what it rests on, and the command to run next.
-
-    Args:
-        found: the answer.
-        command: what was searched, as the user typed it.
-        next_command: the last line.
-    """
+    """Return the answer, what it rests on, and the command to run next."""
     parts = (
         ("", _answer(found)),
         ("Time against quality", _frontier(found)),
