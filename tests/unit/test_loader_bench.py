@@ -13,7 +13,7 @@ from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
 from steptime.measure.tried.bench_steps import mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.blocks.data.loader_report import loader_report
-from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+from steptime.report.document.data_documents import LoaderDocument, loader_envelope
 from steptime.report.html.paint_html import paint_page
 from steptime.report.text.paint_text import print_report
 from steptime.report.words.data.loader_words import describe_bottleneck, next_commands

@@ -132,7 +132,7 @@ def _report(
     from steptime.report.blocks.data.loader_report import loader_report
     from steptime.report.blocks.data.tf_data_report import tf_data_blocks
     from steptime.report.blocks.values import Blank
-    from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+    from steptime.report.document.data_documents import LoaderDocument, loader_envelope
     from steptime.report.text.paint_text import print_blocks, print_report
     from steptime.report.words.data.loader_words import next_commands
 

@@ -82,7 +82,7 @@ def execute(options: argparse.Namespace) -> int:
         report = _check_sources(options, budget_s=budget_s, only=only)
     code = exit_code_of(report)
     from steptime.report.blocks.data.data_check_report import data_check_blocks
-    from steptime.report.document.data_check_document import data_check_envelope
+    from steptime.report.document.data_documents import data_check_envelope
 
     document = data_check_envelope(report, exit_code=code)
     put(options, document, lambda: data_check_blocks(report))

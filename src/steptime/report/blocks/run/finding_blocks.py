@@ -11,8 +11,14 @@ from steptime.measure.values.measurement import Measurement
 from steptime.report.blocks.values import Block, Code, CommandLine, Fold, Headline, TableBlock
 from steptime.report.document.run_document import LeverTrial, RunDocument
 from steptime.report.words.run import run_words, step_words
-from steptime.report.words.run.edit_words import describe_edit
 from steptime.report.words.run.gain_words import BENCH, describe_trial
+
+_KEEPS = {
+    "same_numbers": "This edit gives the same numbers, bit for bit",
+    "other_random_numbers": "This edit draws from the same distribution, but from torch's "
+    "generator: the random numbers are other ones",
+}
+"""What an edit of the user's source keeps; a colon and the edit follow."""
 
 
 def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Block]:
@@ -21,7 +27,7 @@ def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Bloc
     title = run_words.describe_heading(finding)
     blocks: list[Block] = [Headline(label, title, text, severity=finding.severity.value)]
     if finding.edit is not None:
-        lead = f"{describe_edit(finding.edit)}:"
+        lead = f"{_KEEPS.get(finding.edit.keeps, 'This edit may help')}:"
         blocks.append(Code(finding.edit.diff, label="edit", lead=lead, language="diff"))
     rows = [[e.name.replace("_", " "), format_value(e.value, e.unit)] for e in finding.evidence]
     if rows:

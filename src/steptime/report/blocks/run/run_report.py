@@ -74,9 +74,8 @@ from steptime.report.blocks.work.work_blocks import brief_work, work_blocks
 from steptime.report.document.run_document import RunDocument
 from steptime.report.words.run import run_words, step_words
 from steptime.report.words.run.advice import choose_headline, next_act, opening_findings
-from steptime.report.words.run.gain_words import describe_gain
+from steptime.report.words.run.gain_words import describe_gain, describe_proof
 from steptime.report.words.run.outliving_words import describe_outliving
-from steptime.report.words.run.recipe_words import describe_proof
 from steptime.report.words.study.study_words import describe_lever
 
 _NOTE_LINES, _MOST_LOOPS, _MOST_PHASES, _HEADLINE = 3, 3, 4, 3
