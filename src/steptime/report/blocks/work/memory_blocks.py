@@ -92,20 +92,22 @@ def _resident_peak(document: RunDocument) -> int | None:
     return max((one.peak_bytes for one in known if one is not None), default=None)
 
 
-def memory_blocks(document: RunDocument, *, is_brief: bool = False) -> list[Block]:
-    """Say what holds the memory, largest first; return no lines if no process reported it.
-
-    `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
-    """
+def memory_blocks(document: RunDocument) -> list[Block]:
+    """Say what holds the memory, largest first; return no lines if no process reported it."""
     found, fit = document.measurement.memory, document.memory_fit
     if found is None or fit is None:
         return []
-    facts = () if is_brief else (_describe_parameters(found, fit), _describe_host(found))
     is_one = document.measurement.num_ranks == 1
-    texts = (_describe_run(found.run_peak, is_one=is_one), _describe_holders(found), *facts)
+    texts = (
+        _describe_run(found.run_peak, is_one=is_one),
+        _describe_holders(found),
+        _describe_parameters(found, fit),
+        _describe_host(found),
+        _describe_last(found.death),
+        _describe_growth(found.growth),
+        describe_longest(document.measurement, is_dead=found.death is not None),
+    )
     lines: list[Block] = []
-    longest = describe_longest(document.measurement, is_dead=found.death is not None)
-    texts = (*texts, _describe_last(found.death), _describe_growth(found.growth), longest)
     for text in texts:
         if text:
             lines += [Labeled("" if lines else "memory", printable(text))]

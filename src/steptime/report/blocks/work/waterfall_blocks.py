@@ -199,16 +199,13 @@ def describe_start(waterfall: Waterfall) -> str:
 
 
 def roof_blocks(
-    waterfall: Waterfall | None, *, run_id: str, is_brief: bool = False, store: str | None = None
+    waterfall: Waterfall | None, *, run_id: str, store: str | None = None
 ) -> list[Block]:
-    """Return the one line of an ordinary report: the largest parts, or how to get the picture.
-
-    `is_brief` leaves out how to get it.
-    """
+    """Return the one line of an ordinary report: the largest parts, or how to get the picture."""
     if waterfall is None:
         return []
     how = show_command(run_id, option="--waterfall", store=store)
-    if waterfall.missing in _UNMEASURED and not is_brief:
+    if waterfall.missing in _UNMEASURED:
         text = "not known: `steptime machine` measures what this machine reaches; then "
         return [CommandLine(how, "roof", Text(text, style="dim"))]
     if waterfall.missing is not None or not waterfall.step_time_s:
