@@ -1,9 +1,9 @@
 """Steptime: make training faster, and prove it.
 
 From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
-command, `fit` it into memory, `sweep` its parameters, `verify_training` over seeds, `patch` its
-files; `attach` to a run while it trains; `count` the work of a model; ask the `doctor` about this
-machine. Whatever goes wrong is a `SteptimeError`.
+command, `fit` it into memory, `sweep` its parameters, `verify_training` over seeds, `verify_model`
+by predictions, `patch` files; `attach` to a run while it trains; `count` the work of a model; ask
+the `doctor` about this machine. Whatever goes wrong is a `SteptimeError`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
     from steptime.app.stored.load import load
     from steptime.app.study.tune import TunedCommand, tune
     from steptime.app.surface import doctor, fit, patch, sweep, verify_training
+    from steptime.app.verify.verify_model import verify_model
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
 
@@ -46,6 +47,7 @@ __all__ = [
     "patch",
     "sweep",
     "tune",
+    "verify_model",
     "verify_training",
 ]
 
@@ -68,6 +70,7 @@ _PLACES = {
     "patch": "app.surface",
     "sweep": "app.surface",
     "tune": "app.study.tune",
+    "verify_model": "app.verify.verify_model",
     "verify_training": "app.surface",
     "unload_ipython_extension": "notebook.magics",
 }

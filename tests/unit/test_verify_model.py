@@ -43,6 +43,11 @@ BERKELEY: Counts = {
 STONES: Counts = {"small": ((234, 270), (81, 87)), "large": ((55, 80), (192, 263))}
 
 
+def rows_of(scores: Any, ids: Any = None, **how: Any) -> ArmRows:
+    """The rows of an arm that was trained once."""
+    return ArmRows(scores=scores[None], ids=ids, **how)
+
+
 def arms_of(counts: Counts, *, times: int = 1, shuffled: bool = False) -> tuple[Arms, list[str]]:
     random, rows = np.random.default_rng(0), []
     for arm in (0, 1):
@@ -51,7 +56,7 @@ def arms_of(counts: Counts, *, times: int = 1, shuffled: bool = False) -> tuple[
         codes = np.repeat(np.arange(len(right)), [num for _, num in right])
         scores, codes = np.tile(scores, times), np.tile(codes, times)
         order = random.permutation(len(scores)) if shuffled else np.arange(len(scores))
-        rows.append(ArmRows(scores[order], None, {"slice": codes[order]}))
+        rows.append(rows_of(scores[order], slices={"slice": codes[order]}))
     return join(*rows), list(counts)
 
 
@@ -117,8 +122,8 @@ def test_on_the_same_rows_the_mix_is_exactly_zero_and_pairs_are_told() -> None:
     ids = np.arange(n)
     other = np.random.default_rng(1).permutation(n)
     arms = join(
-        ArmRows(reference, ids, {"k": codes}),
-        ArmRows(candidate[other], ids[other], {"k": codes[other]}),
+        rows_of(reference, ids, slices={"k": codes}),
+        rows_of(candidate[other], ids[other], slices={"k": codes[other]}),
     )
     asked = ModelQuestion(metric="right", margin=0.005, columns={"k": ["a", "b", "c"]})
     found = judge_model(arms, asked)
@@ -155,7 +160,7 @@ def test_estimates_know_no_order_and_mirror_when_the_arms_are_swapped(counts: Co
 def test_a_loss_within_the_margin_is_seen() -> None:
     random = np.random.default_rng(2)
     reference = random.normal(size=40_000)
-    arms = join(ArmRows(reference, np.arange(40_000)), ArmRows(reference - 0.01, np.arange(40_000)))
+    arms = join(rows_of(reference, np.arange(40_000)), rows_of(reference - 0.01, np.arange(40_000)))
     found = judge_model(arms, ModelQuestion(metric="score", margin=0.05))
 
     assert (found.outcome, found.is_allowed_loss) == (Outcome.PASS, True)
@@ -173,17 +178,17 @@ def test_too_few_rows_say_how_many_would_decide() -> None:
 
 def test_what_cannot_be_compared_is_refused_by_name() -> None:
     ids = np.arange(3)
-    good = ArmRows(np.ones(3), ids)
+    good = rows_of(np.ones(3), ids)
     with pytest.raises(DataError, match=r"NonFiniteMetric: .* 1 of 3 rows of the candidate"):
-        join(good, ArmRows(np.array([1.0, np.nan, 1.0]), ids))
+        join(good, rows_of(np.array([1.0, np.nan, 1.0]), ids))
     with pytest.raises(DataError, match="1 rows of the candidate arm have an id that stands there"):
-        join(good, ArmRows(np.ones(3), np.array([0, 1, 1])))
+        join(good, rows_of(np.ones(3), np.array([0, 1, 1])))
     with pytest.raises(DataError, match="RowsDiffer: 1 rows of the reference are missing"):
-        join(good, ArmRows(np.ones(2), ids[:2]), must_pair=True)
+        join(good, rows_of(np.ones(2), ids[:2]), must_pair=True)
     with pytest.raises(DataError, match="RowsDiffer: the rows have no id"):
-        join(ArmRows(np.ones(3)), ArmRows(np.ones(3)), must_pair=True)
+        join(rows_of(np.ones(3)), rows_of(np.ones(3)), must_pair=True)
     with pytest.raises(DataError, match="EmptySlice: the reference arm has no rows"):
-        join(ArmRows(np.ones(0)), good)
+        join(rows_of(np.ones(0)), good)
 
 
 def shown(found) -> str:
@@ -214,8 +219,8 @@ def test_two_tables_are_joined_by_id_and_never_by_order(tmp_path: Path) -> None:
     found = read_rows(RowsAsked(reference=old, candidate=new, metric="accuracy"))
 
     assert found.arms.is_paired
-    assert found.arms.reference.scores.tolist() == [1, 0, 1]
-    assert found.arms.candidate.scores.tolist() == [0, 1, 1]
+    assert found.arms.reference.scores.tolist() == [[1, 0, 1]]
+    assert found.arms.candidate.scores.tolist() == [[0, 1, 1]]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "jsonl"])

@@ -1,6 +1,6 @@
 """Reads the rows of both arms from tables, column by column.
 
-In: files of CSV, Parquet, Arrow or JSON Lines. Out: `Arms` with the values of each slice.
+In: tables, in files or in memory. Out: `Arms` with the values of each slice.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
+from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
+from steptime.errors import DataError, MissingExtraError, UsageError
+from steptime.verify.model.calibration import Promises
+from steptime.verify.model.metrics import (
+    LABEL,
+    NEEDS,
+    OF_THE_WHOLE,
+    PREDICTION,
+    PROBABILITY,
+    Columns,
+    scores_of,
+)
 from steptime.verify.model.two_arms import ArmRows, Arms, join
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ACCURACY, BRIER, LOG_LOSS = "accuracy", "brier", "log_loss"
-BETTER_DOWN = frozenset({BRIER, LOG_LOSS, "loss", "error"})
-"""Metrics of which less is better, by their names."""
+    from steptime.verify.model.two_arms import Codes, Floats
 
-_LABEL, _PREDICTION, _PROBABILITY = "label", "prediction", "probability"
-_NEEDS: Mapping[str, tuple[str, ...]] = {
-    ACCURACY: (_LABEL, _PREDICTION),
-    BRIER: (_LABEL, _PROBABILITY),
-    LOG_LOSS: (_LABEL, _PROBABILITY),
-}
-_LEAST = 1e-15
-"""A probability is kept this far from 0 and 1, as scikit-learn keeps it."""
+_MANY_VALUES = 50
+"""Values above which a column is no column of slices to look through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +38,49 @@ class RowsAsked:
     """Where the rows are.
 
     Attributes:
-        reference, candidate: a file for each arm; `reference` alone where one file has both.
-        arm: the column that names the arm of a row, where one file has both.
+        reference, candidate: a file for each arm, or a table (of pyarrow or pandas, or a mapping
+            of arrays), or a function without arguments that returns one; `reference` alone where
+            one table has both.
+        arm: the column that names the arm of a row, where one table has both.
         reference_arm: the value of that column that is the reference; None for the first row's.
-        metric: a column of numbers, or `accuracy`, `brier` or `log_loss` of the columns `label`
-            and `prediction` or `probability`.
+        metric: a column of numbers, or one that is made of the columns `label` and `prediction` or
+            `probability` (`verify.model.metrics.NEEDS`).
         id_column: the column that tells a row from the others.
+        group: the column of what rows belong to, such as a user; None where they are independent.
+        seed: the column that names the training, where an arm was trained several times.
         slices: the columns by which the rows are split.
+        hunted: the columns in which slices are looked for; `all` is each one of few values.
         must_pair: refuse arms that were not scored on the same rows.
     """
 
-    reference: Path
-    candidate: Path | None = None
+    reference: Any
+    candidate: Any = None
     arm: str | None = None
     reference_arm: str | None = None
     metric: str
     id_column: str = "id"
+    group: str | None = None
+    seed: str | None = None
     slices: Sequence[str] = ()
+    hunted: Sequence[str] = ()
     must_pair: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsFound:
-    """The arms, the values of each slice column by code, their names, and what was assumed."""
+    """The arms, the values of each column by code, their names, and what was assumed.
+
+    Attributes:
+        hunted: the columns in which slices are looked for.
+        promises: the probabilities of each arm beside what happened; None where it has none.
+    """
 
     arms: Arms
     columns: Mapping[str, tuple[str, ...]]
+    hunted: tuple[str, ...]
     reference_arm: str
     candidate_arm: str
+    promises: tuple[Promises | None, Promises | None] = (None, None)
     notes: tuple[str, ...] = ()
 
 
@@ -84,62 +102,144 @@ def read_rows(asked: RowsAsked) -> RowsFound:
         ) from error
     notes = list[str]()
     if asked.candidate is not None:
-        tables = [
-            _table(path, asked, needs_arm=False) for path in (asked.reference, asked.candidate)
-        ]
-        names = (asked.reference.stem, asked.candidate.stem)
+        sources = (asked.reference, asked.candidate)
+        tables = [_table(source, asked, needs_arm=False) for source in sources]
+        names = (_name(sources[0], "reference"), _name(sources[1], "candidate"))
     else:
         tables, names = _arms_of(_table(asked.reference, asked, needs_arm=True), asked, notes)
-    ids = _codes([_ids(table, asked) for table in tables])
-    slices = {name: _codes([table.column(name) for table in tables]) for name in asked.slices}
+    hunted = _hunted(tables, asked)
+    ids = codes_of([column_of(table, asked.id_column) for table in tables])
+    groups = codes_of([column_of(table, asked.group) for table in tables])
+    columns = dict.fromkeys([*asked.slices, *hunted])
+    coded = {name: codes_of([column_of(table, name) for table in tables]) for name in columns}
     rows = [
-        ArmRows(
-            _scores(table, asked.metric),
-            None if ids is None else ids[0][i],
-            {name: found[0][i] for name, found in slices.items() if found is not None},
+        _arm(
+            table,
+            asked,
+            ids=None if ids is None else ids[0][i],
+            groups=None if groups is None else groups[0][i],
+            slices={name: found[0][i] for name, found in coded.items() if found is not None},
         )
         for i, table in enumerate(tables)
     ]
+    one, other = (_promises(table, asked) for table in tables)
     return RowsFound(
         arms=join(rows[0], rows[1], must_pair=asked.must_pair),
-        columns={name: found[1] for name, found in slices.items() if found is not None},
+        columns={name: found[1] for name, found in coded.items() if found is not None},
+        hunted=hunted,
         reference_arm=names[0],
         candidate_arm=names[1],
+        promises=(one, other),
         notes=tuple(notes),
     )
 
 
-def _table(path: Path, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
-    """Read the columns that are needed of one file."""
-    import pyarrow as pa
-    from pyarrow import csv, feather, json, parquet
+def _name(source: Any, otherwise: str) -> str:
+    return source.stem if isinstance(source, Path) else otherwise
 
-    if not path.is_file():
-        raise NotFoundError(f"there is no file `{path}`.", hint="Name a table of predictions.")
-    wanted = [*_NEEDS.get(asked.metric, (asked.metric,)), *asked.slices]
+
+def _table(source: Any, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
+    """Return the columns that are needed of one source."""
+    wanted = [*NEEDS.get(asked.metric, (asked.metric,)), *asked.slices]
+    wanted += [name for name in asked.hunted if name != "all"]
+    wanted += [name for name in (asked.group, asked.seed) if name is not None]
     wanted += [str(asked.arm)] if needs_arm else []
-    try:
-        kind = path.suffix.lower()
-        if kind in (".parquet", ".pq"):
-            known = parquet.read_schema(path).names
-            chosen = [name for name in dict.fromkeys([*wanted, asked.id_column]) if name in known]
-            table = parquet.read_table(path, columns=chosen)
-        elif kind in (".arrow", ".feather", ".ipc"):
-            table = feather.read_table(path)
-        elif kind in (".jsonl", ".ndjson"):
-            table = json.read_json(path)
-        else:
-            table = csv.read_csv(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"`{path}` cannot be read as a table: {error}") from error
+    useful = {*wanted, asked.id_column, LABEL, PREDICTION, PROBABILITY}
+    table = read_table(source, None if "all" in asked.hunted else useful)
+    if asked.metric in table.column_names:
+        wanted = [name for name in wanted if name not in NEEDS.get(asked.metric, ())]
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
         known = ", ".join(f"`{name}`" for name in table.column_names)
+        of = f"`{source}`" if isinstance(source, Path) else "the table"
         raise UsageError(
-            f"`{path}` has no column {', '.join(f'`{name}`' for name in missing)}; it has {known}.",
-            hint="--metric names a column of numbers, or accuracy, brier or log_loss.",
+            f"{of} has no column {', '.join(f'`{name}`' for name in missing)}; it has {known}.",
+            hint=f"--metric names a column of numbers, or one of {', '.join(NEEDS)}.",
         )
     return table
+
+
+def _arm(
+    table: pa.Table,
+    asked: RowsAsked,
+    *,
+    ids: Codes | None,
+    groups: Codes | None,
+    slices: Mapping[str, Codes],
+) -> ArmRows:
+    """Return the rows of one arm; of several trainings, the rows of each beside each other."""
+    import numpy as np
+
+    columns = _columns(table, asked.metric)
+    is_named = asked.metric not in table.column_names
+
+    def score(rows: Codes | None) -> Floats:
+        some = columns if rows is None else {name: one[rows] for name, one in columns.items()}
+        return scores_of(asked.metric, some) if is_named else some[asked.metric]
+
+    trainings = _trainings(table, asked, ids)
+    scores = np.stack([score(rows) for rows in trainings])
+    first = trainings[0]
+
+    def rescored(rows: Codes) -> Floats:
+        chosen = [rows if training is None else training[rows] for training in trainings]
+        return np.stack([score(some) for some in chosen])
+
+    def kept(codes: Codes | None) -> Codes | None:
+        return codes if codes is None or first is None else codes[first]
+
+    return ArmRows(
+        scores=scores,
+        rescored=rescored if is_named and asked.metric in OF_THE_WHOLE else None,
+        ids=kept(ids),
+        groups=kept(groups),
+        slices=slices if first is None else {name: one[first] for name, one in slices.items()},
+    )
+
+
+def _trainings(table: pa.Table, asked: RowsAsked, ids: Codes | None) -> list[Codes | None]:
+    """Return the places of the rows of each training, in the order of their ids."""
+    import numpy as np
+
+    seeds = codes_of([column_of(table, asked.seed)])
+    if seeds is None:
+        return [None]
+    if ids is None:
+        raise UsageError(
+            f"--seed needs ids: there is no column `{asked.id_column}`.",
+            hint="Name the column that tells a row from the others with --id.",
+        )
+    found = list[Any]()
+    for code, name in enumerate(seeds[1]):
+        rows = np.flatnonzero(seeds[0][0] == code)
+        rows = rows[np.argsort(ids[rows], kind="stable")]
+        if len(np.unique(ids[rows])) < len(rows):
+            raise DataError(f"SeedsReused: the training `{name}` has an id more than once.")
+        if found and not np.array_equal(ids[rows], ids[found[0]]):
+            raise DataError(
+                f"RowsDiffer: the trainings `{seeds[1][0]}` and `{name}` of one arm have unlike "
+                "ids.",
+                hint="Score each training on the same rows.",
+            )
+        found.append(rows)
+    return found
+
+
+def _hunted(tables: Sequence[pa.Table], asked: RowsAsked) -> tuple[str, ...]:
+    """Return the columns in which slices are looked for."""
+    import pyarrow.compute as pc
+
+    if "all" not in asked.hunted:
+        return tuple(dict.fromkeys(asked.hunted))
+    others = {asked.metric, asked.id_column, asked.arm, asked.group, asked.seed}
+    others |= {LABEL, PREDICTION, PROBABILITY}
+    names = [name for name in tables[0].column_names if name in tables[1].column_names]
+    return tuple(
+        name
+        for name in names
+        if name not in others
+        and pc.count_distinct(tables[0].column(name), mode="all").as_py() <= _MANY_VALUES
+    )
 
 
 def _arms_of(
@@ -167,55 +267,41 @@ def _arms_of(
     return [table.filter(pc.equal(column, name)) for name in (first, second)], (first, second)
 
 
-def _ids(table: pa.Table, asked: RowsAsked) -> Any:
-    return table.column(asked.id_column) if asked.id_column in table.column_names else None
-
-
-def _codes(columns: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]] | None:
-    """Return the same codes for equal values of both arms, and the value of each code."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if any(column is None for column in columns):
-        return None
-    texts = [pc.fill_null(pc.cast(column, pa.string()), "(none)") for column in columns]
-    whole = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string())
-    coded = whole.combine_chunks().dictionary_encode()
-    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    indices = coded.indices.to_numpy(zero_copy_only=False).astype("int64")
-    num = len(texts[0])
-    return [indices[:num], indices[num:]], tuple(coded.dictionary.to_pylist())
-
-
-def _scores(table: pa.Table, metric: str) -> Any:
-    """Return the metric of each row as a number."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _columns(table: pa.Table, metric: str) -> Columns:
+    """Return what the metric is made of, as numbers; of `accuracy`, any values."""
     if metric in table.column_names:
-        return _numbers(table, metric)
-    label = table.column(_LABEL)
-    if metric == ACCURACY:
-        same = pc.equal(
-            pc.cast(label, pa.string()), pc.cast(table.column(_PREDICTION), pa.string())
-        )
-        return pc.cast(same, pa.float64()).to_numpy(zero_copy_only=False)
-    p, y = _numbers(table, _PROBABILITY), _numbers(table, _LABEL)
-    if not bool(((p >= 0) & (p <= 1)).all()):
-        raise DataError("ProbabilitiesInvalid: `probability` is not between 0 and 1 in each row.")
-    if metric == BRIER:
-        return (p - y) ** 2
-    p = np.clip(p, _LEAST, 1 - _LEAST)
-    return -(y * np.log(p) + (1 - y) * np.log(1 - p))
+        return {metric: numbers_of(table, metric)}
+    if metric == "accuracy":
+        return _compared(table)
+    return {name: numbers_of(table, name) for name in NEEDS[metric]}
 
 
-def _numbers(table: pa.Table, name: str) -> Any:
+def _compared(table: pa.Table) -> Columns:
+    """Return labels and predictions as numbers that are equal where these are."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    try:
-        column = pc.cast(table.column(name), pa.float64())
-    except pa.ArrowException as error:
-        raise DataError(f"`{name}` holds something that is no number: {error}") from error
-    return column.to_numpy()
+    label, prediction = table.column(LABEL), table.column(PREDICTION)
+    if all(pa.types.is_primitive(one.type) for one in (label, prediction)):
+        return {name: numbers_of(table, name) for name in (LABEL, PREDICTION)}
+    coded = codes_of([label, prediction])
+    assert coded is not None
+    return {LABEL: coded[0][0], PREDICTION: coded[0][1]}
+
+
+def _promises(table: pa.Table, asked: RowsAsked) -> Promises | None:
+    """Return the probabilities and what happened; None where there are none to hold together."""
+    import pyarrow as pa
+
+    label, probability = column_of(table, LABEL), column_of(table, PROBABILITY)
+    if label is None or probability is None or asked.seed is not None:
+        return None
+    p = numbers_of(table, PROBABILITY)
+    if pa.types.is_primitive(label.type):
+        y = numbers_of(table, LABEL)
+        if bool(((y == 0) | (y == 1)).all()):
+            return Promises(p, y)
+    if PREDICTION not in table.column_names:
+        return None
+    found = _compared(table)
+    right = (found[LABEL] == found[PREDICTION]).astype("float64")
+    return Promises(p, right, is_of_top_label=True)

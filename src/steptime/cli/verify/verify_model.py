@@ -23,7 +23,8 @@ Three answers: PASS, FAIL, and INCONCLUSIVE; without --margin there is no PASS.
 """
 USAGE = """\
 steptime verify model --reference FILE --candidate FILE --metric NAME [options]
-       steptime verify model FILE --arm COLUMN --metric NAME [options]"""
+       steptime verify model FILE --arm COLUMN --metric NAME [options]
+       steptime verify model --suite FILE.toml [options]"""
 EXAMPLES = """\
 examples:
   steptime verify model --reference old.parquet --candidate new.parquet \\
@@ -32,23 +33,30 @@ examples:
       --metric converted --slice device --margin 0.01
   steptime verify model ab.csv --arm variant --metric loss --slice device \\
       --share device=phone:0.7,desktop:0.3
+  steptime verify model --suite ranking.toml --candidate new.parquet
 """
 OPTIONS = (
     """\
-  [FILE]  a table with the rows of both arms: CSV, Parquet, Arrow or JSON Lines
+  [FILE]  a table with the rows of both arms: CSV, Parquet, Arrow, JSON Lines or NumPy
 rows:
   --reference FILE  the rows of the reference
   --candidate FILE  the rows of the candidate
   --arm COLUMN  the column that names the arm, where one file has both
   --reference-arm VALUE  its value that is the reference (without it: that of the first row)
-  --id COLUMN  the column that tells a row from the others (default: id)
+  --id COLUMN  the column that tells a row from the others (without it: id)
+  --group COLUMN  the column of what rows belong to, such as a user; they count as one
+  --seed COLUMN  the column that names the training, where each model was trained several times
   --paired  refuse arms that were not scored on the same rows
 question:
-  --metric NAME  a column of numbers; or accuracy, of `label` and `prediction`; or brier or
-      log_loss, of `label` and `probability` (required)
+  --suite FILE  the options of a comparison, without their dashes, in a file of TOML
+  --metric NAME  a column of numbers; or accuracy, f1, squared_error, absolute_error or rmse, of
+      `label` and `prediction`; or brier, log_loss or auc, of `label` and `probability`
   --better {up,down}  which way is better (without it: up, but down for a loss)
   --margin X  the loss that does not matter, in the unit of the metric
   --slice COLUMN  also split the rows by this column (repeatable)
+  --slice-margin X  the loss of one slice that does not matter (without it: that of --margin)
+  --hunt COLUMN  look for slices in this column where the candidate is worse; `all` is each column
+      of few values (repeatable)
   --share SHARES  COLUMN=VALUE:0.7,VALUE:0.3 are the shares that count (repeatable)
 output:
   -o, --output FILE  also write a page to FILE (HTML)
@@ -63,39 +71,35 @@ _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 def execute(options: argparse.Namespace) -> int:
     """Judge, and print what was found."""
     check_target("--output", options.output)
-    from steptime.app.verify.prediction_rows import BETTER_DOWN, RowsAsked, read_rows
+    from steptime.app.verify.verify_model import verify_model
+    from steptime.cli.verify.suite import take_suite
     from steptime.report.blocks.verify.model_report import model_report
     from steptime.report.document.envelope import enclose
-    from steptime.verify.model.judge_model import ModelQuestion, judge_model
 
+    if options.suite is not None:
+        take_suite(options, options.suite)
+    if options.metric is None:
+        raise UsageError("--metric is missing: what is compared.", hint="steptime verify model -h")
+    for name, size in (("--margin", options.margin), ("--slice-margin", options.slice_margin)):
+        if size is not None and not 0 <= size < float("inf"):
+            raise UsageError(f"{name}: `{size}` is below 0 or no number; it is a size.")
     reference, candidate = _files(options)
-    if options.margin is not None and not options.margin >= 0:
-        raise UsageError(f"--margin: `{options.margin}` is below 0; it is a size.")
-    found = read_rows(
-        RowsAsked(
-            reference=reference,
-            candidate=candidate,
-            arm=options.arm,
-            reference_arm=options.reference_arm,
-            metric=options.metric,
-            id_column=options.id,
-            slices=options.slice or (),
-            must_pair=options.paired,
-        )
-    )
-    better = options.better or ("down" if options.metric in BETTER_DOWN else "up")
-    verdict = judge_model(
-        found.arms,
-        ModelQuestion(
-            metric=options.metric,
-            is_better_down=better == "down",
-            margin=options.margin,
-            reference_arm=found.reference_arm,
-            candidate_arm=found.candidate_arm,
-            columns=found.columns,
-            shares=_shares(options),
-            notes=found.notes,
-        ),
+    verdict = verify_model(
+        reference,
+        candidate,
+        metric=options.metric,
+        margin=options.margin,
+        better=options.better,
+        arm=options.arm,
+        reference_arm=options.reference_arm,
+        id_column=options.id or "id",
+        paired=options.paired,
+        group=options.group,
+        seed=options.seed,
+        slices=options.slice,
+        shares=_shares(options),
+        slice_margin=options.slice_margin,
+        hunt=options.hunt,
     )
     document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
     if options.format == "md" and options.json is None:

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from steptime.errors import MissingExtraError
+from steptime.errors import DataError, MissingExtraError
+from steptime.verify.model.calibration import Promises, judge_calibration
+from steptime.verify.model.hunt import hunt
 from steptime.verify.model.signed_gains import SignedGain, discordant_of, gain_of, judge
 from steptime.verify.model.slices import split
 from steptime.verify.model.two_arms import Arms
 from steptime.verify.values import Outcome
+from steptime.verify.values.calibration_result import Calibration
+from steptime.verify.values.found_slice import Hunt
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
+
+_LEAST_SEEDS = 3
+"""Trainings of each arm below which there are estimates, and no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +33,25 @@ class ModelQuestion:
         metric: the name of the metric.
         is_better_down: whether less of it is better.
         margin: the loss that does not matter, in the metric's unit; None for a report alone.
+        slice_margin: the same of each slice; None for `margin`.
         reference_arm, candidate_arm: how the arms are called.
         columns: the values of each column by which the rows are split, by its code.
+        hunted: the same of columns in which slices are looked for.
         shares: by column, the share of each value; others are compared at the shares of both arms.
+        promises: the probabilities of the reference and of the candidate, where they have some.
         notes: what was assumed before, as machine words.
     """
 
     metric: str
     is_better_down: bool = False
     margin: float | None = None
+    slice_margin: float | None = None
     reference_arm: str = "reference"
     candidate_arm: str = "candidate"
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    hunted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    promises: Sequence[Promises | None] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -57,25 +70,34 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
         notes.append("unpaired")
     for column, names in asked.columns.items():
         shares = asked.shares.get(column)
-        one, fixed = split(arms, column, names, sign=sign, margin=asked.margin, shares=shares)
+        margin = asked.margin if asked.slice_margin is None else asked.slice_margin
+        one, fixed = split(arms, column, names, sign=sign, margin=margin, shares=shares)
         found.append(one)
         if decided_by is None and (shares is not None or not arms.is_paired):
             gain, decided_by = fixed, column
             notes += ["pooled_shares"] if shares is None else []
-    outcome, reason = _outcome(gain, asked.margin, found)
     allowed = asked.margin or 0.0
+    hunted = hunt(arms, asked.hunted, sign=sign, margin=allowed) if asked.hunted else None
+    num_seeds = (len(arms.reference.scores), len(arms.candidate.scores))
+    outcome, reason = _outcome(gain, asked.margin, found, hunted, num_seeds)
+    has_seeds = max(num_seeds) > 1
     pairs = discordant_of(arms, sign=sign)
     return ModelVerdict(
         metric=asked.metric,
         is_better_down=asked.is_better_down,
         reference_arm=asked.reference_arm,
         candidate_arm=asked.candidate_arm,
-        num_reference=len(arms.reference.scores),
-        num_candidate=len(arms.candidate.scores),
+        num_reference=arms.reference.num,
+        num_candidate=arms.candidate.num,
         is_paired=arms.is_paired,
         reference=float(arms.reference.scores.mean()),
         candidate=float(arms.candidate.scores.mean()),
         gain=gain.interval(),
+        num_seeds_reference=num_seeds[0] if has_seeds else None,
+        num_seeds_candidate=num_seeds[1] if has_seeds else None,
+        gain_on_these_rows=gain_of(arms, sign=sign, is_of_this_set=True).interval()
+        if has_seeds
+        else None,
         margin=asked.margin,
         outcome=outcome,
         reason=reason,
@@ -87,17 +109,30 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
         num_needed=gain.num_needed(allowed) if reason == "too_few_rows" else None,
         columns=tuple(found),
         decided_by=decided_by,
+        hunt=hunted,
+        calibration=_calibrations(asked, notes),
         notes=tuple(notes),
     )
 
 
 def _outcome(
-    gain: SignedGain, margin: float | None, columns: Sequence[SliceColumn]
+    gain: SignedGain,
+    margin: float | None,
+    columns: Sequence[SliceColumn],
+    hunted: Hunt | None,
+    num_seeds: tuple[int, int],
 ) -> tuple[Outcome, str | None]:
-    """Return the answer, and why it is none; a reversal turns PASS into INCONCLUSIVE."""
+    """Return the answer, and why it is not PASS; a reversal turns that into INCONCLUSIVE."""
     if margin is None:
         return Outcome.INCONCLUSIVE, "no_margin"
+    if max(num_seeds) > 1 and min(num_seeds) < _LEAST_SEEDS:
+        return Outcome.INCONCLUSIVE, "too_few_runs"
     outcome = judge(gain, margin)
+    slices = [one for column in columns for one in column.slices]
+    if outcome is not Outcome.FAIL and any(one.outcome is Outcome.FAIL for one in slices):
+        return Outcome.FAIL, "slice_worse"
+    if outcome is not Outcome.FAIL and hunted and any(one.is_confirmed for one in hunted.slices):
+        return Outcome.FAIL, "found_slice_worse"
     if outcome is Outcome.INCONCLUSIVE:
         return outcome, "too_few_rows"
     if outcome is Outcome.PASS and any(one.is_reversal for one in columns):
@@ -105,14 +140,30 @@ def _outcome(
     return outcome, None
 
 
+def _calibrations(asked: ModelQuestion, notes: list[str]) -> tuple[Calibration, ...]:
+    """Return whether the probabilities come true; what cannot be judged becomes a note."""
+    found = []
+    names = (asked.reference_arm, asked.candidate_arm)
+    for promises, name in zip(asked.promises, names, strict=False):
+        if promises is not None:
+            try:
+                found.append(judge_calibration(promises, arm=name))
+            except DataError as error:
+                notes.append(str(error))
+    return tuple(found)
+
+
 def _load_statistics() -> None:
     try:
+        import mapie
         import numpy
         import scipy.stats
+        import sklearn
+        import sliceline
         import statsmodels.stats.contingency_tables  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
             f"Judging a model by its predictions needs {error.name}, which is not installed.",
             needs="steptime[verify-model]",
         ) from error
-    del numpy, scipy
+    del mapie, numpy, scipy, sklearn, sliceline

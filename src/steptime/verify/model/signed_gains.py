@@ -1,27 +1,33 @@
 """Gains of a candidate over a reference, with their intervals and what more rows would decide.
 
 Sources: McNemar, Psychometrika 12, 1947, for pairs of 0 and 1, whose standard error is that of the
-difference of two correlated proportions; Welch, Biometrika 34, 1947, for unlike rows.
+difference of two correlated proportions; Welch, Biometrika 34, 1947, for unlike rows; Liang,
+Zeger, Biometrika 73, 1986, for groups; Satterthwaite, Biometrics 2, 1946, for degrees of freedom.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from steptime.core.interval import Interval
-from steptime.verify.model.two_arms import Arms
+from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 
 if TYPE_CHECKING:
-    from steptime.verify.model.two_arms import Floats
+    from steptime.verify.model.two_arms import Codes, Floats
 
 LEVEL = 0.05
 """Of each one-sided test: intervals are two-sided with twice as much outside."""
 
 _FEW = 25
 """Discordant pairs below which the exact test is shown."""
+
+
+Part: TypeAlias = tuple[float, float]
+"""A standard error with its degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +37,41 @@ class SignedGain:
     mean: float
     error: float
     num: int
+    freedom: float = math.inf
 
     def interval(self) -> Interval:
         """Return the gain with its interval of 90 %."""
-        reach = _quantile() * self.error
+        reach = self._quantile() * self.error
         low, high = self.mean - reach, self.mean + reach
         return Interval(estimate=self.mean, low=low, high=high, n=self.num)
 
     def p_not_worse(self, margin: float) -> float:
         """Return the probability of such a gain, were the true one minus the margin."""
-        from scipy.stats import norm
+        from scipy.stats import t
 
         if self.error == 0:
             return 0.0 if self.mean > -margin else 1.0
-        return float(norm.sf((self.mean + margin) / self.error))
+        return float(t.sf((self.mean + margin) / self.error, self.freedom))
+
+    def p_worse(self, margin: float) -> float:
+        """Return the probability of such a loss, were the true gain minus the margin."""
+        from scipy.stats import t
+
+        if self.error == 0:
+            return 0.0 if self.mean < -margin else 1.0
+        return float(t.cdf((self.mean + margin) / self.error, self.freedom))
 
     def num_needed(self, margin: float) -> int | None:
         """Return how many times as many rows decide, as rows; None where none would."""
         distance = abs(self.mean + margin)
         if distance == 0 or self.error == 0:
             return None
-        return math.ceil(self.num * (_quantile() * self.error / distance) ** 2)
+        return math.ceil(self.num * (self._quantile() * self.error / distance) ** 2)
 
+    def _quantile(self) -> float:
+        from scipy.stats import t
 
-def _quantile() -> float:
-    from scipy.stats import norm
-
-    return float(norm.isf(LEVEL))
+        return float(t.isf(LEVEL, self.freedom))
 
 
 def judge(gain: SignedGain, margin: float) -> Outcome:
@@ -68,24 +82,55 @@ def judge(gain: SignedGain, margin: float) -> Outcome:
     return Outcome.FAIL if found.high < -margin else Outcome.INCONCLUSIVE
 
 
-def gain_of(arms: Arms, *, sign: float) -> SignedGain:
-    """Return the gain over all rows; `sign` is -1 where less of the metric is better."""
-    a, b = arms.reference.scores, arms.candidate.scores
-    if not arms.is_paired:
-        return unpaired_gain(a, b, sign=sign)
-    difference = sign * (b - a)
-    return SignedGain(float(difference.mean()), _deviation(difference) / math.sqrt(len(a)), len(a))
+def gain_of(arms: Arms, *, sign: float, is_of_this_set: bool = False) -> SignedGain:
+    """Return the gain over all rows, in the arms' mean over seeds.
+
+    Args:
+        arms: both arms.
+        sign: -1 where less of the metric is better.
+        is_of_this_set: leave out what other rows would change: other seeds alone may differ.
+    """
+    a, b = arms.reference, arms.candidate
+    seen_a, seen_b = a.scores.mean(axis=0), b.scores.mean(axis=0)
+    parts = [*_of_seeds(a), *_of_seeds(b)]
+    if is_of_this_set:
+        pass
+    elif arms.is_paired:
+        parts.append(_of_rows(seen_b - seen_a, a.groups))
+    else:
+        parts += [_of_rows(seen_a, a.groups), _of_rows(seen_b, b.groups)]
+    error = math.hypot(*(part for part, _ in parts))
+    freedom = _freedom(parts, error)
+    num = a.num if arms.is_paired else a.num + b.num
+    return SignedGain(sign * float(seen_b.mean() - seen_a.mean()), error, num, freedom)
 
 
-def unpaired_gain(a: Floats, b: Floats, *, sign: float) -> SignedGain:
-    """Return the gain of the rows of one arm over others."""
-    error = math.hypot(_deviation(a) / math.sqrt(len(a)), _deviation(b) / math.sqrt(len(b)))
-    return SignedGain(sign * float(b.mean() - a.mean()), error, len(a) + len(b))
+def _of_rows(values: Floats, groups: Codes | None) -> Part:
+    """Return what other rows, or other groups of them, would change of the mean."""
+    import numpy as np
+
+    if groups is None:  # of 0 and 1, that is the error of the proportion
+        return float(values.std()) / math.sqrt(len(values)), math.inf
+    found, of_row = np.unique(groups, return_inverse=True)
+    num = len(found)
+    if num < 2:  # one group tells as much as one row
+        return float(values.std()), 1.0
+    sums = np.bincount(of_row.reshape(-1), weights=values - values.mean())
+    return math.sqrt(float((sums**2).sum()) * num / (num - 1)) / len(values), num - 1.0
 
 
-def _deviation(values: Floats) -> float:
-    """Return the standard deviation; of 0 and 1, that is the one of the proportion."""
-    return float(values.std())
+def _of_seeds(arm: ArmRows) -> list[Part]:
+    """Return what other trainings would change of the mean; nothing where there was one."""
+    num = len(arm.scores)
+    if num < 2:
+        return []
+    means = arm.scores.mean(axis=1)
+    return [(float(means.std(ddof=1)) / math.sqrt(num), num - 1.0)]
+
+
+def _freedom(parts: Sequence[Part], error: float) -> float:
+    loss = math.fsum(part**4 / freedom for part, freedom in parts)
+    return error**4 / loss if loss else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +144,9 @@ class Discordant:
 
 def discordant_of(arms: Arms, *, sign: float) -> Discordant | None:
     """Return the pairs that differ; None where rows are no pairs, or scores are not 0 and 1."""
-    a, b = arms.reference.scores, arms.candidate.scores
-    if not arms.is_paired or not (is_binary(a) and is_binary(b)):
+    a, b = arms.reference.scores[0], arms.candidate.scores[0]
+    has_seeds = len(arms.reference.scores) + len(arms.candidate.scores) > 2
+    if has_seeds or not arms.is_paired or not (is_binary(a) and is_binary(b)):
         return None
     fixed, broken = int(((b - a) * sign > 0).sum()), int(((b - a) * sign < 0).sum())
     few = 0 < fixed + broken < _FEW

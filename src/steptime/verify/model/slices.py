@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from steptime.core.interval import Interval
 from steptime.errors import DataError
-from steptime.verify.model.signed_gains import SignedGain, is_binary, judge, unpaired_gain
+from steptime.verify.model.hunt import adjust
+from steptime.verify.model.signed_gains import SignedGain, gain_of, is_binary, judge
 from steptime.verify.model.two_arms import Arms
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import SliceColumn, SliceResult
@@ -26,7 +27,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One slice in both arms: its name, its scores, and its gain."""
+    """One slice in both arms: its name, its scores (num_rows,), and its gain."""
 
     name: str
     a: Floats
@@ -58,7 +59,11 @@ def split(
     """
     cells, num_left_out = _cells(arms, column, names, sign)
     weights = _shares(cells, shares, column)
-    results = [_result(cell, weights[cell.name], margin) for cell in cells]
+    worse, _ = adjust([cell.gain.p_worse(margin or 0.0) for cell in cells])
+    results = [
+        _result(cell, weights[cell.name], margin, is_worse=p < _LEVEL)
+        for cell, p in zip(cells, worse, strict=True)
+    ]
     mean = math.fsum(weights[cell.name] * cell.gain.mean for cell in cells)
     error = math.sqrt(math.fsum((weights[cell.name] * cell.gain.error) ** 2 for cell in cells))
     fixed = SignedGain(mean, error, sum(cell.gain.num for cell in cells))
@@ -81,34 +86,33 @@ def split(
 def _cells(arms: Arms, column: str, names: Sequence[str], sign: float) -> tuple[list[_Cell], int]:
     left_out, cells = 0, list[_Cell]()
     codes_a, codes_b = arms.reference.slices[column], arms.candidate.slices[column]
-    by_a, by_b = _grouped(codes_a, arms.reference.scores), _grouped(codes_b, arms.candidate.scores)
+    by_a, by_b = _places(codes_a), _places(codes_b)
     for code, name in enumerate(names):
         a, b = by_a.get(code), by_b.get(code)
         if a is None or b is None:
-            left_out += 0 if a is None and b is None else len(a if a is not None else b)  # type: ignore[arg-type]
+            left_out += sum(0 if one is None else len(one) for one in (a, b))
             continue
-        is_paired = arms.is_paired and len(a) == len(b)
-        gain = _paired(a, b, sign) if is_paired else unpaired_gain(a, b, sign=sign)
-        cells.append(_Cell(name, a, b, gain))
+        try:
+            one, other = arms.reference.chosen(a), arms.candidate.chosen(b)
+        except DataError:  # a slice of one class has no area under the curve
+            left_out += len(a) + len(b)
+            continue
+        part = Arms(one, other, arms.is_paired and len(a) == len(b))
+        gain = gain_of(part, sign=sign)
+        cells.append(_Cell(name, one.scores.mean(axis=0), other.scores.mean(axis=0), gain))
     if not cells:
         raise DataError(f"EmptySlice: no value of `{column}` is in both arms.")
     return cells, left_out
 
 
-def _grouped(codes: Codes, scores: Floats) -> dict[int, Floats]:
-    """Return the scores of each code, in the order of the rows."""
+def _places(codes: Codes) -> dict[int, Codes]:
+    """Return the places of the rows of each code, in order."""
     import numpy as np
 
     order = np.argsort(codes, kind="stable")
     found, begins = np.unique(codes[order], return_index=True)
-    parts = np.split(scores[order], begins[1:])
+    parts = np.split(order, begins[1:])
     return {int(code): part for code, part in zip(found, parts, strict=True)}
-
-
-def _paired(a: Floats, b: Floats, sign: float) -> SignedGain:
-    difference = sign * (b - a)
-    error = float(difference.std()) / math.sqrt(len(a))
-    return SignedGain(float(difference.mean()), error, len(a))
 
 
 def _shares(
@@ -144,9 +148,11 @@ def _parts(cells: Sequence[_Cell], sign: float) -> tuple[float, float, float]:
     return math.fsum([*within, *mix]), math.fsum(within), math.fsum(mix)
 
 
-def _result(cell: _Cell, share: float, margin: float | None) -> SliceResult:
+def _result(cell: _Cell, share: float, margin: float | None, *, is_worse: bool) -> SliceResult:
     allowed = margin or 0.0
     outcome = judge(cell.gain, allowed)
+    if outcome is Outcome.FAIL and not is_worse:
+        outcome = Outcome.INCONCLUSIVE
     is_open = outcome is Outcome.INCONCLUSIVE
     return SliceResult(
         name=cell.name,

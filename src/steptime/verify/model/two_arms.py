@@ -5,9 +5,9 @@ In: one column for each arm. Out: `Arms`, whose rows are pairs where both arms h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from steptime.errors import DataError
 
@@ -15,23 +15,53 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Codes = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+    Codes: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRows:
     """The rows of one arm.
 
     Attributes:
-        scores: the metric of each row (num_rows,).
+        scores: the metric of each row in each training (num_seeds, num_rows).
+        rescored: the same of some rows (num_chosen,), where the metric of a part is no mean of
+            the scores above.
         ids: code of each row's id (num_rows,), the same codes in both arms; None without ids.
+        groups: code of what each row belongs to (num_rows,), such as a user; None where rows are
+            independent.
         slices: by column, the code of each row's value (num_rows,), the same codes in both arms.
     """
 
     scores: Floats
+    rescored: Callable[[Codes], Floats] | None = None
     ids: Codes | None = None
+    groups: Codes | None = None
     slices: Mapping[str, Codes] = field(default_factory=dict)
+
+    @property
+    def num(self) -> int:
+        """Rows."""
+        return int(self.scores.shape[1])
+
+    def chosen(self, rows: Codes) -> ArmRows:
+        """Return some rows, by their places (num_chosen,), with the metric that these have.
+
+        Raises:
+            DataError: these rows alone have no such metric.
+        """
+        again = self.rescored
+        return ArmRows(
+            scores=self.scores[:, rows] if again is None else again(rows),
+            rescored=None if again is None else lambda some: again(rows[some]),
+            groups=None if self.groups is None else self.groups[rows],
+        )
+
+    def ordered(self, rows: Codes) -> ArmRows:
+        """Return all rows in another order."""
+        ids = None if self.ids is None else self.ids[rows]
+        slices = {name: codes[rows] for name, codes in self.slices.items()}
+        return replace(self.chosen(rows), ids=ids, slices=slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +99,7 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
 
     order_a, order_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
     if len(a) == len(b) and bool(np.array_equal(a[order_a], b[order_b])):
-        return Arms(_taken(reference, order_a), _taken(candidate, order_b), is_paired=True)
+        return Arms(reference.ordered(order_a), candidate.ordered(order_b), is_paired=True)
     if must_pair:
         missing, extra = len(np.setdiff1d(a, b)), len(np.setdiff1d(b, a))
         raise DataError(
@@ -83,13 +113,13 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
 def _check(name: str, arm: ArmRows) -> None:
     import numpy as np
 
-    if not len(arm.scores):
+    if not arm.num:
         raise DataError(f"EmptySlice: the {name} arm has no rows.")
     num_bad = int((~np.isfinite(arm.scores)).sum())
     if num_bad:
         raise DataError(
             f"NonFiniteMetric: the metric is no finite number in {num_bad:,} of "
-            f"{len(arm.scores):,} rows of the {name} arm.",
+            f"{arm.scores.size:,} rows of the {name} arm.",
             hint="A row that failed counts: give it the score of a failure, or leave it out of "
             "both arms.",
         )
@@ -100,8 +130,3 @@ def _check(name: str, arm: ArmRows) -> None:
                 f"{num_twice:,} rows of the {name} arm have an id that stands there already.",
                 hint="Each row needs an id of its own: is --id the right column?",
             )
-
-
-def _taken(arm: ArmRows, order: Any) -> ArmRows:
-    slices = {name: codes[order] for name, codes in arm.slices.items()}
-    return ArmRows(arm.scores[order], None if arm.ids is None else arm.ids[order], slices)

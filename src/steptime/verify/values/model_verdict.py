@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.verify.values import Outcome
+from steptime.verify.values.calibration_result import Calibration
+from steptime.verify.values.found_slice import Hunt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,8 @@ class SliceResult:
         share: its share at which both arms are compared.
         gain: how much better the candidate is, with its interval; `n` is the rows of both arms.
         outcome: `PASS` where it is not worse by more than the margin, or without a margin not
-            worse at all; `INCONCLUSIVE` where the rows are too few to tell.
+            worse at all; `FAIL` where it is, by a test that counts how many slices the column has
+            (Holm); `INCONCLUSIVE` where the rows are too few to tell.
         num_needed: rows of each arm that would decide, if the gain is as it was seen; None where
             it is decided, or where none would.
     """
@@ -88,9 +91,14 @@ class ModelVerdict:
         reference, candidate: the mean metric of each arm.
         gain: how much better the candidate is, with its two-sided interval of 90 %, on which a
             one-sided test at 5 % rests.
+        num_seeds_reference, num_seeds_candidate: trainings of each arm; None where there was one
+            of each. With them, the interval of `gain` holds for other trainings and other rows.
+        gain_on_these_rows: the gain with the interval that other trainings alone give.
         margin: the loss that does not matter; None where none was given.
-        outcome: PASS where the interval lies above minus the margin, FAIL where it lies below it.
-        reason: why it is inconclusive, as a machine word: `no_margin`, `reversal`, `too_few_rows`.
+        outcome: PASS where the interval lies above minus the margin, FAIL where it lies below it
+            or that of a slice does.
+        reason: why it is not PASS, as a machine word: `no_margin`, `reversal`, `too_few_rows`,
+            `too_few_runs`, `slice_worse`, `found_slice_worse`; None where the gain says it.
         is_allowed_loss: it passes, and is worse nevertheless: a loss within the margin.
         p_not_worse: of the one-sided test that the candidate is worse by the margin or more.
         num_fixed, num_broken: of a paired metric of 0 and 1: rows that the candidate alone has
@@ -99,6 +107,9 @@ class ModelVerdict:
         num_needed: rows (pairs, or of each arm) that would decide, if the gain is as it was seen.
         columns: the rows split by each column that was named.
         decided_by: the column at whose shares the verdict was made; None for all rows.
+        hunt: slices that were looked for, where that was asked for.
+        calibration: whether the probabilities of the reference and of the candidate come true;
+            empty where the rows have none.
         notes: what was assumed, as machine words: `reference_is_first`, `unpaired`,
             `pooled_shares`.
     """
@@ -113,6 +124,9 @@ class ModelVerdict:
     reference: float
     candidate: float
     gain: Interval
+    num_seeds_reference: int | None = None
+    num_seeds_candidate: int | None = None
+    gain_on_these_rows: Interval | None = None
     margin: float | None
     outcome: Outcome
     reason: str | None = None
@@ -124,4 +138,6 @@ class ModelVerdict:
     num_needed: int | None = None
     columns: tuple[SliceColumn, ...] = ()
     decided_by: str | None = None
+    hunt: Hunt | None = None
+    calibration: tuple[Calibration, ...] = ()
     notes: tuple[str, ...] = ()

@@ -22,7 +22,8 @@ from steptime.report.blocks.values import (
     TableBlock,
     Ticks,
 )
-from steptime.report.words.study import judged_model as words
+from steptime.report.blocks.verify.calibration_report import calibration_sections
+from steptime.report.words.verify import judged_model as words
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
 
@@ -35,10 +36,15 @@ def model_report(found: ModelVerdict) -> Sheet:
     needed = found.num_needed
     more = None if needed is None else f"about {format_count(needed)} rows would decide"
     allowed = "significantly worse, but within the margin" if found.is_allowed_loss else None
-    p = None if found.p_not_worse is None else f"p {found.p_not_worse:.3g} that it is not"
+    p = (
+        None
+        if found.p_not_worse is None
+        else f"one-sided p {words.describe_p(found.p_not_worse)} against it"
+    )
     told = labeled(
         ("means", printable(words.describe_means(found))),
         ("gain", f"{words.describe_gain(found.gain)}, {_how(found)}"),
+        ("trainings", words.describe_trainings(found)),
         ("margin", None if found.margin is None else f"{found.margin:g}" + (f"; {p}" if p else "")),
         ("allowed", allowed),
         ("pairs", words.describe_pairs(found)),
@@ -54,6 +60,8 @@ def model_report(found: ModelVerdict) -> Sheet:
             Section("", [head]),
             Section("The difference", told),
             *(Section(f"By {column.column}", _column(column, found)) for column in found.columns),
+            *_hunt(found),
+            *calibration_sections(found.calibration),
             Section("What was assumed", [Blank(), *notes] if notes else []),
         ],
     )
@@ -64,6 +72,28 @@ def _how(found: ModelVerdict) -> str:
     if found.decided_by is not None:
         return f"at the same shares of `{printable(found.decided_by)}`, {how}"
     return f"{'row by row' if found.is_paired else 'without pairs'}, {how}"
+
+
+def _hunt(found: ModelVerdict) -> list[Section]:
+    """List slices that were looked for, the confirmed ones first."""
+    if found.hunt is None:
+        return []
+    rows: list[Sequence[Cell]] = [
+        (
+            printable(" and ".join(f"{each.column} = {each.value}" for each in one.conditions)),
+            format_count(one.num),
+            f"{one.gain_proposed:+.4g}",
+            f"{one.gain.estimate:+.4g}",
+            f"{one.gain.low:+.4g} to {one.gain.high:+.4g}",
+            f"{one.p:.2g}",
+            "confirmed" if one.is_confirmed else "a lead, no finding",
+        )
+        for one in found.hunt.slices
+    ]
+    heading = ("slice", "rows", "seen", "gain", "90 % interval", "p", "")
+    table = [TableBlock(heading, rows, name="Slices that were looked for", kind="hunt")]
+    told = labeled(("hunt", words.describe_hunt(found.hunt)))
+    return [Section("Slices that were looked for", [Blank(), *(table if rows else []), *told])]
 
 
 def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:

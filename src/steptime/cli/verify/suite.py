@@ -1,0 +1,93 @@
+"""Reads a suite file: the options of a comparison that a team keeps in its repository."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steptime.errors import NotFoundError, UsageError
+from steptime.record.regular_file import read_regular
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILES = frozenset({"file", "reference", "candidate"})
+_APART = frozenset({"suite", "json", "output", "format", "words", "command"})
+
+
+def take_suite(options: argparse.Namespace, path: str) -> Mapping[str, Any]:
+    """Set each option of a suite that the command line does not give; return its tables.
+
+    Raises:
+        NotFoundError: the file is not there.
+        UsageError: it is no TOML, or a key is unknown or of the wrong kind.
+    """
+    document = _read(Path(path))
+    known = {name for name in vars(options) if name not in _APART and name[0] != "_"}
+    tables = {key: document.pop(key) for key in ("probe",) if key in document}
+    for key, value in document.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            names = ", ".join(sorted(one.replace("_", "-") for one in known))
+            raise UsageError(
+                f"`{path}`: there is no key `{key}`.", hint=f"Keys are: {names}, probe."
+            )
+        if getattr(options, name) in (None, [], False):
+            setattr(options, name, _fitting(path, key, value))
+        if name in _FILES and getattr(options, name) == value:
+            setattr(options, name, str(Path(path).parent / value))
+    return tables
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = tomllib.loads(read_regular(path).decode())
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no suite `{path}`.", hint="--suite names a file.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"`{path}` cannot be read as TOML: {error}") from error
+    return found
+
+
+_NUMBERS = frozenset({"margin", "slice-margin"})
+_LISTS = frozenset({"slice", "hunt", "require"})
+_SWITCHES = frozenset({"paired"})
+
+
+def _fitting(path: str, key: str, value: Any) -> Any:
+    """Return a value as the command line gives it."""
+    name = key.replace("_", "-")
+    if name == "share":
+        return _shares(path, value)
+    kind: tuple[type, ...] = (str,)
+    wanted = "a text"
+    if name in _NUMBERS:
+        kind, wanted = (int, float), "a number"
+    elif name in _SWITCHES:
+        kind, wanted = (bool,), "true or false"
+    elif name in _LISTS:
+        kind, wanted = (list,), "a list of texts"
+    if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
+        raise UsageError(f"`{path}`: `{key}` is {value!r}; it must be {wanted}.")
+    if isinstance(value, list) and not all(isinstance(one, str) for one in value):
+        raise UsageError(f"`{path}`: `{key}` is {value!r}; it must be {wanted}.")
+    found: Any = float(value) if name in _NUMBERS else value  # type: ignore[arg-type]
+    return found
+
+
+def _shares(path: str, value: Any) -> list[str]:
+    """Write the shares of each column as the words of `--share`."""
+    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+        raise UsageError(
+            f"`{path}`: `share` is {value!r}; it must be a table for each column, such as "
+            "`share.device = { phone = 0.7, desktop = 0.3 }`."
+        )
+    return [
+        f"{column}=" + ",".join(f"{name}:{share}" for name, share in shares.items())
+        for column, shares in value.items()
+    ]

@@ -1,0 +1,1 @@
+"""Words of what is verified of a model."""

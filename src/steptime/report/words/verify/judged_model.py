@@ -1,0 +1,134 @@
+"""Words of a judgement of a model by its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steptime.core.interval import Interval
+from steptime.core.units import format_count
+from steptime.verify.values import Outcome
+from steptime.verify.values.found_slice import Hunt
+from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn, SliceResult
+
+NOTES: Mapping[str, str] = {
+    "reference_is_first": "the arm of the first row is the reference; --reference-arm names it",
+    "unpaired": "the arms were scored on unlike rows, so they are compared without pairs",
+    "pooled_shares": "both arms are compared at the shares of all rows together; --share names "
+    "those that count",
+}
+REASONS: Mapping[str, str] = {
+    "no_margin": "NoMargin: without --margin, no loss is small enough",
+    "reversal": "REVERSAL: the arms differ in their mix of rows, which hides the opposite "
+    "difference within slices",
+    "too_few_runs": "TooFewRuns: fewer than three trainings of an arm give estimates alone",
+    "too_few_rows": "the rows do not tell a loss of the margin from none",
+}
+
+
+def describe_answer(found: ModelVerdict) -> str:
+    """Say the answer in one sentence."""
+    names = f"{found.candidate_arm} against {found.reference_arm}"
+    if found.outcome is Outcome.PASS:
+        return f"{names}: not worse by {found.margin:g} or more"
+    if found.outcome is Outcome.FAIL and found.reason is None:
+        return f"{names}: worse by more than {found.margin:g}"
+    if found.reason in ("slice_worse", "found_slice_worse"):
+        return f"{names}: worse by more than the margin where {_worst_slice(found)}"
+    return f"{names}: {REASONS.get(found.reason or '', found.reason or '')}"
+
+
+def _worst_slice(found: ModelVerdict) -> str:
+    """Return `country = jp`: the slice that is worse, of those that were named before others."""
+    worse = [
+        (one.gain.estimate, f"{column.column} = {one.name}")
+        for column in found.columns
+        for one in column.slices
+        if one.outcome is Outcome.FAIL
+    ]
+    if worse:
+        return min(worse)[1]
+    looked_for = found.hunt.slices if found.hunt else ()
+    first = next((one.conditions for one in looked_for if one.is_confirmed), ())
+    return " and ".join(f"{one.column} = {one.value}" for one in first)
+
+
+def describe_gain(gain: Interval) -> str:
+    """Return `+0.0200 (0.0051 to 0.0349)`."""
+    return f"{gain.estimate:+.4g} ({gain.low:+.4g} to {gain.high:+.4g})"
+
+
+def describe_p(p: float) -> str:
+    """Return a probability of a test; those that are 0 as computed are below what is known."""
+    return f"{p:.3g}" if p > 1e-12 else "< 1e-12"
+
+
+def describe_means(found: ModelVerdict) -> str:
+    """Return the mean metric of each arm, with its rows."""
+    better = "less" if found.is_better_down else "more"
+    return (
+        f"{found.metric} {found.reference:.4g} in {found.reference_arm} "
+        f"({format_count(found.num_reference)} rows), {found.candidate:.4g} in "
+        f"{found.candidate_arm} ({format_count(found.num_candidate)} rows); {better} is better"
+    )
+
+
+def describe_trainings(found: ModelVerdict) -> str | None:
+    """Say of how many trainings each arm is the mean; None where there was one of each."""
+    first, second = found.num_seeds_reference, found.num_seeds_candidate
+    if first is None or second is None or found.gain_on_these_rows is None:
+        return None
+    return (
+        f"{first} of the reference, {second} of the candidate; the interval holds for other "
+        f"trainings and other rows. On this evaluation set only: "
+        f"{describe_gain(found.gain_on_these_rows)}"
+    )
+
+
+def describe_hunt(found: Hunt) -> str:
+    """Say where slices were looked for, and what their p counts."""
+    correction = "Holm" if found.method == "holm" else "Benjamini and Hochberg"
+    text = (
+        f"{format_count(found.num_proposing)} rows propose slices of {', '.join(found.columns)}, "
+        f"{format_count(found.num_judging)} others judge them: p of a loss beyond "
+        f"{found.margin:g}, corrected for {len(found.slices)} slices ({correction})"
+    )
+    return text if found.slices else f"no slice is worse; {text}"
+
+
+def describe_pairs(found: ModelVerdict) -> str | None:
+    """Say in how many pairs the arms differ; None where there are none."""
+    if found.num_fixed is None or found.num_broken is None:
+        return None
+    text = f"{format_count(found.num_fixed)} rows right by the candidate alone, "
+    text += f"{format_count(found.num_broken)} by the reference alone"
+    return text if found.p_exact is None else f"{text}; exact p {describe_p(found.p_exact)}"
+
+
+def describe_parts(column: SliceColumn) -> str:
+    """Return `+0.142 as it is = -0.036 within slices +0.178 by other shares of them`."""
+    parts = f"{column.within:+.4g} within slices {column.mix:+.4g} by other shares of them"
+    return f"{column.raw:+.4g} as it is = {parts}"
+
+
+def describe_odds(column: SliceColumn) -> str | None:
+    """Return the odds ratios with their tests; None where the metric is not of 0 and 1."""
+    if column.odds_ratio is None or column.pooled_odds_ratio is None:
+        return None
+    text = f"{column.pooled_odds_ratio:.3f} of all rows together, within slices "
+    text += f"{column.odds_ratio.estimate:.3f} ({column.odds_ratio.low:.3f} to "
+    text += f"{column.odds_ratio.high:.3f}, Mantel-Haenszel"
+    text += f", p {describe_p(column.p_association)})" if column.p_association is not None else ")"
+    if column.p_homogeneous is not None and column.p_homogeneous < 0.05:
+        text += f"; slices differ in it (Breslow-Day p {column.p_homogeneous:.2g})"
+    return text
+
+
+def describe_slice(one: SliceResult) -> str:
+    """Say what the rows of a slice tell."""
+    if one.outcome is Outcome.PASS:
+        return "not worse"
+    if one.outcome is Outcome.FAIL:
+        return "worse"
+    if one.num_needed is None:
+        return "undecided"
+    return f"undecided: {format_count(one.num_needed)} rows would decide"

@@ -1,0 +1,254 @@
+"""Judges whether probabilities come true as often as they promise.
+
+In: a probability and 0 or 1 for each row. Out: a `Calibration`. The error over bins is judged
+against its own null, which a calibrated model with the same probabilities would show, because it
+is never 0 on finitely many rows.
+
+Sources: Naeini et al., AAAI 2015, for the error; Bröcker, Smith, Weather and Forecasting 22, 2007,
+for its null; Błasiok, Nakkiran, ICLR 2024, for the smooth error; Arrieta-Ibarra et al., JMLR 23,
+2022, and Spiegelhalter, 1986, by MAPIE, for tests without bins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from steptime.core.interval import Interval
+from steptime.errors import DataError
+from steptime.verify.model.repair import repairs_of
+from steptime.verify.values import Outcome
+from steptime.verify.values.calibration_result import Calibration, ScoreBin
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+LEVEL = 0.05
+NUM_BINS = 15
+_COARSE, _FINE = 10, 20
+_CANCELS = 2.0
+"""A fine error above so many coarse ones, and beyond chance, is one that cancels in coarse bins."""
+
+_NUM_DRAWS = 999
+_SEED = 20260101
+_EXACT_ROWS = 20_000
+"""Rows up to which each row of a null is drawn; of more, the sum of each bin, as normal."""
+
+_SHIFTS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
+_POWER, _POWER_DRAWS = 0.8, 200
+_PROMISE = 0.1
+"""The error of a bin for which the rows that it needs are said."""
+
+_GRID = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """The probability of each row (num_rows,), and whether it came true (num_rows,), 0 or 1.
+
+    `is_of_top_label`: of the predicted label being right, where there are more than two.
+    """
+
+    probabilities: Floats
+    happened: Floats
+    is_of_top_label: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """Which bin each row is in (num_rows,), and how many rows each bin has."""
+
+    of_row: Ints
+    sizes: Ints
+
+
+def judge_calibration(promises: Promises, *, arm: str) -> Calibration:
+    """Return how the probabilities of one arm fit what happened.
+
+    Raises:
+        DataError: a probability is outside of [0, 1] (`ProbabilitiesInvalid`), or only one of both
+            classes is there (`OneClassOnly`).
+    """
+    import numpy as np
+
+    p, y = promises.probabilities, promises.happened
+    _check(p, y, arm)
+    bins = _binned(p, NUM_BINS)
+    found = _error(bins, y - p)
+    null = _null_errors(p, bins)
+    p_value = (1 + int((null >= found - 1e-12).sum())) / (1 + len(null))
+    is_off = p_value < LEVEL
+    coarse, fine = (_error(_binned(p, num), y - p) for num in (_COARSE, _FINE))
+    fine_chance = float(np.quantile(_null_errors(p, _binned(p, _FINE)), 1 - LEVEL))
+    p_ks, p_kuiper, p_spiegelhalter = _tests_without_bins(p, y)
+    limit = float(np.quantile(null, 1 - LEVEL))
+    return Calibration(
+        arm=arm,
+        is_of_top_label=promises.is_of_top_label,
+        num=len(p),
+        outcome=Outcome.FAIL if is_off else Outcome.PASS,
+        error=found,
+        error_of_chance=float(null.mean()),
+        limit_of_chance=limit,
+        p=p_value,
+        least_seen=_least_seen(p, bins, limit),
+        error_coarse=coarse,
+        error_fine=fine,
+        is_cancelling=fine > _CANCELS * coarse and fine > fine_chance,
+        error_smooth=_smooth_error(p, y),
+        mean_shift=float(p.mean() - y.mean()),
+        p_kolmogorov_smirnov=p_ks,
+        p_kuiper=p_kuiper,
+        p_spiegelhalter=p_spiegelhalter,
+        bins=_score_bins(p, y, bins),
+        num_per_bin=_num_per_bin(len(bins.sizes)),
+        repairs=repairs_of(p, y, error=lambda q: _error(_binned(q, NUM_BINS), y - q))
+        if is_off
+        else (),
+    )
+
+
+def _check(p: Floats, y: Floats, arm: str) -> None:
+    num_bad = int((~((p >= 0) & (p <= 1))).sum())
+    if num_bad:
+        raise DataError(
+            f"ProbabilitiesInvalid: `probability` is not between 0 and 1 in {num_bad:,} of "
+            f"{len(p):,} rows of the {arm} arm."
+        )
+    if y.min() == y.max():
+        raise DataError(
+            f"OneClassOnly: each of the {len(y):,} rows of the {arm} arm came out as {y[0]:g}, so "
+            "no promise can be held against what happened.",
+        )
+
+
+def _binned(p: Floats, num: int) -> _Bins:
+    """Cut rows into bins of equally many; equal probabilities share a bin."""
+    import numpy as np
+
+    edges = np.unique(np.quantile(p, np.linspace(0, 1, num + 1)[1:-1], method="higher"))
+    found, of_row, sizes = np.unique(
+        np.searchsorted(edges, p, side="right"), return_inverse=True, return_counts=True
+    )
+    del found
+    return _Bins(of_row.reshape(-1), sizes)
+
+
+def _error(bins: _Bins, residuals: Floats) -> float:
+    import numpy as np
+
+    sums = np.bincount(bins.of_row, weights=residuals, minlength=len(bins.sizes))
+    return float(np.abs(sums).sum() / len(residuals))
+
+
+def _null_errors(p: Floats, bins: _Bins, *, shift: float = 0.0, num: int = _NUM_DRAWS) -> Floats:
+    """Return errors of draws in which each row comes true by its probability less the shift."""
+    import numpy as np
+
+    chance = np.random.default_rng(_SEED)
+    true = np.clip(p - shift, 0, 1)
+    if len(p) <= _EXACT_ROWS:
+        return np.array(
+            [_error(bins, (chance.random(len(p)) < true) - p) for _ in range(num)], dtype=float
+        )
+    num_bins = len(bins.sizes)
+    mean = np.bincount(bins.of_row, weights=true - p, minlength=num_bins)
+    spread = np.sqrt(np.bincount(bins.of_row, weights=true * (1 - true), minlength=num_bins))
+    sums = mean + spread * chance.standard_normal((num, num_bins))
+    return np.asarray(np.abs(sums).sum(axis=1) / len(p), dtype=float)
+
+
+def _least_seen(p: Floats, bins: _Bins, limit: float) -> float | None:
+    """Return the least constant overconfidence that goes beyond the limit in 80 % of the draws."""
+    for shift in _SHIFTS:
+        errors = _null_errors(p, bins, shift=shift, num=_POWER_DRAWS)
+        if float((errors > limit).mean()) >= _POWER:
+            return shift
+    return None
+
+
+def _tests_without_bins(p: Floats, y: Floats) -> tuple[float | None, float | None, float | None]:
+    import numpy as np
+    from mapie.metrics import calibration as mapie
+
+    with np.errstate(all="ignore"):
+        found = [
+            float(test(y, p))
+            for test in (
+                mapie.kolmogorov_smirnov_p_value,
+                mapie.kuiper_p_value,
+                mapie.spiegelhalter_p_value,
+            )
+        ]
+    first, second, third = (
+        min(max(one, 0.0), 1.0) if math.isfinite(one) else None for one in found
+    )
+    return first, second, third
+
+
+def _smooth_error(p: Floats, y: Floats) -> float:
+    """Return the error smoothed by a Gaussian kernel as wide as the error itself."""
+    import numpy as np
+    from scipy.ndimage import gaussian_filter1d
+
+    at = np.minimum((p * _GRID).astype(np.int64), _GRID - 1)
+    residuals = np.bincount(at, weights=y - p, minlength=_GRID) / len(p)
+
+    def smoothed(width: float) -> float:
+        drawn = gaussian_filter1d(residuals, width * _GRID, mode="reflect", truncate=5.0)
+        return float(np.abs(drawn).sum())
+
+    low, high = 1.0 / _GRID, 1.0
+    for _ in range(14):  # until the width is known to a tenth of a per mille
+        width = (low + high) / 2
+        low, high = (width, high) if smoothed(width) > width else (low, width)
+    return smoothed(high)
+
+
+def _score_bins(p: Floats, y: Floats, bins: _Bins) -> tuple[ScoreBin, ...]:
+    import numpy as np
+    from scipy.stats import binomtest
+    from statsmodels.stats.multitest import multipletests
+
+    num_bins = len(bins.sizes)
+    right = np.bincount(bins.of_row, weights=y, minlength=num_bins)
+    promised = np.bincount(bins.of_row, weights=p, minlength=num_bins) / bins.sizes
+    least, most = np.full(num_bins, np.inf), np.full(num_bins, -np.inf)
+    np.minimum.at(least, bins.of_row, p)
+    np.maximum.at(most, bins.of_row, p)
+    tests = [
+        binomtest(round(float(k)), int(n), min(max(float(q), 0.0), 1.0))
+        for k, n, q in zip(right, bins.sizes, promised, strict=True)
+    ]
+    broken = multipletests([test.pvalue for test in tests], alpha=LEVEL, method="holm")[0]
+    found = []
+    for i, test in enumerate(tests):
+        reach = test.proportion_ci(1 - LEVEL)
+        num = int(bins.sizes[i])
+        happened = Interval(
+            estimate=float(right[i]) / num, low=float(reach.low), high=float(reach.high), n=num
+        )
+        found.append(
+            ScoreBin(
+                low=float(least[i]),
+                high=float(most[i]),
+                num=num,
+                promised=float(promised[i]),
+                happened=happened,
+                is_broken=bool(broken[i]),
+            )
+        )
+    return tuple(found)
+
+
+def _num_per_bin(num_bins: int) -> int:
+    """Return rows for an error of 0.1 at 0.6, with Bonferroni over the bins and 80 % power."""
+    from scipy.stats import norm
+
+    reach = norm.isf(LEVEL / 2 / num_bins) + norm.isf(1 - _POWER)
+    return math.ceil(float(reach / _PROMISE) ** 2 * 0.6 * 0.4)
