@@ -28,11 +28,6 @@ from steptime.report.words.run.run_words import CHANGES
 from unit.builders import make_measurement
 
 
-class NoPlots:
-    plots = ()
-    scripts = ()
-
-
 class _Parser(HTMLParser):
     """Elements, attributes and text as a browser would see them."""
 
@@ -58,7 +53,7 @@ def parsed(markup: str) -> _Parser:
 
 
 def page_of(facts: PageFacts) -> str:
-    return render_page(facts, NoPlots())  # type: ignore[arg-type]
+    return render_page(facts)
 
 
 def bare(measurement, **more) -> PageFacts:
@@ -179,10 +174,6 @@ def test_work_that_is_not_proven_whole_is_a_lower_bound_on_the_page() -> None:
     assert "MFU at least" in text
     assert "no operator made the results of Mine" in text
     assert "MFU at least" not in parsed(page_of(bare(run))).text
-
-
-def test_a_page_without_plots_has_no_word_on_how_to_zoom() -> None:
-    assert "Drag along" not in page_of(gpt())
 
 
 def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:

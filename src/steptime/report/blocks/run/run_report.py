@@ -62,12 +62,14 @@ from steptime.report.blocks.work.memory_blocks import (
     fit_blocks,
     memory_blocks,
     memory_tables,
+    timeline_plot,
 )
 from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
 from steptime.report.blocks.work.profile_blocks import profile_blocks, profile_tables
 from steptime.report.blocks.work.waterfall_blocks import (
     roof_blocks,
     roofline_blocks,
+    roofline_plot,
     waterfall_blocks,
 )
 from steptime.report.blocks.work.work_blocks import brief_work, work_blocks
@@ -353,12 +355,14 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         ),
         Section(MEMORY, fit_blocks(document), 2, "would fit"),
         Section(MEMORY, memory_tables(document), only="page"),
+        Section(MEMORY, timeline_plot(m.memory), only="page"),
         Section(WORK, work_blocks(document), 61, "work", brief=brief_work(document), brief_rank=13),
         Section(
             WORK, roof_blocks(waterfall, run_id=m.run_id, store=store), 48, "roofs", only="terminal"
         ),
         Section("Where did my MFU go", picture, only="page"),
         Section(ROOFS, roofline_blocks(roofline) if roofline.points else [], only="page"),
+        Section(ROOFS, roofline_plot(roofline), only="page"),
         Section("Lengths and padding", padding_blocks(document), 45, "padding"),
         Section("Lengths and padding", length_table(m.padding), only="page"),
         Section("Per step", per_step_blocks(m), 58, "per step"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
 from steptime.measure.values.model.anatomy import (
+    PARTS,
     Anatomy,
     Death,
     Growth,
@@ -20,9 +21,10 @@ from steptime.measure.values.model.anatomy import (
 )
 from steptime.measure.values.observations import MemoryUse
 from steptime.plan.values import MemoryFit, Remedy
+from steptime.report.blocks.colors import HOLDER_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.empty_run import ran_out
-from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Curve, Labeled, LinePlot, Shade, TableBlock
 from steptime.report.blocks.work.longest_words import describe_longest
 from steptime.report.document.run_document import RunDocument
 
@@ -359,3 +361,37 @@ def _modules_table(found: Anatomy) -> list[Block]:
     ]
     heading = ["module", "class", "kept for the backward"]
     return [TableBlock(heading, rows, left=2, name="Saved activations by module")]
+
+
+def timeline_plot(found: Anatomy | None) -> list[Block]:
+    """Draw who holds the memory over one step, as areas on top of each other, and the peak."""
+    timeline = None if found is None else found.timeline
+    if timeline is None:
+        return []
+    instants, peak = timeline.instants, timeline.peak
+    begins = [one.at_fraction for one in instants]
+    ends = [max(pair) for pair in zip(begins, [*begins[1:], 1.0], strict=True)]
+    xs = [x for pair in zip(begins, ends, strict=True) for x in pair]  # it holds until the next
+    below, curves = [0.0] * len(instants), []
+    for name in (n for n in PARTS if any(one.by_part.get(n) for one in instants)):
+        above = [b + one.by_part.get(name, 0) for b, one in zip(below, instants, strict=True)]
+        spread = [pair for pair in zip(below, above, strict=True) for _ in range(2)]
+        color, points = HOLDER_COLORS.get(name, "#9aa0a6"), [(x, None) for x in xs]
+        curves.append(Curve(NAMES.get(name, name), points, spread, color=color, is_filled=True))
+        below = above
+    begun: dict[str, float] = {}
+    for one in instants:
+        begun.setdefault(one.phase, one.at_fraction)
+    words = [f"{phase} from {format_percent(at)}" for phase, at in begun.items()]
+    place = f" of {timeline.module}" if timeline.module else ""
+    plot = LinePlot(
+        f"One step: {format_bytes(peak.total)} at its peak, in {peak.phase}{place}",
+        curves,
+        x_name="the step's operators",
+        x_unit="fraction",
+        y_unit="bytes",
+        note=f"{', '.join(words)} of the step's operators.",
+        y_range=(0.0, float(max(1, peak.total))),
+        stretches=[Shade("the peak", "#e0393e", peak.at_fraction, peak.at_fraction)],
+    )
+    return [plot]
