@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
+from steptime.app.verify.prediction_table import codes_of, column_of, ids_of, numbers_of, read_table
 from steptime.errors import DataError, MissingExtraError, UsageError
 from steptime.verify.model.calibration import Promises
 from steptime.verify.model.metrics import (
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     from steptime.verify.model.two_arms import Codes, Floats
 
+_MOST_PROMISES = 1_000_000
+"""Rows whose probabilities are judged, chosen by chance: they tell an error to some 0.0005."""
+
+_SEED = 20260104
 _MANY_VALUES = 50
 """Values above which a column is no column of slices to look through."""
 
@@ -108,28 +112,25 @@ def read_rows(asked: RowsAsked) -> RowsFound:
     else:
         tables, names = _arms_of(_table(asked.reference, asked, needs_arm=True), asked, notes)
     hunted = _hunted(tables, asked)
-    ids = codes_of([column_of(table, asked.id_column) for table in tables])
-    groups = codes_of([column_of(table, asked.group) for table in tables])
+    ids = ids_of([column_of(table, asked.id_column) for table in tables])
+    groups = ids_of([column_of(table, asked.group) for table in tables])
     columns = dict.fromkeys([*asked.slices, *hunted])
     coded = {name: codes_of([column_of(table, name) for table in tables]) for name in columns}
-    rows = [
-        _arm(
-            table,
-            asked,
-            ids=None if ids is None else ids[0][i],
-            groups=None if groups is None else groups[0][i],
-            slices={name: found[0][i] for name, found in coded.items() if found is not None},
-        )
-        for i, table in enumerate(tables)
-    ]
-    one, other = (_promises(table, asked) for table in tables)
+    rows, promises = list[ArmRows](), list[Promises | None]()
+    for i in (0, 1):
+        table = tables.pop(0)  # a table of ten million rows goes before the next is taken apart
+        slices = {name: found[0][i] for name, found in coded.items() if found is not None}
+        one_ids, one_groups = (None if one is None else one[i] for one in (ids, groups))
+        rows.append(_arm(table, asked, ids=one_ids, groups=one_groups, slices=slices))
+        promises.append(_promises(table, asked))
+        del table
     return RowsFound(
-        arms=join(rows[0], rows[1], must_pair=asked.must_pair),
+        arms=join(rows.pop(0), rows.pop(0), must_pair=asked.must_pair),
         columns={name: found[1] for name, found in coded.items() if found is not None},
         hunted=hunted,
         reference_arm=names[0],
         candidate_arm=names[1],
-        promises=(one, other),
+        promises=(promises[0], promises[1]),
         notes=tuple(notes),
     )
 
@@ -281,6 +282,8 @@ def _compared(table: pa.Table) -> Columns:
     import pyarrow as pa
 
     label, prediction = table.column(LABEL), table.column(PREDICTION)
+    if all(pa.types.is_integer(one.type) and not one.null_count for one in (label, prediction)):
+        return {LABEL: label.to_numpy(), PREDICTION: prediction.to_numpy()}
     if all(pa.types.is_primitive(one.type) for one in (label, prediction)):
         return {name: numbers_of(table, name) for name in (LABEL, PREDICTION)}
     coded = codes_of([label, prediction])
@@ -290,8 +293,14 @@ def _compared(table: pa.Table) -> Columns:
 
 def _promises(table: pa.Table, asked: RowsAsked) -> Promises | None:
     """Return the probabilities and what happened; None where there are none to hold together."""
+    import numpy as np
     import pyarrow as pa
 
+    if table.num_rows > _MOST_PROMISES:
+        chance = np.random.default_rng(_SEED)
+        chosen = chance.choice(table.num_rows, _MOST_PROMISES, replace=False, shuffle=False)
+        names = {LABEL, PREDICTION, PROBABILITY} & set(table.column_names)
+        table = table.select(sorted(names)).take(np.sort(chosen))
     label, probability = column_of(table, LABEL), column_of(table, PROBABILITY)
     if label is None or probability is None or asked.seed is not None:
         return None

@@ -85,8 +85,20 @@ def column_of(table: pa.Table, name: str | None) -> Any:
     return None if name is None or name not in table.column_names else table.column(name)
 
 
+def ids_of(columns: Sequence[Any]) -> list[Any] | None:
+    """Return numbers that are equal where ids are; whole numbers are their own."""
+    import pyarrow as pa
+
+    if any(column is None for column in columns):
+        return None
+    if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
+        return [column.to_numpy() for column in columns]
+    found = codes_of(columns)
+    return None if found is None else found[0]
+
+
 def codes_of(columns: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]] | None:
-    """Return the same codes for equal values of both arms, and the value of each code."""
+    """Return the same codes for equal values of all columns, and the value of each code."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -96,7 +108,7 @@ def codes_of(columns: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]] | None
     whole = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string())
     coded = whole.combine_chunks().dictionary_encode()
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    indices = coded.indices.to_numpy(zero_copy_only=False).astype("int64")
+    indices = coded.indices.to_numpy(zero_copy_only=False)
     ends = [0]
     for text in texts:
         ends.append(ends[-1] + len(text))

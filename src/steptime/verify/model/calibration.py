@@ -59,14 +59,6 @@ class Promises:
     is_of_top_label: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """Which bin each row is in (num_rows,), and how many rows each bin has."""
-
-    of_row: Ints
-    sizes: Ints
-
-
 def judge_calibration(promises: Promises, *, arm: str) -> Calibration:
     """Return how the probabilities of one arm fit what happened.
 
@@ -76,15 +68,17 @@ def judge_calibration(promises: Promises, *, arm: str) -> Calibration:
     """
     import numpy as np
 
-    p, y = promises.probabilities, promises.happened
-    _check(p, y, arm)
-    bins = _binned(p, NUM_BINS)
+    _check(promises, arm)
+    order = np.argsort(promises.probabilities, kind="stable")
+    p, y = promises.probabilities[order], promises.happened[order]
+    del order
+    bins = _begins(p, NUM_BINS)
     found = _error(bins, y - p)
     null = _null_errors(p, bins)
     p_value = (1 + int((null >= found - 1e-12).sum())) / (1 + len(null))
     is_off = p_value < LEVEL
-    coarse, fine = (_error(_binned(p, num), y - p) for num in (_COARSE, _FINE))
-    fine_chance = float(np.quantile(_null_errors(p, _binned(p, _FINE)), 1 - LEVEL))
+    coarse, fine = (_error(_begins(p, num), y - p) for num in (_COARSE, _FINE))
+    fine_chance = float(np.quantile(_null_errors(p, _begins(p, _FINE)), 1 - LEVEL))
     p_ks, p_kuiper, p_spiegelhalter = _tests_without_bins(p, y)
     limit = float(np.quantile(null, 1 - LEVEL))
     return Calibration(
@@ -106,14 +100,13 @@ def judge_calibration(promises: Promises, *, arm: str) -> Calibration:
         p_kuiper=p_kuiper,
         p_spiegelhalter=p_spiegelhalter,
         bins=_score_bins(p, y, bins),
-        num_per_bin=_num_per_bin(len(bins.sizes)),
-        repairs=repairs_of(p, y, error=lambda q: _error(_binned(q, NUM_BINS), y - q))
-        if is_off
-        else (),
+        num_per_bin=_num_per_bin(len(bins)),
+        repairs=repairs_of(p, y, error=lambda q: _error_of(q, y)) if is_off else (),
     )
 
 
-def _check(p: Floats, y: Floats, arm: str) -> None:
+def _check(promises: Promises, arm: str) -> None:
+    p, y = promises.probabilities, promises.happened
     num_bad = int((~((p >= 0) & (p <= 1))).sum())
     if num_bad:
         raise DataError(
@@ -127,43 +120,48 @@ def _check(p: Floats, y: Floats, arm: str) -> None:
         )
 
 
-def _binned(p: Floats, num: int) -> _Bins:
-    """Cut rows into bins of equally many; equal probabilities share a bin."""
+def _begins(p: Floats, num: int) -> Ints:
+    """Return where bins of equally many rows begin (num_bins,); equal probabilities share one.
+
+    `p` is in order (num_rows,).
+    """
     import numpy as np
 
-    edges = np.unique(np.quantile(p, np.linspace(0, 1, num + 1)[1:-1], method="higher"))
-    found, of_row, sizes = np.unique(
-        np.searchsorted(edges, p, side="right"), return_inverse=True, return_counts=True
-    )
-    del found
-    return _Bins(of_row.reshape(-1), sizes)
+    places = np.arange(num) * len(p) // num
+    return np.unique(np.searchsorted(p, p[places], side="left"))
 
 
-def _error(bins: _Bins, residuals: Floats) -> float:
+def _error(begins: Ints, residuals: Floats) -> float:
     import numpy as np
 
-    sums = np.bincount(bins.of_row, weights=residuals, minlength=len(bins.sizes))
-    return float(np.abs(sums).sum() / len(residuals))
+    return float(np.abs(np.add.reduceat(residuals, begins)).sum() / len(residuals))
 
 
-def _null_errors(p: Floats, bins: _Bins, *, shift: float = 0.0, num: int = _NUM_DRAWS) -> Floats:
+def _error_of(p: Floats, y: Floats) -> float:
+    """Return the error of probabilities in any order."""
+    import numpy as np
+
+    order = np.argsort(p, kind="stable")
+    return _error(_begins(p[order], NUM_BINS), (y - p)[order])
+
+
+def _null_errors(p: Floats, begins: Ints, *, shift: float = 0.0, num: int = _NUM_DRAWS) -> Floats:
     """Return errors of draws in which each row comes true by its probability less the shift."""
     import numpy as np
 
     chance = np.random.default_rng(_SEED)
-    true = np.clip(p - shift, 0, 1)
+    true = np.clip(p - shift, 0, 1) if shift else p
     if len(p) <= _EXACT_ROWS:
         return np.array(
-            [_error(bins, (chance.random(len(p)) < true) - p) for _ in range(num)], dtype=float
+            [_error(begins, (chance.random(len(p)) < true) - p) for _ in range(num)], dtype=float
         )
-    num_bins = len(bins.sizes)
-    mean = np.bincount(bins.of_row, weights=true - p, minlength=num_bins)
-    spread = np.sqrt(np.bincount(bins.of_row, weights=true * (1 - true), minlength=num_bins))
-    sums = mean + spread * chance.standard_normal((num, num_bins))
+    mean = np.add.reduceat(true - p, begins)
+    spread = np.sqrt(np.add.reduceat(true * (1 - true), begins))
+    sums = mean + spread * chance.standard_normal((num, len(begins)))
     return np.asarray(np.abs(sums).sum(axis=1) / len(p), dtype=float)
 
 
-def _least_seen(p: Floats, bins: _Bins, limit: float) -> float | None:
+def _least_seen(p: Floats, bins: Ints, limit: float) -> float | None:
     """Return the least constant overconfidence that goes beyond the limit in 80 % of the draws."""
     for shift in _SHIFTS:
         errors = _null_errors(p, bins, shift=shift, num=_POWER_DRAWS)
@@ -210,33 +208,31 @@ def _smooth_error(p: Floats, y: Floats) -> float:
     return smoothed(high)
 
 
-def _score_bins(p: Floats, y: Floats, bins: _Bins) -> tuple[ScoreBin, ...]:
+def _score_bins(p: Floats, y: Floats, begins: Ints) -> tuple[ScoreBin, ...]:
     import numpy as np
     from scipy.stats import binomtest
     from statsmodels.stats.multitest import multipletests
 
-    num_bins = len(bins.sizes)
-    right = np.bincount(bins.of_row, weights=y, minlength=num_bins)
-    promised = np.bincount(bins.of_row, weights=p, minlength=num_bins) / bins.sizes
-    least, most = np.full(num_bins, np.inf), np.full(num_bins, -np.inf)
-    np.minimum.at(least, bins.of_row, p)
-    np.maximum.at(most, bins.of_row, p)
+    ends = np.append(begins[1:], len(p))
+    sizes = ends - begins
+    right = np.add.reduceat(y, begins)
+    promised = np.add.reduceat(p, begins) / sizes
     tests = [
         binomtest(round(float(k)), int(n), min(max(float(q), 0.0), 1.0))
-        for k, n, q in zip(right, bins.sizes, promised, strict=True)
+        for k, n, q in zip(right, sizes, promised, strict=True)
     ]
     broken = multipletests([test.pvalue for test in tests], alpha=LEVEL, method="holm")[0]
     found = []
     for i, test in enumerate(tests):
         reach = test.proportion_ci(1 - LEVEL)
-        num = int(bins.sizes[i])
+        num = int(sizes[i])
         happened = Interval(
             estimate=float(right[i]) / num, low=float(reach.low), high=float(reach.high), n=num
         )
         found.append(
             ScoreBin(
-                low=float(least[i]),
-                high=float(most[i]),
+                low=float(p[begins[i]]),
+                high=float(p[ends[i] - 1]),
                 num=num,
                 promised=float(promised[i]),
                 happened=happened,

@@ -91,7 +91,7 @@ def gain_of(arms: Arms, *, sign: float, is_of_this_set: bool = False) -> SignedG
         is_of_this_set: leave out what other rows would change: other seeds alone may differ.
     """
     a, b = arms.reference, arms.candidate
-    seen_a, seen_b = a.scores.mean(axis=0), b.scores.mean(axis=0)
+    seen_a, seen_b = a.mean_scores(), b.mean_scores()
     parts = [*_of_seeds(a), *_of_seeds(b)]
     if is_of_this_set:
         pass

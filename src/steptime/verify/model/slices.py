@@ -99,7 +99,7 @@ def _cells(arms: Arms, column: str, names: Sequence[str], sign: float) -> tuple[
             continue
         part = Arms(one, other, arms.is_paired and len(a) == len(b))
         gain = gain_of(part, sign=sign)
-        cells.append(_Cell(name, one.scores.mean(axis=0), other.scores.mean(axis=0), gain))
+        cells.append(_Cell(name, one.mean_scores(), other.mean_scores(), gain))
     if not cells:
         raise DataError(f"EmptySlice: no value of `{column}` is in both arms.")
     return cells, left_out

@@ -44,6 +44,13 @@ class ArmRows:
         """Rows."""
         return int(self.scores.shape[1])
 
+    def mean_scores(self) -> Floats:
+        """Return the mean over trainings of each row (num_rows,)."""
+        import numpy as np
+
+        one = self.scores[0] if len(self.scores) == 1 else self.scores.mean(axis=0)
+        return np.asarray(one)
+
     def chosen(self, rows: Codes) -> ArmRows:
         """Return some rows, by their places (num_chosen,), with the metric that these have.
 
