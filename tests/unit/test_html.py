@@ -19,8 +19,8 @@ from steptime.measure.values.measurement import Phase
 from steptime.measure.values.model.work import Completeness
 from steptime.measure.values.observations import PythonLoop, ScriptError, SourceEdit
 from steptime.measure.values.over_time import RunSeries, StepPoint
+from steptime.report.blocks.run.finding_blocks import scaled_sites
 from steptime.report.blocks.run.run_report import PageFacts
-from steptime.report.blocks.run.site_blocks import scaled_sites
 from steptime.report.document.run_document import RecipeGain
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.html.run_page import render_page

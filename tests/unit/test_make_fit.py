@@ -22,7 +22,7 @@ from steptime.levers.base import Facts, Preserves
 from steptime.measure.values.model.anatomy import Allocator, RunPeak
 from steptime.measure.values.model.longest import LongestBatch, PeakForecast
 from steptime.plan.values import MemoryForecast, PeakRange
-from steptime.report.document.fit_document import fit_errors
+from steptime.report.document.study_documents import fit_errors
 from steptime.report.words.fit.fit_words import (
     describe_answer,
     describe_batch,

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from steptime.core.interval import Interval
-from steptime.report.blocks.study.speedup_scale import scale_for
 from steptime.report.blocks.study.story_blocks import CHOICES
 from steptime.report.blocks.study.study_next import StudyRequest, next_act
 from steptime.report.blocks.study.study_report import study_report
+from steptime.report.blocks.study.trial_blocks import scale_for
 from steptime.report.text.paint_text import drawn_reach as drawn
 from steptime.report.text.paint_text import print_report
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line

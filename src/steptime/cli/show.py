@@ -95,7 +95,7 @@ def _show_study(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.study.study_listing import page_of, read_study, recipe_of
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
-    from steptime.report.document.study_document import StudyDocument, study_envelope
+    from steptime.report.document.study_documents import StudyDocument, study_envelope
 
     study, recipe = read_study(kept.folder), recipe_of(kept.folder)
     shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))

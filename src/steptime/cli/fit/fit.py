@@ -128,7 +128,7 @@ def _report(options: argparse.Namespace, fitted: FittedCommand) -> int:
     """Say what was found, where the options say; return the exit code."""
     from steptime.report.blocks.fit.fit_report import fit_report
     from steptime.report.document.envelope import ErrorItem, enclose
-    from steptime.report.document.fit_document import fit_errors
+    from steptime.report.document.study_documents import fit_errors
 
     study, failure = fitted.study, fitted.failure
     errors = list(fit_errors(study))
@@ -148,7 +148,7 @@ def _report(options: argparse.Namespace, fitted: FittedCommand) -> int:
 
 def exit_code_of(study: FitStudy, *, is_required: bool = False) -> int:
     """Return what the process ends with; "it does not fit" is an answer like others."""
-    from steptime.report.document.fit_document import TIMES
+    from steptime.report.document.study_documents import TIMES
     from steptime.verify.values import Outcome
 
     if study.is_interrupted:

@@ -126,7 +126,7 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
     from steptime.report.document.envelope import ErrorItem
-    from steptime.report.document.study_document import StudyDocument, study_envelope
+    from steptime.report.document.study_documents import StudyDocument, study_envelope
     from steptime.report.text.paint_text import print_report
     from steptime.report.words.study.study_words import describe_outcome
 

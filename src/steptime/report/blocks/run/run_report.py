@@ -34,9 +34,8 @@ from steptime.report.blocks.run.counted_steps import (
     throughput_blocks,
     tiles,
 )
-from steptime.report.blocks.run.finding_blocks import finding_blocks, trial_blocks
+from steptime.report.blocks.run.finding_blocks import finding_blocks, site_blocks, trial_blocks
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
-from steptime.report.blocks.run.site_blocks import site_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (

@@ -45,8 +45,7 @@ from steptime.report.blocks.values import (
 from steptime.report.blocks.verify.verdict_report import seeds_blocks
 from steptime.report.words.study import study_words as words
 from steptime.report.words.study import verify_words
-from steptime.report.words.study.proof_words import proof_lines
-from steptime.report.words.study.unproven_words import describe_unproven
+from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import LossComparison, Outcome, QualityCheck
 
