@@ -35,7 +35,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET_S = 525.0  # nine minutes, less the time to say how it ended
 NEEDED = ("pytest", "hypothesis", "psutil", "rich", "msgspec")
-WANTED = ("pytest_cov", "xdist", "jsonschema", "bokeh", "pynvml", "numpy")
+WANTED = ("pytest_cov", "xdist", "jsonschema", "pynvml", "numpy")
 DEVICE_QUESTION = """\
 import json, torch
 found = torch.cuda.is_available()

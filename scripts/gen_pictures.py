@@ -11,7 +11,7 @@ drawn from that file alone, so that it can be drawn again without a run.
     python scripts/gen_pictures.py run     # one scene alone: run, tune (with their pages), changed
     python scripts/gen_pictures.py --draw  # draw the recording that is there
 
-Steptime with its extra `report` and torch must be installed here. The page needs Chromium
+Steptime and torch must be installed here. The page needs Chromium
 (on Debian: `apt-get install chromium`).
 """
 

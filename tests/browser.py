@@ -32,19 +32,6 @@ FLAGS = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
-IS_DRAWN = """
-new Promise((done) => {
-  const look = () => {
-    const shown = Bokeh.documents;
-    if (shown.length && shown.every((one) => one.is_idle)) {
-      done(shown.flatMap((one) => one.roots()).length);
-    } else {
-      setTimeout(look, 50);
-    }
-  };
-  look();
-})
-"""
 
 
 class Browser:
@@ -158,10 +145,6 @@ class Browser:
             "new Promise((done) => document.readyState === 'complete' ? done()"
             " : addEventListener('load', done))"
         )
-
-    def wait_until_drawn(self) -> int:
-        """How many plots there are, when all of them are drawn."""
-        return self.evaluate(IS_DRAWN)
 
     def take_picture(self, path: Path) -> None:
         """The whole page as a PNG."""

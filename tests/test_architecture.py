@@ -99,11 +99,6 @@ PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # not to be there.
 VERIFY_MODEL = {"verify/model/", "verify/release/"}
 EXTRAS = {
-    "bokeh": {
-        "report/html/html_canvas.py",
-        "report/html/html_plots.py",
-        "report/html/html_roofline.py",
-    },
     "transformers": {"forecasting/config_model.py"},
     "libcst": {
         *(f"patch/{name}.py" for name in ("arguments", "bindings", "changes", "ground")),
@@ -114,7 +109,6 @@ EXTRAS = {
     },
     "argcomplete": {"cli/completion.py"},
     "numpy": {
-        "report/html/html_canvas.py",
         "app/verify/",
         *VERIFY_MODEL,
     },

@@ -193,12 +193,11 @@ NEEDS = {
     ("data", "check"): "data",
     ("data", "convert"): "data",
     ("patch",): "patch",
-    ("report",): "report",
     ("sweep",): "sweep",
     ("verify", "power"): "verify",
     ("verify", "training"): "verify",
 }
-NEEDS_NONE = {"README.md", "cli.md", "look-at-a-study.md"}  # it links; it has all; no plots there
+NEEDS_NONE = {"README.md", "cli.md"}  # it links; it has all
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -172,6 +172,6 @@ def test_each_extra_that_is_named_is_one_and_all_brings_the_others():
         for extra in found.split(",")
     }
 
-    assert {"data", "report", "sweep"} <= named <= set(extras)
+    assert {"data", "sweep"} <= named <= set(extras)
     (brought,) = re.findall(r"steptime\[([\w,-]+)\]", extras["all"])
     assert set(brought.split(",")) == set(extras) - {"all", "dev", "ray", "test"}

@@ -32,14 +32,12 @@ from _run_folders import write_folder
 BENCHMARKS = Path(__file__).resolve().parents[1]
 OURS = BENCHMARKS.parent / "src"
 
-# Runs `python -m steptime` and leaves what the process took. The page is not drawn where Bokeh
-# cannot be found; the memory is read from the kernel, for getrusage knows that of the parent.
+# Runs `python -m steptime` and leaves what the process took. The memory is read from the kernel,
+# for getrusage knows that of the parent.
 DRIVER = """
 import json, os, resource, runpy, sys, time
-out, has_page = sys.argv[1], sys.argv[2] == "page"
-if not has_page:
-    sys.modules["bokeh"] = None
-sys.argv[:] = ["steptime", *sys.argv[3:]]
+out = sys.argv[1]
+sys.argv[:] = ["steptime", *sys.argv[2:]]
 try:
     runpy.run_module("steptime", run_name="__main__", alter_sys=True)
 finally:
@@ -63,7 +61,7 @@ class Bench:
         self.store.mkdir(parents=True)
         compileall.compile_dir(src, quiet=1)  # or the first run would pay for it
 
-    def steptime(self, *words: str, page: bool = False) -> Figures:
+    def steptime(self, *words: str) -> Figures:
         """What one command takes."""
         out = self.folder / "figures.json"
         environment = os.environ | {
@@ -72,7 +70,7 @@ class Bench:
             "COLUMNS": "100",
         }
         subprocess.run(
-            [sys.executable, "-c", DRIVER, str(out), "page" if page else "plain", *words],
+            [sys.executable, "-c", DRIVER, str(out), *words],
             cwd=self.store,
             env=environment,
             stdout=subprocess.DEVNULL,
@@ -100,7 +98,7 @@ class Bench:
         found = {"plain": self.steptime(*link)}
         if not (self.newest() / "measurement.json").is_file():
             raise SystemExit(f"{self.src}: the run was not folded; see {self.newest()}")
-        found["page"] = self.steptime("report", "last", "--no-open", page=True)
+        found["page"] = self.steptime("report", "last", "--no-open")
         found["show"] = self.steptime("show", "last")
         for name in ("measurement.json", "diagnosis.json"):
             (self.newest() / name).unlink()

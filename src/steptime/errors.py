@@ -182,7 +182,7 @@ def install_command(*words: str) -> str:
     An extra needs no release, because each of these tools sees that Steptime is there already.
 
     Args:
-        words: packages, such as `steptime[report]`, and options of pip.
+        words: packages, such as `steptime[data]`, and options of pip.
     """
     home, tool = Path(sys.prefix), "pip install"
     made_by = home / "pyvenv.cfg"

@@ -44,7 +44,6 @@ def runs(folder: Path) -> Mapping[str, Any]:
 
 
 def test_a_run_says_how_its_page_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
     kept = unpack_run("healthy", tmp_path / "kept")
     command = f"cp {kept}/rank-0.jsonl {kept}/processes.jsonl $STEPTIME_RUN"
     words = [*STEPTIME, "run", "--", "sh", "-c", command]
@@ -55,7 +54,7 @@ def test_a_run_says_how_its_page_is_drawn(tmp_path: Path) -> None:
     assert last == f"steptime: the page of this run: steptime report {page.parent.name}"
     assert not page.exists()
     assert ask_steptime(tmp_path, *last.split()[-2:], "--no-open").exit_code == 0
-    assert page.stat().st_size > 500_000  # the plotting library is in it
+    assert b"<svg" in page.read_bytes()
 
 
 # -- the end of a run is on disk before anything is made of it

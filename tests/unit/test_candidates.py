@@ -13,7 +13,7 @@ from steptime.levers import load
 from steptime.levers.examples import CPU
 from steptime.report.blocks.study.study_report import study_report
 from steptime.report.text.paint_text import print_report
-from steptime.report.words.study.proof_words import proof_lines
+from steptime.report.words.study.unproven_words import proof_lines
 from steptime.tune.recipe.candidates import write_candidates
 from steptime.tune.recipe.recipe_file import read_recipe
 from steptime.tune.recipe.recipe_setup import set_up

@@ -19,8 +19,8 @@ from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
 from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import MachineSite
 from steptime.report.blocks.machine.check_report import check_blocks, cost_text, seen_text
-from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema
+from steptime.report.document.machine_documents import check_envelope
 from steptime.report.text.paint_text import print_blocks
 from steptime.report.words.machine.check_reasons import COST_OF, REASONS
 from unit.check_cases import (

@@ -29,7 +29,7 @@ def test_the_page_draws_the_peak_beside_the_limit_and_lists_what_was_run():
     assert "trained for 18 steps" in page
     assert "PASS: the training is as good as the one as written (level L2)" in page
     assert "[levers]" in page
-    assert page.count('h0"') == 6  # the peak over the micro-batch
+    assert page.count("h0") == 6  # the peak over the micro-batch
 
 
 def test_the_page_draws_both_bounds_over_the_length_of_rows():
@@ -38,7 +38,7 @@ def test_the_page_draws_both_bounds_over_the_length_of_rows():
     page = _page(replace(study, by_length=peaks_by_length({"activations": GIB})))
 
     assert "opacity:0.2" in page
-    assert page.count('h0"') == 6 + 6
+    assert page.count("h0") == 6 + 6
     assert "2.00 GiB to 4.00 GiB" in page
 
 

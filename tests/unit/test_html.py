@@ -19,18 +19,13 @@ from steptime.measure.values.measurement import Phase
 from steptime.measure.values.model.work import Completeness
 from steptime.measure.values.observations import PythonLoop, ScriptError, SourceEdit
 from steptime.measure.values.over_time import RunSeries, StepPoint
+from steptime.report.blocks.run.finding_blocks import scaled_sites
 from steptime.report.blocks.run.run_report import PageFacts
-from steptime.report.blocks.run.site_blocks import scaled_sites
 from steptime.report.document.run_document import RecipeGain
-from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
+from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.html.run_page import render_page
 from steptime.report.words.run.run_words import CHANGES
 from unit.builders import make_measurement
-
-
-class NoPlots:
-    plots = ()
-    scripts = ()
 
 
 class _Parser(HTMLParser):
@@ -58,7 +53,7 @@ def parsed(markup: str) -> _Parser:
 
 
 def page_of(facts: PageFacts) -> str:
-    return render_page(facts, NoPlots())  # type: ignore[arg-type]
+    return render_page(facts)
 
 
 def bare(measurement, **more) -> PageFacts:
@@ -102,13 +97,6 @@ def test_columns_of_numbers_are_marked() -> None:
     made = table(["what", "value"], [["a", "1"]]).text
     assert '<td class="number">1</td>' in made
     assert "<td>a</td>" in made
-
-
-def test_a_bar_stays_within_its_width_and_has_no_empty_parts() -> None:
-    made = bar([("p-forward", 1.7), ("p-loss", 0.0), ("p-other", 0.25)]).text
-    assert made.count("<i ") == 2
-    assert "width:100.00%" in made
-    assert "width:25.00%" in made
 
 
 # -- the page
@@ -186,10 +174,6 @@ def test_work_that_is_not_proven_whole_is_a_lower_bound_on_the_page() -> None:
     assert "MFU at least" in text
     assert "no operator made the results of Mine" in text
     assert "MFU at least" not in parsed(page_of(bare(run))).text
-
-
-def test_a_page_without_plots_has_no_word_on_how_to_zoom() -> None:
-    assert "Drag along" not in page_of(gpt())
 
 
 def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:

@@ -8,21 +8,19 @@ from dataclasses import replace
 from report_cases import dissected, make_anatomy, out_of_memory
 from steptime.app.run.describe_run import describe_run
 from steptime.measure.values.model.anatomy import Instant, MemoryTimeline
-from steptime.report.blocks.work.memory_blocks import memory_tables
-from steptime.report.html.html_memory import draw_timeline
+from steptime.report.blocks.work.memory_blocks import memory_tables, timeline_plot
 from steptime.report.html.paint_html import paint
 
 
 def part_of(anatomy) -> str:
     document = describe_run(replace(dissected(), memory=anatomy), None)
-    drawn = [] if anatomy.timeline is None else [draw_timeline(anatomy.timeline)]
-    return paint([*drawn, *memory_tables(document)]).text
+    return paint([*timeline_plot(anatomy), *memory_tables(document)]).text
 
 
 def test_the_step_is_drawn_with_a_band_a_part_and_its_peak() -> None:
     text = part_of(dissected().memory)
 
-    assert text.count("<polygon") == 5
+    assert text.count("stroke:none") == 5
     assert "5.56 GiB at its peak, in backward of GPT.lm_head" in text
     assert "forward from 0.0 %, backward from 50.0 %" in text
 
@@ -31,9 +29,11 @@ def test_bands_fill_the_height_at_the_peak() -> None:
     peak = Instant(at_fraction=0.0, phase="forward", by_part={"weights": 60, "temporaries": 40})
     text = part_of(make_anatomy(timeline=MemoryTimeline(instants=(peak,), peak=peak)))
 
-    first, second = re.findall(r'points="([^"]+)"', text)
-    assert first == "0.0,88.0 1000.0,88.0 1000.0,220.0 0.0,220.0"
-    assert second == "0.0,0.0 1000.0,0.0 1000.0,88.0 0.0,88.0"
+    areas = re.findall(r'd="M([^"]+)Z"', text)
+    assert areas == [
+        "0.0 120.0L1000.0 120.0L1000.0 300.0L0.0 300.0",
+        "0.0 0.0L1000.0 0.0L1000.0 120.0L0.0 120.0",
+    ]
 
 
 def test_what_was_not_measured_has_its_reason() -> None:
@@ -45,10 +45,3 @@ def test_without_a_followed_step_the_parts_stand_alone() -> None:
 
     assert "<svg" not in text
     assert "optimizer states" in text
-
-
-def test_other_ways_to_train_stand_beside_the_present_one() -> None:
-    text = part_of(make_anatomy())
-
-    assert "pure bf16, AdamW" in text
-    assert "16.0" in text

@@ -6,7 +6,7 @@ import pytest
 from page_cases import START, make_devices, make_host, make_steps
 from report_cases import healthy
 from steptime.measure.values.over_time import Event, StepPoint
-from steptime.report.html.html_points import (
+from steptime.report.blocks.run.course_points import (
     grouped,
     longest_events,
     mean_of,

@@ -13,7 +13,12 @@ from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.ceiling_state import judge
 from steptime.report.blocks.colors import PART_COLORS
 from steptime.report.blocks.run.run_report import PageFacts
-from steptime.report.blocks.work.waterfall_blocks import PARTS, roofline_blocks, waterfall_blocks
+from steptime.report.blocks.work.waterfall_blocks import (
+    PARTS,
+    roofline_blocks,
+    roofline_plot,
+    waterfall_blocks,
+)
 from steptime.report.html.paint_html import paint
 from steptime.report.html.run_page import render_page
 from unit.test_waterfall import elementwise, make_ceilings, make_count, make_group, make_run
@@ -90,14 +95,10 @@ def test_provisional_roofs_are_said_and_drawn_dashed() -> None:
     roofline = paint(roofline_blocks(picture.roofline)).text
     assert "provisional: memory (measured while other programs ran)" in roofline
 
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html.html_roofline import draw_roofline
-
-    drawn = draw_roofline(picture.roofline)
-    assert drawn is not None
-    dashed = [one for one in drawn.figure.renderers if getattr(one.glyph, "line_dash", [])]
-    assert len(dashed) == 1
-    assert any(text.endswith("(provisional)") for _, text in drawn.legend)
+    (plot,) = roofline_plot(picture.roofline)
+    assert [curve.name for curve in plot.curves if curve.is_dashed] == [
+        "memory 10.0 GB/s (provisional)"
+    ]
 
 
 def test_each_part_says_what_removing_it_gives() -> None:
@@ -106,37 +107,24 @@ def test_each_part_says_what_removing_it_gives() -> None:
     )
 
 
-def test_the_page_has_both_sections() -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html.html_plots import Plots
-
-    page = render_page(with_picture(gpt(), make_page_picture()), Plots())
+def test_the_page_has_both_sections_and_the_plot() -> None:
+    page = render_page(with_picture(gpt(), make_page_picture()))
     assert "<h2>Where did my MFU go</h2>" in page
     assert "<h2>Operators under the roofs</h2>" in page
-    assert "bf16 200 GFLOPS" in page or "fp32 100 GFLOPS" in page
+    assert "bf16 200 GFLOPS" in page
+    assert 'aria-label="Roofline"' in page
 
 
-def test_the_plot_has_a_circle_for_each_class_with_arithmetic_and_a_line_for_each_roof() -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html.html_roofline import draw_roofline
-
+def test_the_plot_has_a_mark_for_each_class_with_arithmetic_and_a_line_for_each_roof() -> None:
     picture = make_page_picture()
-    drawing = draw_roofline(picture.roofline)
-    assert drawing is not None
-    names = [name for _, name in drawing.legend]
-    assert names == ["memory 10.0 GB/s", "bf16 200 GFLOPS", "fp32 100 GFLOPS"]
+    (plot,) = roofline_plot(picture.roofline)
+    names = [curve.name for curve in plot.curves]
+    assert names == ["memory 10.0 GB/s", "bf16 200 GFLOPS", "fp32 100 GFLOPS", "matmul"]
+    (tip,) = plot.curves[-1].tips
+    assert tip.startswith("matmul: ")
+    assert "less per step at the roof" in tip
     # Elements that were not counted as FLOP have no place on a logarithmic axis.
-    assert drawing.note == "without a place, for they compute nothing: elementwise"
-    assert len(drawing.figure.renderers) == 4
-    bare = replace(picture.roofline, roofs=None)
-    assert draw_roofline(bare) is None
-
-
-def test_a_page_with_a_roofline_is_drawn_with_the_others() -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html.html_plots import draw
-
-    facts: PageFacts = gpt()
-    picture = make_page_picture()
-    plots = draw(facts.document.measurement, facts.series, (), (), picture.roofline)
-    assert [plot.title for plot in plots.plots if plot.part == "roofline"] == ["Roofline"]
+    assert plot.note == "Without a place, for they compute nothing: elementwise."
+    memory, peak = plot.curves[:2]
+    assert memory.points[-1] == peak.points[0]  # they meet at the ridge
+    assert roofline_plot(replace(picture.roofline, roofs=None)) == []

@@ -22,7 +22,6 @@ from steptime.verify.values import LossComparison, LossOverlay
 from study_cases import (
     BF16,
     FUSED,
-    ONE_THREAD,
     PASSED,
     STUDY_ID,
     faster,
@@ -147,17 +146,6 @@ def test_the_way_is_the_one_whose_steps_are_known_best() -> None:
 
     assert (first.added, first.speedup) == ((FUSED,), trials[1].speedup)
     assert (second.added, second.speedup) == ((BF16,), trials[2].speedup)
-
-
-def test_what_was_kept_is_not_among_what_was_thrown_away() -> None:
-    unclear = trial(1, BF16, speedup=speedup(1.2, 0.9, 1.4), reason="unclear")
-    slower = trial(2, BF16, ONE_THREAD, speedup=speedup(0.8, 0.7, 0.9), reason="slower")
-    told = replace(tuned(), study=replace(faster(), trials=(unclear, slower)))
-
-    text = "\n".join(lines_of(told))
-    thrown = text.partition("h2: Tried and thrown away")[2].partition("h2:")[0]
-    assert "num_threads" in thrown
-    assert "autocast bf16 |" not in thrown
 
 
 def test_levers_that_came_on_together_are_one_step_in_any_order() -> None:

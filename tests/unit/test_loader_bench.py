@@ -13,7 +13,7 @@ from steptime.measure.tried.bench_lines import PassLines, make_loader_bench
 from steptime.measure.tried.bench_steps import mean_interval
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.report.blocks.data.loader_report import loader_report
-from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+from steptime.report.document.data_documents import LoaderDocument, loader_envelope
 from steptime.report.html.paint_html import paint_page
 from steptime.report.text.paint_text import print_report
 from steptime.report.words.data.loader_words import describe_bottleneck, next_commands
@@ -184,12 +184,12 @@ def test_the_mean_counts_what_one_step_in_four_waits_for():
     assert mean_interval(times).estimate == pytest.approx(0.003, rel=0.01)
 
 
-def test_the_page_shows_parts_curve_and_sample_and_makes_no_markup_of_names():
+def test_the_page_shows_parts_and_curve_and_makes_no_markup_of_names():
     evil = read("cached", transforms=[{"name": "<b>Crop", "place": "t.py:7"}], transform_0=5)
     bench = bench_of(loop(2, 10), loop(2, 0, what="consumer"), {**evil, "num_files": 3})
     page = paint_page(loader_report(bench, levers=LEVERS))
 
-    for told in ("The step waits for transform", "<svg", "The way of one sample", "t.py:7"):
+    for told in ("The step waits for transform", "<svg", "t.py:7"):
         assert told in page
     assert "<b>Crop" not in page
     assert "&lt;b&gt;Crop" in page

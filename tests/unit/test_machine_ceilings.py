@@ -35,7 +35,7 @@ from steptime.machine.values.ceiling_values import (
 )
 from steptime.machine.values.inventory_values import Gpu, Inventory, Link
 from steptime.report.blocks.machine.machine_report import describe_told, live_told, machine_blocks
-from steptime.report.document.machine_document import machine_envelope
+from steptime.report.document.machine_documents import machine_envelope
 from steptime.report.text.paint_text import print_blocks
 from unit.test_machine_report import make_gpu, make_inventory
 

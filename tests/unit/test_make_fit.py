@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from report_cases import make_anatomy
-from steptime.cli.fit.fit_answer import exit_code_of
+from steptime.cli.fit.fit import exit_code_of
 from steptime.cli.main import main
 from steptime.cli.option_values import parse_size
 from steptime.core.codec import from_json, to_json
@@ -22,7 +22,7 @@ from steptime.levers.base import Facts, Preserves
 from steptime.measure.values.model.anatomy import Allocator, RunPeak
 from steptime.measure.values.model.longest import LongestBatch, PeakForecast
 from steptime.plan.values import MemoryForecast, PeakRange
-from steptime.report.document.fit_document import fit_errors
+from steptime.report.document.study_documents import fit_errors
 from steptime.report.words.fit.fit_words import (
     describe_answer,
     describe_batch,
@@ -497,17 +497,6 @@ def test_the_bar_of_the_recipe_is_the_run_that_it_comes_from():
     assert study.recipe_bytes == found.runs[-1].peak_bytes < 6 * GIB
 
 
-def test_where_the_least_memory_is_wanted_the_strongest_set_is_run_first():
-    bench = ScriptedFit()
-
-    found = FitSearch(bench, load_all(), 0, origin="as_written").go()
-
-    assert found.limit_bytes < 8 * GIB
-    assert found.fits is False
-    assert len(bench.ran) == 1
-    assert {"return_freed_memory", "autocast", "micro_batches"} <= bench.ran[0]
-
-
 def test_what_cannot_fit_is_not_run():
     bench = ScriptedFit()
 
@@ -836,9 +825,6 @@ def test_what_is_no_size_is_refused(text: str):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tune", "--memory-limit", "8GiB"], "--memory-limit needs --objective fits"),
-        (["tune", "--objective", "memory", "--memory-limit", "8GiB"], "goes with --objective fits"),
-        (["tune", "--objective", "fits", "--levers", "autocast"], "--levers goes with --obj"),
         (["fit", "--memory-limit", "8GiB", "--on", "L40S"], "both name a limit"),
         (["fit", "--on", "A100"], "may be A100 SXM 80GB"),
         (["fit", "--on", "abacus"], "is not in the table"),

@@ -17,7 +17,7 @@ from steptime.measure.work.tokens import size_per_step, tokens_per_step
 from steptime.plan.model_work import relate_work
 from steptime.plan.values import ModelWork
 from steptime.record.buckets import SIZES
-from steptime.report.blocks.work.model_words import describe_model_work
+from steptime.report.blocks.work.work_blocks import describe_model_work
 
 PARAMS, TOKENS = 10**8, 8192
 FULL = 6 * PARAMS * TOKENS

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import steptime.report
 from steptime.app.stored.load import load_run
 from steptime.cli import main, report
 from steptime.cli.run import run as run_command
@@ -27,20 +26,6 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
 
-@pytest.fixture
-def no_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.split(".")[0] == "bokeh"]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in ("html_plots", "html_canvas", "html_host"):
-        monkeypatch.delitem(sys.modules, f"steptime.report.html.{name}", raising=False)
-        monkeypatch.delattr(steptime.report.html, name, raising=False)
-    monkeypatch.setitem(sys.modules, "bokeh", None)
-
-
-def needs_bokeh() -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-
-
 def make_run_with_steps(folder: Path) -> Run:
     run = make_run(folder)
     lines = [make_head(), {"k": "u", "rows": [make_row(n) for n in range(30)]}, make_end(30)]
@@ -51,7 +36,6 @@ def make_run_with_steps(folder: Path) -> Run:
 def test_the_page_lies_in_the_run_folder_and_its_place_is_printed(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    needs_bokeh()
     run = make_run_with_steps(tmp_path)
     assert main.main(["report", "last", "--no-open"]) == 0
     out, err = capsys.readouterr()
@@ -63,7 +47,6 @@ def test_the_page_lies_in_the_run_folder_and_its_place_is_printed(
 
 
 def test_the_page_goes_to_the_named_file_whole(tmp_path: Path, capsys: Capture) -> None:
-    needs_bokeh()
     run = make_run_with_steps(tmp_path)
     assert main.main(["report", run.run_id[:8], "-o", "mine.html"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'mine.html'}\n"
@@ -72,14 +55,12 @@ def test_the_page_goes_to_the_named_file_whole(tmp_path: Path, capsys: Capture) 
 
 
 def test_a_run_without_steps_has_a_page_if_one_asks_for_it(tmp_path: Path) -> None:
-    needs_bokeh()
     run = make_run(tmp_path)
     assert main.main(["report", "last"]) == 0
     assert "Environment" in (run.folder / "report.html").read_text()
 
 
 def test_the_document_names_the_page(tmp_path: Path, capsys: Capture) -> None:
-    needs_bokeh()
     run = make_run_with_steps(tmp_path)
     assert main.main(["report", "last", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -97,7 +78,6 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: Capture) 
 def test_a_file_that_cannot_be_written_is_said_with_what_to_do(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    needs_bokeh()
     run = make_run_with_steps(tmp_path)
     (run.folder / "report.html").mkdir()
     check_failure(capsys, "report", "last", code=1, says="Name another file with -o FILE.")
@@ -110,33 +90,9 @@ def test_an_unknown_run_is_said(tmp_path: Path, capsys: Capture) -> None:
     )
 
 
-@pytest.mark.usefixtures("no_bokeh")
-def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capture) -> None:
-    run = make_run_with_steps(tmp_path)
-    says = "pip install 'steptime[report]'"
-    check_failure(capsys, "report", "last", code=2, says=says)
-    run_command._offer_page(load_run(run))
-    assert capsys.readouterr().err == (
-        f"steptime: to get the page of this run: {says}, then: steptime report {run.run_id}\n"
-    )
-
-
-def test_a_broken_plotting_library_is_said(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs_bokeh()
-    make_run_with_steps(tmp_path)
-    monkeypatch.delitem(sys.modules, "steptime.report.html.html_plots", raising=False)
-    monkeypatch.delattr(steptime.report.html, "html_plots", raising=False)
-    monkeypatch.setitem(sys.modules, "bokeh.embed", None)
-    says = "the page is drawn with Bokeh, which cannot"
-    check_failure(capsys, "report", "last", code=2, says=says)
-
-
 def test_at_the_end_of_a_run_one_line_says_how_its_page_is_drawn(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    needs_bokeh()
     run = make_run_with_steps(tmp_path)
     run_command._offer_page(load_run(run))
     out, err = capsys.readouterr()

@@ -100,17 +100,14 @@ def test_progress_says_the_best_so_far_and_the_time_left():
     assert said.endswith("best 10.0 s · 1 min 00 s left")
 
 
-def test_the_page_draws_the_frontier_and_each_parameter():
+def test_the_page_draws_the_frontier():
     page = paint_page(report_of(an_answer()), version="1")
 
     assert "&lt;b&gt;" in page
     assert "<b>&#x27;" not in page
     assert "<script" not in page
     assert page.count("<svg") == 1
-    assert page.count('h0"') == len(an_answer().frontier)
-    assert "Time to the target by lr" in page
-    assert "Time to the target by bs" in page
-    assert page.count('class="step-bar"') >= 4
+    assert page.count("h0") == len(an_answer().frontier)
 
 
 optuna = pytest.importorskip("optuna")

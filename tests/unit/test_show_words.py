@@ -105,7 +105,6 @@ def test_an_error_about_a_run_of_another_store_says_how_to_see_it(
 
 
 def test_a_page_from_another_store_says_how_to_see_the_run(elsewhere: Path) -> None:
-    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
     run = make_run_with_steps(elsewhere)
     observed = load_run(run)
     observed = replace(observed, diagnosis=replace(observed.diagnosis, findings=()))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from steptime.app.run.count_apart import wants_count
 from steptime.app.run.describe_run import describe_run
+from steptime.app.run.observe import wants_count
 from steptime.diagnose.utilization import model_utilization
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement

@@ -11,7 +11,7 @@ from documents import check_document
 from steptime.errors import RecipeError
 from steptime.report.document.envelope import enclose, error_envelope
 from steptime.report.document.listings import ListDocument, summarize
-from steptime.report.document.study_document import StudyDocument, study_envelope
+from steptime.report.document.study_documents import StudyDocument, study_envelope
 from steptime.tune.values.study_values import Study, TrialEnd
 from study_cases import CASES, faster, nothing_helps, too_noisy
 

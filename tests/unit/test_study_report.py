@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from steptime.core.interval import Interval
-from steptime.report.blocks.study.speedup_scale import scale_for
 from steptime.report.blocks.study.story_blocks import CHOICES
 from steptime.report.blocks.study.study_next import StudyRequest, next_act
 from steptime.report.blocks.study.study_report import study_report
+from steptime.report.blocks.study.trial_blocks import scale_for
 from steptime.report.text.paint_text import drawn_reach as drawn
 from steptime.report.text.paint_text import print_report
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
@@ -125,15 +125,15 @@ def test_a_recipe_is_to_be_trained_with() -> None:
 
 def test_an_interrupted_study_goes_on_by_the_same_command() -> None:
     options = ("--fresh", "--exclude", "compile", "--budget", "20m")
-    asked = StudyRequest(options=options, budget_s=1200.0)
-    last = show(interrupted(), asked=asked).splitlines()[-1].strip()
+    study = replace(interrupted(), options=options)
+    last = show(study, asked=StudyRequest(budget_s=1200.0)).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 20m -- python train.py --lr 3e-4"
 
 
 @pytest.mark.parametrize("given", [("--budget", "20m"), ("--budget=20m",)])
 def test_too_noisy_asks_for_more_time_than_was_given(given: tuple[str, ...]) -> None:
-    asked = StudyRequest(options=(*given, "--exclude", "compile"), budget_s=1200.0)
-    last = show(too_noisy(), asked=asked).splitlines()[-1].strip()
+    study = replace(too_noisy(), options=(*given, "--exclude", "compile"))
+    last = show(study, asked=StudyRequest(budget_s=1200.0)).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 40m -- python train.py --lr 3e-4"
 
 

@@ -392,7 +392,6 @@ def test_the_page_lists_them_and_is_about_one(tmp_path: Path) -> None:
 
 
 def test_each_has_a_page_and_a_trace_of_its_own(tmp_path: Path) -> None:
-    pytest.importorskip("bokeh")
     observed = observed_two(tmp_path)
     first, second = observed.trainings
     assert write_page(second).name == "report.html"

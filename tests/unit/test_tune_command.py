@@ -182,7 +182,6 @@ def test_the_levers_of_a_recipe_are_tried_beside_those_that_are_named(answer: Ca
     [
         (["--recipe", "tuned.toml"], 2, "--recipe needs --levers"),
         (["--recipe", "none.toml", "--levers", "compile"], 2, "there is no recipe none.toml"),
-        (["--recipe", "x", "--levers", "compile", "--objective", "memory"], 2, "--objective speed"),
     ],
 )
 def test_a_recipe_that_adds_nothing_is_refused(

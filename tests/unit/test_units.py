@@ -16,8 +16,6 @@ from steptime.core.units import (
     format_seconds,
     format_speedup,
     format_value,
-    scale_of,
-    scale_of_elapsed,
 )
 
 
@@ -144,28 +142,3 @@ def test_a_size_is_short_and_has_a_unit(size: float) -> None:
 )
 def test_rates_are_in_powers_of_a_thousand(value: float, unit: str, text: str) -> None:
     assert format_rate(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("largest", "unit", "scale", "name"),
-    [
-        (0.0123, "s", 1e-3, "ms"),
-        (2.0, "s", 1.0, "s"),
-        (1e-9, "s", 1e-6, "µs"),
-        (3 * 1024**3, "bytes", 1024.0**3, "GiB"),
-        (0.0, "bytes", 1.0, "B"),
-        (0.5, "fraction", 0.01, "%"),
-        (610.0, "W", 1.0, "W"),
-    ],
-)
-def test_an_axis_has_one_unit_that_fits_its_largest_value(
-    largest: float, unit: str, scale: float, name: str
-) -> None:
-    assert scale_of(largest, unit) == (scale, name)
-
-
-@pytest.mark.parametrize(
-    ("longest_s", "name"), [(0.0, "s"), (179.0, "s"), (180.0, "min"), (86_400.0, "h")]
-)
-def test_an_axis_of_time_counts_seconds_minutes_or_hours(longest_s: float, name: str) -> None:
-    assert scale_of_elapsed(longest_s)[1] == name

@@ -20,12 +20,7 @@ _LAST = ("last", "run", "study", "fit")
 
 
 def complete(build: Callable[[str | None], Parser], commands: tuple[str, ...]) -> NoReturn:
-    """Answer the shell's question, and end the process.
-
-    Args:
-        build: makes the parser of one command, or of all.
-        commands: the names of all.
-    """
+    """Answer the shell's question, and end the process."""
     try:
         import argcomplete
     except (ImportError, RuntimeError):

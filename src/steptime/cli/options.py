@@ -91,12 +91,21 @@ def was_given(options: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False
 
 
-def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
-    """Return the run, study or fit that `ID` names; with an option of runs, `last` is a run.
+def need_at_least(options: argparse.Namespace, least: int, *names: str) -> None:
+    """Refuse whole numbers that are too small; an option that was not given is none.
 
-    Args:
-        options: of the command line.
-        of_run: the options that only a run has.
+    Raises:
+        UsageError: one is below `least`.
+    """
+    for name in names:
+        number = getattr(options, name)
+        if number is not None and number < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} must be {least} or more, got {number}.")
+
+
+def find_named(options: argparse.Namespace, *, of_run: Sequence[str]) -> Stored:
+    """Return the run, study or fit that `ID` names; with an option `of_run`, `last` is a run.
 
     Raises:
         NotFoundError: there is none.

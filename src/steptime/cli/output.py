@@ -132,23 +132,27 @@ def put(
 ) -> None:
     """Write the document where `--json` says, and print the report where it leaves room for it.
 
-    Args:
-        options: of the command line.
-        envelope: the document.
-        report: makes the report, or blocks.
-        is_beside: a document in a file stands beside the report, not instead of it.
+    With `is_beside`, a document in a file stands beside the report, not instead of it.
     """
     if options.json is not None:
         write_json(options.json, envelope)
     if options.json is None or (is_beside and options.json != STDOUT):
-        from steptime.report.blocks.values import Sheet
-        from steptime.report.text.paint_text import print_blocks, print_report
+        paint(options, report())
 
-        made, console = report(), console_for(sys.stdout)
-        if isinstance(made, Sheet):
-            print_report(made, console=console)
-        else:
-            print_blocks(made, console=console)
+
+def paint(options: argparse.Namespace, report: Sheet | Iterable[Block]) -> None:
+    """Print a report, or blocks, as text or as `--format` says."""
+    from steptime.report.blocks.values import Sheet
+    from steptime.report.text.paint_text import print_blocks, print_report
+
+    if not isinstance(report, Sheet):
+        print_blocks(report, console=console_for(sys.stdout))
+    elif getattr(options, "format", "text") == "md":
+        from steptime.report.markdown.paint_markdown import paint_markdown
+
+        print(paint_markdown(report), end="")
+    else:
+        print_report(report, console=console_for(sys.stdout))
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:

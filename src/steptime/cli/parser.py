@@ -136,13 +136,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, name: str, module: ModuleType) -> Parser:
-    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, OPTIONS, EXAMPLES.
-
-    Args:
-        commands: what `add_subparsers` returned.
-        name: as it is typed.
-        module: one of `steptime.cli`.
-    """
+    """Add a command that a module describes: SUMMARY, DESCRIPTION, USAGE, OPTIONS, EXAMPLES."""
     command: Parser = commands.add_parser(
         name,
         help=module.SUMMARY,

@@ -22,13 +22,7 @@ def remove_all(
     verb: str,
     stay: Sequence[tuple[Stored, str]] = (),
 ) -> int:
-    """Say what goes and what stays, ask, and remove it; return the exit code.
-
-    Args:
-        options: of the command line.
-        found: what goes.
-        verb: of the document.
-        stay: what stays, and why.
+    """Say what goes and what stays and why, ask, and remove it; return the exit code.
 
     Raises:
         UsageError: there is no terminal to ask.

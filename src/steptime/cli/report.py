@@ -19,7 +19,6 @@ DESCRIPTION = "Write one HTML page about a run, a study or a fit: a single file.
 USAGE = "steptime report [ID] [options]"
 EXAMPLES = """\
 The path of the page is printed, and the page is opened if there is a screen.
-The plots of a run need an extra: pip install 'steptime[report]'
 
 examples:
   steptime report last

@@ -7,13 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import COUNTERS, ID, JSON, STORE, find_named
-from steptime.cli.output import console_for, is_verbose, write_json
+from steptime.cli.output import console_for, is_verbose, paint, put, write_json
 from steptime.cli.run.profilers import write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.kept.kept import Stored
-    from steptime.report.blocks.values import Sheet
 
 SUMMARY = "print the report of a run, a study or a fit again"
 DESCRIPTION = """\
@@ -69,18 +68,6 @@ def execute(options: argparse.Namespace) -> int:
     return _show_study(options, kept) if kept.kind == "studies" else _show_fit(options, kept)
 
 
-def _print(options: argparse.Namespace, report: Sheet) -> None:
-    """Print a report as text or as Markdown."""
-    if options.format == "md":
-        from steptime.report.markdown.paint_markdown import paint_markdown
-
-        print(paint_markdown(report), end="")
-    else:
-        from steptime.report.text.paint_text import print_report
-
-        print_report(report, console=console_for(sys.stdout))
-
-
 def _show_run(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.stored.load import load_run
     from steptime.core.store import Run, store_to_name
@@ -95,9 +82,9 @@ def _show_run(options: argparse.Namespace, kept: Stored) -> int:
         return 0
     console, store = console_for(sys.stdout), store_to_name(run.store)
     if options.waterfall:
-        _print(options, picture_report(document))
+        paint(options, picture_report(document))
     elif options.format == "md":
-        _print(options, run_report(document, store=store))
+        paint(options, run_report(document, store=store))
     else:
         render(document, console=console, store=store, is_whole=is_verbose())
     write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
@@ -108,16 +95,13 @@ def _show_study(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.app.study.study_listing import page_of, read_study, recipe_of
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
-    from steptime.report.document.study_document import StudyDocument, study_envelope
+    from steptime.report.document.study_documents import StudyDocument, study_envelope
 
-    study = read_study(kept.folder)
-    recipe = recipe_of(kept.folder)
-    if options.json is None:
-        report = study_report(study, asked=StudyRequest(recipe=recipe), is_whole=True)
-        _print(options, report)
-        return 0
+    study, recipe = read_study(kept.folder), recipe_of(kept.folder)
     shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))
-    write_json(options.json, study_envelope(shown, command="show", exit_code=0))
+    asked = StudyRequest(recipe=recipe)
+    document = study_envelope(shown, command="show", exit_code=0)
+    put(options, document, lambda: study_report(study, asked=asked, is_whole=True))
     return 0
 
 
@@ -127,8 +111,5 @@ def _show_fit(options: argparse.Namespace, kept: Stored) -> int:
     from steptime.report.document.envelope import enclose
 
     study = read_fit(kept.folder)
-    if options.json is None:
-        _print(options, fit_report(study))
-    else:
-        write_json(options.json, enclose("show", study))
+    put(options, enclose("show", study), lambda: fit_report(study))
     return 0

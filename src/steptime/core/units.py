@@ -114,30 +114,6 @@ def format_value(value: float, unit: str) -> str:
     return f"{format_count(value)} cores" if unit == "cores" else format_count(value)
 
 
-def scale_of(largest: float, unit: str) -> tuple[float, str]:
-    """Return the value of the unit in which to show a whole axis, and the unit's name.
-
-    Args:
-        largest: the largest value on the axis; it decides the unit.
-        unit: `s` or `bytes`; any other is shown as it is.
-    """
-    if unit == "s":
-        return next((row for row in _SECONDS if largest >= row[0]), _SECONDS[-1])
-    if unit == "bytes":
-        power = 0
-        while largest >= 1023.5 * 1024.0**power and power < len(_BYTES) - 1:
-            power += 1
-        return 1024.0**power, _BYTES[power]
-    return (0.01, "%") if unit == "fraction" else (1.0, unit)
-
-
-def scale_of_elapsed(longest_s: float) -> tuple[float, str]:
-    """Return the same for an axis of time since a run's start: seconds, minutes or hours."""
-    if longest_s < 180:
-        return 1.0, "s"
-    return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
-
-
 def _digits(value: float) -> str:
     """Return three significant digits without an exponent, and all digits before the point."""
     if value >= 99.95:

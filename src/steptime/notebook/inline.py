@@ -1,7 +1,7 @@
 """The report of a run as a notebook shows it: a page in a frame of its own, and text.
 
-In: an `ObservedRun`. Out: a bundle by MIME type. The page has no plots, so it needs neither a
-script nor the extra `steptime[report]`; it is stored in the notebook, and its size is bounded.
+In: an `ObservedRun`. Out: a bundle by MIME type. The page has no plots over time: it is stored in
+the notebook, and its size is bounded.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Report:
         return str(self.observed) + notes
 
     def page(self) -> str | None:
-        """Return the page without plots; None where it is too long for a notebook."""
+        """Return the page without plots over time; None where it is too long for a notebook."""
         from steptime.app.stored.report import gather_facts
         from steptime.report.html.run_page import render_page
 
-        page = render_page(gather_facts(self.observed), None)
+        page = render_page(gather_facts(self.observed), is_whole=False)
         return page if len(page.encode()) <= MAX_BYTES else None

@@ -6,7 +6,6 @@ its own, so nothing of the user's is disturbed.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,12 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steptime.app.run.attempt import attempt
-from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.page_file import try_page, write_page_file
 from steptime.core.executable import need_executable
 from steptime.core.folder_lock import working_in
 from steptime.core.store import Run, create_run, write_value
-from steptime.core.version import installed_version
 from steptime.data.tf_data import read_tf_data
 from steptime.data.values.tf_data_values import TfData
 from steptime.isolate.left.left_folders import remove_left, temporary_folders
@@ -33,8 +30,6 @@ from steptime.tune.trials.children.bench_child import BenchStart, PassEnded, run
 from steptime.tune.values.study_values import TrialEnd
 
 Tell = Callable[[str], None]
-
-_LOGGER = logging.getLogger(__name__)
 
 BENCHES = "benches"
 VALUE, PAGE = "bench.json", "bench.html"
@@ -70,10 +65,6 @@ class BenchOptions:
 
 def bench_loader(options: BenchOptions, *, tell: Tell) -> tuple[LoaderBench, Run]:
     """Measure the loader that feeds a training; return what was found, and where it is kept.
-
-    Args:
-        options: the command, and how long it is measured.
-        tell: gets a sentence as each pass begins.
 
     Raises:
         NotFoundError: there is no such command.
@@ -167,13 +158,9 @@ def write_loader_page(bench: LoaderBench, run: Run) -> Path | None:
     if bench.loader is None:
         return None
     from steptime.report.blocks.data.loader_report import loader_report
-    from steptime.report.html.paint_html import paint_page
 
-    pages: list[Path] = []
-    with attempt(_LOGGER.warning):
-        text = paint_page(loader_report(bench, levers=NAMES), version=installed_version())
-        pages.append(write_page_file(text, run.folder / PAGE, None))
-    return pages[0] if pages else None
+    report = loader_report(bench, levers=NAMES)
+    return try_page(lambda: write_page_file(report, run.folder / PAGE))
 
 
 def _without_loader(bench: LoaderBench, full: PassEnded) -> LoaderBench:

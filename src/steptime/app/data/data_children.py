@@ -44,10 +44,9 @@ class SeenInChild:
     resumed: list[LoaderSeen]
     ended: TrialEnded
 
-    def loader(self, number: int, *, is_resumed: bool = False) -> LoaderSeen | None:
+    def loader(self, number: int) -> LoaderSeen | None:
         """Return a loader of the lowest rank by its number."""
-        found = self.resumed if is_resumed else self.loaders
-        return next((one for one in found if one.number == number), None)
+        return next((one for one in self.loaders if one.number == number), None)
 
 
 class OrderChildren:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from steptime.data.convert.treatment import Treatment
 
 SCRATCH = ".steptime-"
-FORMS = ("prepared", "parquet", "tfrecord", "webdataset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class ConversionRequest:
         source: a file or folder.
         target: the folder to be made.
         source_format: its format; None tells it by the contents.
-        form: one of `FORMS`.
+        form: `prepared`, `parquet`, `tfrecord` or `webdataset`.
         decode: pictures are stored as pixels.
         resize: `256` (the shorter side) or `256x192`; None keeps their size.
         quality: of the JPEG that they are stored as; None keeps their bytes.
@@ -61,12 +60,7 @@ def convert_data(
     tell: Callable[[Prediction], None] = lambda prediction: None,
     show: Callable[[ConversionProgress], None] = lambda progress: None,
 ) -> ConversionAnswer:
-    """Predict what the conversion gives, and do it unless it does not pay.
-
-    Args:
-        request: what is asked for.
-        tell: gets the prediction, before anything is written.
-        show: called with how far the conversion is.
+    """Predict what the conversion gives, tell it, and do it unless it does not pay.
 
     Raises:
         UsageError: options contradict each other, the target is there, or it is in the source.

@@ -5,20 +5,16 @@ In: a command and a limit. Out: a `FittedCommand`, a fit with the place of its r
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.app.run.attempt import attempt
-from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.page_file import try_page, write_page_file
 from steptime.app.stored.plain_text import Shown
 from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
-from steptime.core.version import installed_version
 from steptime.errors import RecipeError, StoreError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.tune.fit.run_fit import DOCUMENT, FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
@@ -29,8 +25,6 @@ from steptime.tune.values.study_values import State
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_LOGGER = logging.getLogger(__name__)
 
 PAGE = "fit.html"
 
@@ -84,12 +78,14 @@ def fit_command(asked: FitOptions, *, output: Path | None, tell: Tell) -> Fitted
 
 
 def _with_page(study: FitStudy, store: Path, recipe: str | None) -> FitStudy:
-    """Write the page beside the trials; a failure or Ctrl-C costs the page alone."""
-    pages: list[Path] = []
-    with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
+    """Write the page beside the trials."""
+
+    def write() -> Path:
         folder = find_store(store, kind=FOLDERS) / FOLDERS / study.fit_id
-        pages.append(write_fit_page(study, folder, recipe=recipe))
-    return replace(study, page=str(pages[0])) if pages else study
+        return write_fit_page(study, folder, recipe=recipe)
+
+    page = try_page(write)
+    return study if page is None else replace(study, page=str(page))
 
 
 def read_fit(folder: Path) -> FitStudy:
@@ -114,12 +110,10 @@ def write_fit_page(
         StoreError: the file cannot be written.
     """
     from steptime.report.blocks.fit.fit_report import fit_report
-    from steptime.report.html.paint_html import paint_page
 
     if recipe is None and (folder / RECIPE).is_file():
         recipe = render_recipe(read_recipe(folder / RECIPE), name=RECIPE)
-    page = paint_page(fit_report(study, recipe=recipe), version=installed_version())
-    return write_page_file(page, folder / PAGE, target)
+    return write_page_file(fit_report(study, recipe=recipe), folder / PAGE, target)
 
 
 def limit_of_machine() -> FitLimit:

@@ -6,7 +6,6 @@ alone says. The command runs in a contained child until its second step is seen.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -15,10 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from steptime.app.run.attempt import attempt
-from steptime.app.stored.page_file import write_page_file
+from steptime.app.stored.page_file import try_page, write_page_file
 from steptime.core.store import create_run, store_in
-from steptime.core.version import installed_version
 from steptime.errors import NotFoundError
 from steptime.launch.user_command import user_environment
 from steptime.machine.ceilings import find_python
@@ -35,8 +32,6 @@ from steptime.plan.values.shape_values import (
     ShapeAdvice,
 )
 from steptime.tune.trials.children.products_child import products_in_child
-
-_LOGGER = logging.getLogger(__name__)
 
 PAGE = "shapes.html"
 
@@ -141,17 +136,15 @@ def python_of(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
 
 
 def write_shapes_page(advice: ShapeAdvice, asked: ShapeOptions) -> Path | None:
-    """Write the page of an advice into a folder of its own; a failure costs the page alone."""
-    pages: list[Path] = []
-    with attempt(_LOGGER.warning):
-        from steptime.report.blocks.fit.shapes_report import shapes_report
-        from steptime.report.html.paint_html import paint_page
+    """Write the page of an advice into a folder of its own."""
 
-        report = shapes_report(advice, command=asked.command)
-        text = paint_page(report, version=installed_version())
+    def write() -> Path:
+        from steptime.report.blocks.fit.shapes_report import shapes_report
+
         run = create_run(asked.store, started_unix_s=time.time(), kind="plans")
-        pages.append(write_page_file(text, run.folder / PAGE, None))
-    return pages[0] if pages else None
+        return write_page_file(shapes_report(advice, command=asked.command), run.folder / PAGE)
+
+    return try_page(write)
 
 
 # -- what timing the operators says

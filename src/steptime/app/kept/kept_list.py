@@ -28,12 +28,7 @@ class KeptList:
 
 
 def gather(store: Path, kinds: Sequence[str], *, is_fresh: bool = False) -> KeptList:
-    """Return what a store holds of some kinds, the newest first.
-
-    Args:
-        store: the store itself.
-        kinds: keys of `kept.KINDS`.
-        is_fresh: build the index of the runs again.
+    """Return what a store holds of some kinds (keys of `kept.KINDS`), the newest first.
 
     Raises:
         StoreError: the store cannot be read.

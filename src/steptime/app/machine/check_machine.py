@@ -28,12 +28,6 @@ def gather_facts(
 ) -> CheckFacts:
     """Return everything that the checks judge.
 
-    Args:
-        python: the interpreter that has torch; None for the one on the PATH.
-        data: the folder that holds the training data.
-        store: the folder that holds `.steptime`, if one is named.
-        nccl_log: a log of NCCL_DEBUG=INFO.
-
     Raises:
         NotFoundError: there is no such interpreter, or the named store holds no runs.
     """

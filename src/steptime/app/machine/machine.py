@@ -66,11 +66,6 @@ _PARTLY = 2.0
 def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> MachineFacts | None:
     """Read the machine, and measure it if its figures are not known.
 
-    Args:
-        options: what to find out.
-        tell: gets sentences worth knowing.
-        progress: gets what is being measured.
-
     Returns:
         The machine; None in a rank of a launcher that takes part and reports nothing.
 

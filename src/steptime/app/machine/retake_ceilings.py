@@ -63,13 +63,7 @@ def is_quiet(others_cores: float) -> bool:
 
 
 def retake_after(run: Run, observed: ObservedRun, *, tell: Tell) -> bool:
-    """Take again what an ended run could not be judged by; return whether anything is firm now.
-
-    Args:
-        run: the run, whose command has ended.
-        observed: the run by the ceilings that are kept.
-        tell: gets a sentence before, and one after.
-    """
+    """Take again what an ended run could not be judged by; return whether anything is firm now."""
     if observed.ceilings is None:
         return False
     found = _with_proof(observed.ceilings, observed.picture.waterfall)
@@ -118,16 +112,7 @@ def retake(
     tell: Tell,
     progress: Progress = lambda _: None,
 ) -> Ceilings:
-    """Measure the doubted ceilings again, and keep the result.
-
-    Args:
-        kept: the ceilings in the store.
-        doubted: those to take again.
-        folder: of the store.
-        budget_s: how long it may take.
-        tell: gets a sentence before, and one after.
-        progress: gets what is being measured.
-    """
+    """Measure the doubted ceilings again within `budget_s` [s], and keep the result."""
     from steptime.machine.inventory import read_inventory
     from steptime.watch.host.device_sampler import load_nvml
 

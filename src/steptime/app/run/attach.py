@@ -79,9 +79,7 @@ def attach(
 def find_target(which: int | str | os.PathLike[str], find_run: Callable[[], Run]) -> Run | int:
     """Return the run that is meant, or the id of a process that belongs to none.
 
-    Args:
-        which: what was named; digits are a process first, if there is one.
-        find_run: finds the run that has this name.
+    Digits are a process first, if there is one.
 
     Raises:
         NotFoundError: there is neither.

@@ -87,14 +87,7 @@ class Beside:
 def start_beside(
     folder: Path, *, child_pid: int, cwd: str | None, make_line: MakeLine | None = None
 ) -> Beside:
-    """Start everything that runs beside the command.
-
-    Args:
-        folder: the folder of the run.
-        child_pid: the command's first process.
-        cwd: the command's working folder.
-        make_line: makes the live line; None if none is shown.
-    """
+    """Start everything that runs beside the command, whose first process is `child_pid`."""
     # These imports would otherwise delay the start of the command.
     beside = Beside()
     with attempt(beside.notes.append):

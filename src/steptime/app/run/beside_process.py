@@ -46,11 +46,7 @@ class BesideProcess:
 
 
 def start_beside_process(folder: Path, *, child_pid: int) -> BesideProcess:
-    """Start to sample the machine for a run.
-
-    Args:
-        folder: the folder of the run.
-        child_pid: the process that trains.
+    """Start to sample the machine for a run in which the process `child_pid` trains.
 
     Raises:
         OSError: no process can be started.

@@ -12,11 +12,7 @@ from steptime.record.hidden_words import HIDDEN
 
 
 def as_argv(command: str | Sequence[str | os.PathLike[str]], *, what: str) -> tuple[str, ...]:
-    """Return the argv of a command.
-
-    Args:
-        command: its words, or one string.
-        what: the name of the call, for messages.
+    """Return the argv of a command; `what` is the name of the call, for messages.
 
     Raises:
         UsageError: there is no word, a quote is left open, or this is Windows.

@@ -41,15 +41,7 @@ def describe_run(
     trainings: tuple[TrainingDocument, ...] = (),
     recipe_gain: RecipeGain | None = None,
 ) -> RunDocument:
-    """Return the document of a run.
-
-    Args:
-        measurement: what was seen.
-        diagnosis: what holds it back.
-        picture: how close it comes to the machine's ceilings.
-        trainings: all trainings of the command, if there are several.
-        recipe_gain: what the recipe of the run gave, if it had one.
-    """
+    """Return the document of a run, with all trainings of its command if there are several."""
     m = measurement
     mfu, throughput = model_utilization(m), find_throughput(m)
     return RunDocument(

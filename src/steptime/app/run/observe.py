@@ -29,6 +29,7 @@ from steptime.measure.values.model.profiled import DEFAULT_STEP, TORCH, ProfileW
 if TYPE_CHECKING:
     from steptime.app.run.beside import MakeLine
     from steptime.app.run.observed_run import ObservedRun
+    from steptime.measure.values.measurement import Measurement
 
 _NEVER_S = 1e6
 CAPTURE = "capture"
@@ -342,16 +343,35 @@ def _pack_traces(folder: Path) -> None:
     pack_traces(folder)
 
 
-def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:
-    """Count the work of a step in an extra run if wanted; return whether one was made."""
-    from steptime.app.run.count_apart import count_apart, wants_count
+def wants_count(measurement: Measurement) -> bool:
+    """Return whether an extra run would show what this one could not."""
+    from steptime.measure.values.model.work import COUNTED_APART
 
+    m = measurement
+    if m.count is not None:
+        return m.count.is_range
+    return m.num_steps > 0 and m.count_missing in COUNTED_APART
+
+
+def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:
+    """Count the work of a step in an extra run if wanted; return whether one was made.
+
+    It is kept from doing harm, and ends when its steps are counted. Of several trainings, the
+    shown one is counted. The counts, or the reason why there are none, go into `count.jsonl`.
+    """
     run, record = plan.run, plan.record
     if run is None or record is None or not wants_count(observed.measurement):
         return False
+    from steptime.tune.trials.children.count_child import count_in_child
+
     tell("counting the work of a step in a short extra run, kept from doing harm")
     own = observed.measurement.training
-    number = None if own is None or own.is_alone else own.number
     with attempt(notes.append):
-        count_apart(run, record, plan.command, training=number)
+        count_in_child(
+            plan.command,
+            user_command.user_environment(),
+            run_folder=run.folder,
+            cwd=Path(record.cwd or "."),
+            training=None if own is None or own.is_alone else own.number,
+        )
     return True

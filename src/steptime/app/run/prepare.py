@@ -75,11 +75,6 @@ class RunPlan:
 def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) -> RunPlan:
     """Make the run's folder with what the command's processes need, including a recipe's plan.
 
-    Args:
-        options: what to observe.
-        environment: the user's environment.
-        tell: gets sentences about how a recipe differs from its proof.
-
     Raises:
         NotStartedError: there is no such command.
         UsageError: the profiler that is wanted is not installed.

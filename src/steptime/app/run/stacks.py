@@ -34,11 +34,7 @@ class RankStacks:
 
 
 def take_stacks(run: Run, *, training: int | None = None) -> RankStacks:
-    """Return the stacks of a run.
-
-    Args:
-        run: the run.
-        training: the number of the training; None for all of them.
+    """Return the stacks of a run, or of one of its trainings.
 
     Raises:
         NotFoundError: none of its processes is here, and it was never stalled; or it has no

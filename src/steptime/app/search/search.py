@@ -117,10 +117,6 @@ Heard = Callable[[SeekRun, Sequence[SeekRun], int], None]
 def search(asked: SearchAsked, *, heard: Heard) -> SeekAnswer:
     """Search, and return the answer.
 
-    Args:
-        asked: what is wanted.
-        heard: gets each new run, all of them, and how many machines make them.
-
     Raises:
         UsageError: a placeholder or the metric is wrong.
         MissingExtraError: Optuna, scipy or Ray is not installed.
@@ -171,15 +167,7 @@ def seek(
     keep: Callable[[SeekRun], None],
     heard: Heard,
 ) -> tuple[SeekRun, ...]:
-    """Make runs until the budget or the question is done; return all of them.
-
-    Args:
-        asked: what is wanted.
-        runs: those that an earlier call made.
-        sampler: proposes candidates.
-        maker: makes runs.
-        keep: writes a run down.
-        heard: gets each new run, all of them, and how many machines make them.
+    """Make runs until the budget or the question is done; return all, with those of before.
 
     Raises:
         RunsError, ScriptFailedError: as for `search`.

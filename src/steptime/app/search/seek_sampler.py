@@ -98,11 +98,7 @@ class CandidateSampler:
         return trials
 
     def restore(self, runs: Mapping[int, float | None]) -> None:
-        """Take up an earlier search.
-
-        Args:
-            runs: the score of each candidate that has been run: told, where it was not.
-        """
+        """Take up an earlier search: tell the score of each candidate that was not told."""
         for trial in self._trials():
             number = trial.number
             if number in runs:

@@ -67,12 +67,7 @@ class SoughtTrial:
 
 
 def make_trial(trial: SoughtTrial, *, folder: Path, containment: Containment) -> SeekRun:
-    """Make the run.
-
-    Args:
-        trial: the run.
-        folder: gets what it wrote; it is made, an old one is removed first.
-        containment: what a probe found on this machine.
+    """Make the run; the folder gets what it wrote, and an old one is removed first.
 
     Raises:
         NotStartedError: the command cannot be started.

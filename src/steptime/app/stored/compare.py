@@ -151,11 +151,6 @@ def _named(
 def read_run(run: Run, *, training: int | None = None) -> ComparedRun:
     """Return the run as it is compared; if an older Steptime measured it, it is folded again.
 
-    Args:
-        run: the run.
-        training: the number of the training that is compared; it says nothing about a run that
-            has one.
-
     Raises:
         UsageError: the run has several trainings, and none was named.
         SteptimeError: it is damaged, of another schema, or cannot be read.

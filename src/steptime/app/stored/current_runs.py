@@ -17,12 +17,7 @@ from steptime.measure.values.run_summary import RunSummary
 
 
 def list_current_runs(store: Path, *, is_fresh: bool = False) -> tuple[RunSummary, ...]:
-    """Return all runs of a store, newest first.
-
-    Args:
-        store: the store itself.
-        is_fresh: build its index again.
-    """
+    """Return all runs of a store, newest first; `is_fresh` builds its index again."""
     rows = reindex(store) if is_fresh else list_runs(store)
     return tuple(_bring_up_to_date(row, store) if _is_behind(row) else row for row in rows)
 

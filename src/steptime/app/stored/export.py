@@ -29,11 +29,6 @@ class TraceFile:
 def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFile:
     """Write the trace of a run; it is compressed if the name ends in `.gz`.
 
-    Args:
-        run: the run.
-        path: the file.
-        training: the number of the training; None for the one that lasted longest.
-
     Raises:
         NotFoundError: the run has no training with this number.
         UsageError: there is nothing to draw.

@@ -190,11 +190,6 @@ def _complete(run: Run, seen: RunEnd) -> None:
 def fold(run: Run, seen: RunEnd, *, training: int | None = None) -> ObservedRun:
     """Read the raw files of a run, measure and diagnose its trainings, one after the other.
 
-    Args:
-        run: the run.
-        seen: how it ended.
-        training: the number of the training that is wanted; None for the longest.
-
     Raises:
         NotFoundError: the run has no training with this number.
     """

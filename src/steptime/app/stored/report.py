@@ -1,14 +1,10 @@
-"""Writes the page of a run: from its folder to one HTML file.
-
-The plots need the extra `steptime[report]`; without it, the error says how to get it.
-"""
+"""Writes the page of a run: from its folder to one HTML file."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from itertools import dropwhile, islice
 from pathlib import Path
-from types import ModuleType
 
 from steptime.app.run.observed_run import ObservedRun, numbered_name
 from steptime.app.stored.compare import NamedRun, compare_runs
@@ -19,7 +15,7 @@ from steptime.compare.values import Comparison
 from steptime.core.store import Run, store_to_name
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.ranks.stalled import relevant_stalls
-from steptime.errors import MissingExtraError, SteptimeError
+from steptime.errors import SteptimeError
 from steptime.measure.series.run_series import read_series
 from steptime.report.blocks.run.run_report import PageFacts
 from steptime.report.html.run_page import render_page
@@ -34,15 +30,10 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
     """Write the page into the run's folder or to another file; return its path.
 
     Raises:
-        MissingExtraError: the plotting library is not there, or broken.
         StoreError: the file cannot be written.
     """
-    plotting = _plotting()
-    facts = gather_facts(observed)
-    roofline = observed.picture.roofline
-    plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
-    own = observed.folder / _page_name(observed)
-    return write_page_file(render_page(facts, plots), own, target)
+    page = render_page(gather_facts(observed))
+    return write_page_file(page, observed.folder / _page_name(observed), target)
 
 
 def _page_name(observed: ObservedRun) -> str:
@@ -51,17 +42,6 @@ def _page_name(observed: ObservedRun) -> str:
     known = [part.measurement.training for part in observed.parts]
     longest = max((one for one in known if one), key=lambda one: one.lasted_s, default=own)
     return numbered_name(NAME, None if own is None or own == longest else own.number)
-
-
-def _plotting() -> ModuleType:
-    try:
-        from steptime.report.html import html_plots
-    except (ImportError, RuntimeError) as error:
-        raise MissingExtraError(
-            f"the page is drawn with Bokeh, which cannot be used here: {error}.",
-            needs="steptime[report]",
-        ) from error
-    return html_plots
 
 
 def gather_facts(observed: ObservedRun) -> PageFacts:

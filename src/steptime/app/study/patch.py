@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 def patch(path: Path, *, folder: Path) -> Handover:
     """Return the recipe in a file as an edit of the files in a folder; nothing is written.
 
-    Args:
-        path: of the recipe.
-        folder: in which its command is given.
-
     Raises:
         RecipeError: the recipe cannot be read, or a lever is not known.
         MissingExtraError: LibCST is not there, or broken.
@@ -48,13 +44,6 @@ def check(
     path: Path, handover: Handover, *, folder: Path, budget_s: float, tell: Callable[[str], None]
 ) -> PatchCheck:
     """Return how the patched script compares with the recipe, from contained trials.
-
-    Args:
-        path: of the recipe.
-        handover: what `patch` returned for it.
-        folder: in which its command is given.
-        budget_s: what windows and limits of the trials follow from [s].
-        tell: gets a sentence for each part.
 
     Raises:
         RecipeError: the recipe cannot be read, or changes nothing that could be tried.

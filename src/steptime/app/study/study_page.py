@@ -64,11 +64,7 @@ def write_study_page(
 ) -> Path:
     """Write the page into the study's folder or to another file; return its path.
 
-    Args:
-        study: what is shown.
-        folder: of the study.
-        target: the file; None for the study's folder.
-        recipe: where the user has the recipe, if not in the study's folder alone.
+    `recipe` is where the user has it, if not in the study's folder alone.
 
     Raises:
         StoreError: the file cannot be written.

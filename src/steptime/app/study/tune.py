@@ -6,7 +6,6 @@ In: a command and a budget. Out: a `TunedCommand`, a study with the place of its
 from __future__ import annotations
 
 import difflib
-import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.app.run.attempt import attempt
 from steptime.app.run.command_words import as_argv, need_all_words
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import load_run
+from steptime.app.stored.page_file import try_page
 from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.core.interval import Interval
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from steptime.app.verify.prove_training import ProofOptions
-
-_LOGGER = logging.getLogger(__name__)
 
 INTERPRETER = "interpreter"
 """The lever that needs something from the user: another interpreter."""
@@ -209,12 +206,6 @@ def tune_command(
 
     Ctrl-C after the search, as during a proof over seeds, loses nothing that was found.
 
-    Args:
-        asked: what to tune.
-        progress: gets a value for each thing that happens.
-        proof: the recipe is judged over seeds, too, and not handed over where it loses.
-        tell: gets a sentence for each run of the proof.
-
     Raises:
         SteptimeError: the study cannot be run.
     """
@@ -282,15 +273,15 @@ def _kept(study: Study, store: Path) -> Path | None:
 
 
 def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:
-    """Write the page beside the recipe in the study's folder; a failure costs the page alone."""
-    from steptime.app.study.study_page import folder_of, write_study_page
+    """Write the page beside the recipe in the study's folder."""
 
-    pages: list[Path] = []
-    with suppress(KeyboardInterrupt), attempt(_LOGGER.warning):
+    def write() -> Path | None:
+        from steptime.app.study.study_page import folder_of, write_study_page
+
         folder = folder_of(tuned.study, store=store)
-        if folder is not None:
-            pages.append(write_study_page(tuned.study, folder, recipe=tuned.recipe_file))
-    return pages[0] if pages else None
+        return folder and write_study_page(tuned.study, folder, recipe=tuned.recipe_file)
+
+    return try_page(write)
 
 
 def _check_is_alone(asked: StudyOptions) -> None:

@@ -12,6 +12,7 @@ from steptime.cli.options import (
     CONTAINED,
     JSON_BESIDE,
     STORE,
+    need_at_least,
     store_to_write,
     take_command,
 )
@@ -76,8 +77,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.command is None and len(options.words) == 1:
         return _bench_source(options, seconds)
     command = take_command(options, verb="data bench", usage=USAGE)
-    if options.steps is not None and options.steps < 1:
-        raise UsageError(f"--steps must be 1 or more, got {options.steps}.")
+    need_at_least(options, 1, "steps")
     from steptime.app.data.data_bench import (
         BenchOptions,
         bench_loader,
@@ -103,8 +103,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _bench_source(options: argparse.Namespace, seconds: float) -> int:
     """Measure a source and report it."""
-    if options.batch_size < 1:
-        raise UsageError(f"--batch-size must be 1 or more, got {options.batch_size}.")
+    need_at_least(options, 1, "batch_size")
     if options.step_ms is not None and not 0 < options.step_ms < float("inf"):
         raise UsageError(f"--step-ms must be above 0, got {options.step_ms}.")
     from steptime.app.data.source_bench import SourceOptions, bench_source
@@ -133,7 +132,7 @@ def _report(
     from steptime.report.blocks.data.loader_report import loader_report
     from steptime.report.blocks.data.tf_data_report import tf_data_blocks
     from steptime.report.blocks.values import Blank
-    from steptime.report.document.loader_document import LoaderDocument, loader_envelope
+    from steptime.report.document.data_documents import LoaderDocument, loader_envelope
     from steptime.report.text.paint_text import print_blocks, print_report
     from steptime.report.words.data.loader_words import next_commands
 

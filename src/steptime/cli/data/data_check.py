@@ -14,6 +14,7 @@ from steptime.cli.options import (
     JSON,
     STORE,
     ask_for_dashes,
+    need_at_least,
     refuse_windows,
     store_to_write,
 )
@@ -72,12 +73,7 @@ _FAILED, _UNDECIDED, _SCRIPT_FAILED = 5, 4, 3
 def execute(options: argparse.Namespace) -> int:
     """Check a command or sources, and print what was found."""
     refuse_windows("data check")
-    if options.batches < 2:
-        raise UsageError(f"--batches must be 2 or more, got {options.batches}.")
-    if options.epochs < 2:
-        raise UsageError(
-            f"--epochs must be 2 or more, got {options.epochs}: one epoch is compared with another."
-        )
+    need_at_least(options, 2, "batches", "epochs")
     budget_s = parse_time(options.budget)
     only = None if options.checks is None else parse_names(options.checks)
     if options.command is not None:
@@ -86,7 +82,7 @@ def execute(options: argparse.Namespace) -> int:
         report = _check_sources(options, budget_s=budget_s, only=only)
     code = exit_code_of(report)
     from steptime.report.blocks.data.data_check_report import data_check_blocks
-    from steptime.report.document.data_check_document import data_check_envelope
+    from steptime.report.document.data_documents import data_check_envelope
 
     document = data_check_envelope(report, exit_code=code)
     put(options, document, lambda: data_check_blocks(report))

@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
         prediction_blocks,
         progress_line,
     )
-    from steptime.report.document.conversion_document import conversion_envelope
+    from steptime.report.document.data_documents import conversion_envelope
     from steptime.report.text.paint_text import print_blocks
 
     console = console_for(sys.stdout)

@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.machine.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
     from steptime.report.blocks.machine.check_report import check_blocks
-    from steptime.report.document.check_document import check_envelope
+    from steptime.report.document.machine_documents import check_envelope
 
     folder = store_folder(options)
     store = None if folder is None else Path(folder)

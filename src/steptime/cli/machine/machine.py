@@ -89,7 +89,7 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
     from steptime.report.blocks.machine.machine_report import machine_blocks
-    from steptime.report.document.machine_document import machine_envelope
+    from steptime.report.document.machine_documents import machine_envelope
 
     document, seen = machine_envelope(found.inventory, found.ceilings), found.inventory
     put(options, document, lambda: machine_blocks(seen, found.ceilings, age_s=found.age_s))

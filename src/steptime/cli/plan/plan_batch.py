@@ -60,7 +60,8 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.plan.batch import plan_batch
     from steptime.plan.values.batch_values import GivenSizes
     from steptime.report.blocks.fit.batch_report import batch_blocks
-    from steptime.report.document.batch_document import batch_envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.plan_documents import BatchDocument
 
     if options.command:
         raise UsageError("`plan batch` takes no command.", hint="Leave out `--` and the rest.")
@@ -70,7 +71,8 @@ def execute(options: argparse.Namespace) -> int:
         from dataclasses import replace
 
         plan = replace(plan, learning_rate=_advice(options.rate, plan))
-    put(options, batch_envelope(plan), lambda: batch_blocks(plan), is_beside=True)
+    document = enclose("plan batch", BatchDocument(batch=plan))
+    put(options, document, lambda: batch_blocks(plan), is_beside=True)
     return 0
 
 

@@ -44,7 +44,8 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="plan shapes", usage=USAGE)
     from steptime.app.fit.shape_advice import ShapeOptions, fit_shapes, write_shapes_page
     from steptime.report.blocks.fit.shapes_report import shapes_report
-    from steptime.report.document.shapes_document import shapes_envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.plan_documents import ShapesDocument
 
     asked = ShapeOptions(
         command=command,
@@ -55,7 +56,8 @@ def execute(options: argparse.Namespace) -> int:
     )
     advice = fit_shapes(asked, tell=tell)
     written = write_shapes_page(advice, asked)
-    document, command = shapes_envelope(advice, page=written), asked.command
+    shown = ShapesDocument(shapes=advice, page=None if written is None else str(written))
+    document, command = enclose("plan shapes", shown), asked.command
     put(options, document, lambda: shapes_report(advice, command=command), is_beside=True)
     if written is not None:
         tell(f"the page of these widths: {written!s}")

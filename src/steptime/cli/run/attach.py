@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import JSON, STORE, store_folder, was_given
-from steptime.cli.output import console_for, open_store, tell, write_json
-from steptime.errors import UsageError
+from steptime.cli.output import open_store, put, tell
+from steptime.errors import NotAnsweredError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from steptime.app.run.conversation import Waiting
-    from steptime.app.run.run_answer import RunAnswer
 
 SUMMARY = "look into a training that runs: its line, memory, work"
 DESCRIPTION = """\
@@ -66,6 +65,8 @@ def execute(options: argparse.Namespace) -> int:
     timeout_s = None if options.timeout is None else parse_time(options.timeout, flag="--timeout")
     from steptime.app.run.attach import ask_run, find_target
     from steptime.app.stored.run_listing import find_run
+    from steptime.report.blocks.run.answer_report import answer_report
+    from steptime.report.document.envelope import ErrorItem, enclose
 
     folder, word = store_folder(options), options.pid_run
     found = find_target(word, lambda: find_run(open_store(folder), word))
@@ -87,11 +88,14 @@ def execute(options: argparse.Namespace) -> int:
     code = 0 if answer.is_whole else 1
     if answer.is_past:
         tell(f"run {answer.run_id} has ended; these stacks were taken while it was stalled")
-    if options.json is not None:
-        _write_document(options.json, answer, code)
-    else:
-        answer.render(console_for(sys.stdout))
-    if not answer.is_whole:
+    errors = tuple(
+        ErrorItem(code=NotAnsweredError.code, message=f"rank {one.rank}: {one.missing}")
+        for one in answer.ranks
+        if one.missing is not None
+    )
+    document = enclose("attach", answer.document, exit_code=code, errors=errors)
+    put(options, document, lambda: answer_report(answer.document))
+    if errors:
         silent = [str(one.rank) for one in answer.ranks if one.missing is not None]
         tell(f"{len(silent)} of {len(answer.ranks)} ranks gave no answer: {', '.join(silent)}")
     return code
@@ -116,15 +120,3 @@ def _progress() -> Iterator[Callable[[Waiting], None]]:
         yield show
     finally:
         line.close()
-
-
-def _write_document(target: str, answer: RunAnswer, code: int) -> None:
-    from steptime.errors import NotAnsweredError
-    from steptime.report.document.envelope import ErrorItem, enclose
-
-    errors = tuple(
-        ErrorItem(code=NotAnsweredError.code, message=f"rank {one.rank}: {one.missing}")
-        for one in answer.ranks
-        if one.missing is not None
-    )
-    write_json(target, enclose("attach", answer.document, exit_code=code, errors=errors))

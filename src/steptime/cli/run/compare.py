@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_percent
 from steptime.cli.options import JSON_BESIDE, STORE, store_folder, was_given
-from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
+from steptime.cli.output import STDOUT, check_target, open_store, put
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,12 +74,8 @@ def execute(options: argparse.Namespace) -> int:
     asked = ComparisonRequest(
         price=parse_price(price), is_forced=options.force, stores=_other_stores(runs)
     )
-    if options.json is not None:
-        write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
-    if options.json != STDOUT:
-        from steptime.report.text.paint_text import print_report
-
-        print_report(comparison_report(found, asked=asked), console=console_for(sys.stdout))
+    document = comparison_envelope(found, asked=asked, exit_code=code)
+    put(options, document, lambda: comparison_report(found, asked=asked), is_beside=True)
     return code
 
 

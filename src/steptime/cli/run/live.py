@@ -32,9 +32,6 @@ def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
     No one can know what the command does with its descriptors: one that leads to a terminal counts
     as
     written to, and the reader of a pipe may write there (`tee`). Only files are safe.
-
-    Args:
-        outputs: the descriptors that the command inherits for its output.
     """
     elsewhere = "Send its output to a file: steptime run --live -- ... > train.log 2>&1"
     if os.environ.get("TERM", "dumb") == "dumb":

@@ -6,14 +6,12 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import COUNTERS, STORE, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, is_verbose, say, tell, write_json
 from steptime.cli.run.profilers import profile_wish, write_counters
-from steptime.errors import install_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -194,7 +192,4 @@ def _write_document(
 def _offer_page(observed: ObservedRun) -> None:
     """Say how the page of the run is drawn: it takes longer than some runs."""
     again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
-    if find_spec("bokeh") is None:
-        tell(f"to get the page of this run: {install_command('steptime[report]')}, then: {again}")
-    else:
-        tell(f"the page of this run: {again}")
+    tell(f"the page of this run: {again}")

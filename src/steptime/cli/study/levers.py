@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON
-from steptime.cli.output import console_for, tell, write_json
+from steptime.cli.output import put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,16 +38,12 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.blocks.study.lever_report import lever_blocks, levers_blocks
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import LeversDocument
-    from steptime.report.text.paint_text import print_blocks
 
     cards = [card_of(lever) for lever in load_all(tell)]
     if options.name is not None:
         cards = [_find_card(cards, options.name)]
-    if options.json is not None:
-        write_json(options.json, enclose("levers", LeversDocument(levers=tuple(cards))))
-    else:
-        blocks = levers_blocks(cards) if options.name is None else lever_blocks(cards[0])
-        print_blocks(blocks, console=console_for(sys.stdout))
+    document = enclose("levers", LeversDocument(levers=tuple(cards)))
+    put(options, document, lambda: lever_blocks(cards[0]) if options.name else levers_blocks(cards))
     return 0
 
 

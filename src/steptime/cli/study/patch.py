@@ -75,7 +75,7 @@ def _write(options: argparse.Namespace, handover: Handover) -> None:
 def _report(options: argparse.Namespace, handover: Handover, found: PatchCheck | None) -> int:
     """Say what was done, and return the exit code."""
     from steptime.report.document.envelope import ErrorItem, enclose
-    from steptime.report.document.handover_document import describe_handover
+    from steptime.report.document.study_documents import describe_handover
     from steptime.report.text.handover_text import check_lines, handover_lines, left_lines
 
     lines = handover_lines(handover, diff_file=options.output)

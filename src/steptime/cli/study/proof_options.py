@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
+from steptime.cli.options import need_at_least
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def proof_of(options: argparse.Namespace) -> ProofOptions | None:
             "--prove needs a margin and a metric.",
             hint="Such as: --margin 1%-of-training --metric 'val loss ([0-9.]+)'",
         )
-    if options.seeds < 2:
-        raise UsageError(f"--seeds must be 2 or more, got {options.seeds}.")
+    need_at_least(options, 2, "seeds")
     from steptime.app.search.run_metric import check_metric
     from steptime.app.stored.margin_text import parse_margin
     from steptime.app.verify.prove_training import ProofOptions

@@ -82,7 +82,11 @@ def execute(options: argparse.Namespace) -> int:
     document = enclose("sweep", found, exit_code=code)
     put(options, document, lambda: _report(asked, found), is_beside=True)
     if options.output is not None:
-        _write_page(options.output, _report(asked, found))
+        from steptime.app.stored.page_file import write_page_file
+
+        target = Path(options.output)
+        written = write_page_file(_report(asked, found), target, target)
+        tell(f"the page of this search: {written}")
     return code
 
 
@@ -146,12 +150,3 @@ def _report(asked: SearchAsked, found: SeekAnswer) -> Sheet:
     from steptime.report.blocks.study.sweep_report import sweep_report
 
     return sweep_report(found, command=asked.command, next_command=_next(asked, found))
-
-
-def _write_page(target: str, report: Sheet) -> None:
-    from steptime.app.stored.page_file import write_page_file
-    from steptime.core.version import installed_version
-    from steptime.report.html.paint_html import paint_page
-
-    page = paint_page(report, version=installed_version())
-    tell(f"the page of this search: {write_page_file(page, Path(target), Path(target))}")

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.fit.fit_answer import fit_and_report, refuse_what_is_of_speed
 from steptime.cli.option_values import parse_names, parse_time
 from steptime.cli.options import (
     CONTAINED,
     JSON_BESIDE,
     STORE,
+    need_at_least,
     store_to_write,
     take_command,
 )
@@ -45,8 +45,6 @@ search:
   --exclude A,B  try all levers but these
   --allow-training-changes  also name levers that change training
   --python FILE  try another interpreter, with its own torch, too
-  --objective {speed,fits,memory}  the last two: as `fit` (default: speed)
-  --memory-limit SIZE  of --objective fits: such as 8GiB
   --run-steps N  how many steps your real training has
   --fresh  do not use what an earlier call has found
   --training N  of a command that started several trainings
@@ -77,21 +75,10 @@ def execute(options: argparse.Namespace) -> int:
     command = take_command(options, verb="tune", usage=USAGE)
     check_target("--report", options.report)
     check_target("--output", options.output, is_recipe=True)
-    if options.run_steps is not None and options.run_steps < 1:
-        raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
-    if options.training is not None and options.training < 1:
-        raise UsageError(f"--training must be 1 or more, got {options.training}.")
+    need_at_least(options, 1, "run_steps", "training")
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
-    if options.objective != "speed":
-        refuse_what_is_of_speed(options)
-        low = options.objective == "memory"
-        return fit_and_report(options, command, verb="tune", aims_low=low)
-    if options.memory_limit is not None:
-        raise UsageError(
-            "--memory-limit needs --objective fits.", hint="Or: steptime fit --memory-limit SIZE"
-        )
     proof = proof_of(options)
     asked = _study_options(options, command)
     from steptime.app.study.tune import tune_command
@@ -139,7 +126,7 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
     from steptime.report.document.envelope import ErrorItem
-    from steptime.report.document.study_document import StudyDocument, study_envelope
+    from steptime.report.document.study_documents import StudyDocument, study_envelope
     from steptime.report.text.paint_text import print_report
     from steptime.report.words.study.study_words import describe_outcome
 

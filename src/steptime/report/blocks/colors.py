@@ -134,20 +134,3 @@ ROOF_COLORS: Mapping[str, str] = {
 STEADY, WARMUP, OUTLIER, DISTURBED = "#2c7fb8", "#9aa0a6", "#d55e00", "#cc79a7"
 LINES = ("#2c7fb8", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7fd5", "#9aa0a6")
 """Colors for things of which there may be any number: ranks and devices."""
-
-
-def class_of(phase: str) -> str:
-    """Return the class that has a phase's color."""
-    return f"p-{phase.replace('_', '-')}" if phase in PHASE_COLORS else "p-other"
-
-
-def wall_class_of(part: str) -> str:
-    """Return the class that has the color of a part of the run's whole time."""
-    return f"w-{part.replace('_', '-')}" if part in WALL_COLORS else "w-unseen"
-
-
-def rules() -> str:
-    """Return the style rules that give the classes their colors."""
-    colors = {class_of(name): color for name, color in PHASE_COLORS.items()}
-    colors |= {wall_class_of(name): color for name, color in WALL_COLORS.items()}
-    return "\n".join(f".{name}{{background:{color}}}" for name, color in colors.items())

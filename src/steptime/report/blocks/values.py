@@ -171,7 +171,10 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a plot; `spread` is a band (low, high) at each point."""
+    """One line of a plot; `spread` is a band (low, high) at each point.
+
+    `tips` says more of each point, for whoever rests the pointer on its mark.
+    """
 
     name: str
     points: Sequence[tuple[float, float | None]]
@@ -181,6 +184,20 @@ class Curve:
     has_marks: bool = False
     is_stepped: bool = False
     width: float = 1.6
+    has_line: bool = True
+    is_filled: bool = False  # the band in full color
+    mark_size: float = 9.0
+    tips: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shade:
+    """A part of the axis that is shaded behind the lines."""
+
+    name: str
+    color: str
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +209,11 @@ class LinePlot:
         curves: what is drawn.
         levels: horizontal lines, dashed, each with its words.
         x_name: what is across.
-        x_unit, y_unit: how values are written (as of `core.units.format_value`); `` for numbers.
+        x_unit, y_unit: how values are written (as of `core.units`), or their unit.
         note: what to know beside it.
-        y_from: where the scale begins, if not at the lowest value.
+        y_range: where the scale begins and ends, if not at the lowest and the highest value.
+        stretches: parts of the axis that are shaded.
+        x_range: as `y_range`, across.
     """
 
     title: str
@@ -206,6 +225,9 @@ class LinePlot:
     note: str = ""
     y_range: tuple[float, float] | None = None
     is_log: bool = False
+    stretches: Sequence[Shade] = ()
+    x_range: tuple[float, float] | None = None
+    is_log_x: bool = False
 
 
 @dataclass(frozen=True, slots=True)

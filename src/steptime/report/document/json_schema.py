@@ -15,12 +15,9 @@ from typing import Any
 
 from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.data.values.conversion_values import ConversionAnswer
-from steptime.report.document.batch_document import BatchDocument
-from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
-from steptime.report.document.data_check_document import DataCheckDocument
+from steptime.report.document.data_documents import DataCheckDocument, LoaderDocument
 from steptime.report.document.envelope import Envelope
-from steptime.report.document.handover_document import HandoverDocument
 from steptime.report.document.listings import (
     AttachDocument,
     ExportDocument,
@@ -29,11 +26,10 @@ from steptime.report.document.listings import (
     PageDocument,
     RemovedDocument,
 )
-from steptime.report.document.loader_document import LoaderDocument
-from steptime.report.document.machine_document import MachineDocument
+from steptime.report.document.machine_documents import CheckDocument, MachineDocument
+from steptime.report.document.plan_documents import BatchDocument, ShapesDocument
 from steptime.report.document.run_document import RunDocument
-from steptime.report.document.shapes_document import ShapesDocument
-from steptime.report.document.study_document import StudyDocument
+from steptime.report.document.study_documents import HandoverDocument, StudyDocument
 from steptime.seek.values.seek_values import SeekAnswer
 from steptime.tune.values.fit_values import FitStudy
 from steptime.verify.values.model_verdict import ModelVerdict
@@ -79,10 +75,7 @@ def name_of(document: Any) -> str:
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of one document of `--json`.
-
-    Args:
-        name: one of `DOCUMENTS`.
+    """Return the JSON Schema of one of the `DOCUMENTS`.
 
     Raises:
         ValueError: there is no document of that name.

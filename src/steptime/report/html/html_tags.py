@@ -68,14 +68,7 @@ def preformatted(text: str) -> Html:
 def table(
     heading: Iterable[Child], rows: Iterable[Iterable[Child]], *, left: int = 1, name: str = ""
 ) -> Html:
-    """Return a table in a box that scrolls by itself if the page is narrow.
-
-    Args:
-        heading: cells of the first row.
-        rows: the cells of the other rows.
-        left: how many columns, from the left, are text; the others are numbers.
-        name: what the table shows, for people who hear the page.
-    """
+    """Return a table in a box that scrolls; the first `left` columns are text, others numbers."""
     head = tag("tr", *(_cell("th", c, is_text=i < left) for i, c in enumerate(heading)))
     body = [
         tag("tr", *(_cell("td", c, is_text=i < left) for i, c in enumerate(row))) for row in rows
@@ -86,13 +79,3 @@ def table(
 
 def _cell(kind: str, child: Child, *, is_text: bool) -> Html:
     return tag(kind, child, class_=None if is_text else "number")
-
-
-def bar(parts: Iterable[tuple[str, float]]) -> Html:
-    """Return a bar of colored parts, each with the class of its color and its fraction."""
-    pieces = [
-        tag("i", class_=color, style=f"width:{max(0.0, min(1.0, fraction)) * 100:.2f}%")
-        for color, fraction in parts
-        if fraction > 0
-    ]
-    return tag("span", *pieces, class_="bar", aria_hidden="true")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
+from importlib import resources
 from itertools import groupby, pairwise
 
 from steptime.report.blocks.phrasing import GLUE, capitalized, plain
@@ -34,22 +35,20 @@ from steptime.report.blocks.values import (
     Ticks,
     Tiles,
 )
-from steptime.report.html.html_frame import frame
 from steptime.report.html.html_tags import Html, breakable, joined_html, preformatted, table, tag
 from steptime.report.html.line_plot import draw_plot
 
 _CLASSES = {"yellow": "warn", "green": "good", "red": "bad", "dim": "dim", "cyan": "code"}
 _MAX_ROWS, _MAX_FOLDED = 64, 500
+_POLICY = (
+    "default-src 'none'; script-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""No address may be reached, no script runs, styles are inline."""
 
 
-def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ()) -> str:
-    """Return the whole file.
-
-    Args:
-        report: its blocks.
-        version: of Steptime.
-        scripts: that the drawings need; they have passed `html_frame.script_text`.
-    """
+def paint_page(report: Sheet, *, version: str = "") -> str:
+    """Return the whole file; `version` is that of Steptime."""
     parts = [part for part in report.parts if part.only in (None, "page")]
     top = [part for part in parts if not part.title]
     titled = [part for part in parts if part.title]
@@ -66,7 +65,21 @@ def paint_page(report: Sheet, *, version: str = "", scripts: Sequence[str] = ())
     opening = [_header(report, version), *filter(None, map(_top, top))]
     contents = [_contents(titles)] if len(titles) > 2 else []
     title = f"steptime {report.facts[0] if report.facts else report.title}".strip()
-    return frame(title, [*opening, *contents, *sections], scripts=scripts)
+    return _frame(title, [*opening, *contents, *sections])
+
+
+def _frame(title: str, parts: Sequence[Html]) -> str:
+    """Return the file with its style."""
+    style = (resources.files("steptime.report") / "assets" / "page.css").read_text("utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', *parts), lang='en').text}\n"
 
 
 def _contents(titles: Sequence[str]) -> Html:

@@ -1,89 +1,30 @@
-"""Writes the page of one run: a single file that needs no network.
+"""Writes the page of one run: a single file that needs no network and no script.
 
-In: `PageFacts` and the plots drawn from them. Out: the text of the file.
+In: `PageFacts`. Out: the text of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from steptime.core.units import format_bytes, format_count
-from steptime.report.blocks.run.run_report import (
-    DEVICES,
-    MACHINE,
-    MEMORY,
-    PHASES,
-    RANKS,
-    ROOFS,
-    STEPS,
-    PageFacts,
-    run_report,
-)
-from steptime.report.blocks.values import Block, Fold, Labeled, Markup, Section, TableBlock
-from steptime.report.html.html_frame import asset, script_text
-from steptime.report.html.html_memory import draw_timeline
-from steptime.report.html.html_tags import Html, tag
+from steptime.report.blocks.run.course_plots import course_sections
+from steptime.report.blocks.run.run_report import PageFacts, run_report
+from steptime.report.blocks.values import Block, Fold, Labeled, Section, TableBlock
 from steptime.report.html.paint_html import paint_page
 
-if TYPE_CHECKING:
-    from steptime.report.html.html_plots import Plot, Plots
 
-_TITLES = {
-    "steps": STEPS,
-    "phases": PHASES,
-    "ranks": RANKS,
-    "roofline": ROOFS,
-    "machine": MACHINE,
-    "devices": DEVICES,
-}
-"""The section of each plot, by the word of `html_plots`."""
+def render_page(facts: PageFacts, *, is_whole: bool = True) -> str:
+    """Return the whole page; else what is enclosed in a notebook, which others read.
 
-_GRIDS = ("machine", "devices")
-_HINT = "Drag along a stretch of time to see it closer in all plots; ↺ beside a plot goes back."
-
-
-def render_page(facts: PageFacts, plots: Plots | None) -> str:
-    """Return the whole page; without plots, it is enclosed in a notebook, which others read.
-
-    That one has no script, and does not list the environment.
+    That has no plots over time, and does not list the environment.
     """
-    scripts = [] if plots is None else [script_text(text) for text in plots.scripts]
-    if scripts:
-        scripts.append(script_text(asset("page.js")))
     report = run_report(facts.document, store=facts.store, facts=facts)
-    parts = [*report.parts, *_drawn(plots), *_timeline(facts)]
-    if plots is not None:
+    parts = [*report.parts]
+    if is_whole:
+        parts += course_sections(facts)
         parts.append(Section("Environment", _environment(facts), only="page"))
-    return paint_page(replace(report, parts=parts), version=facts.version, scripts=scripts)
-
-
-def _drawn(plots: Plots | None) -> Iterable[Section]:
-    for word, title in _TITLES.items():
-        known = () if plots is None else plots.plots
-        found = [_figure(plot) for plot in known if plot.part == word]
-        if not found:
-            continue
-        grid = "grid" if word in _GRIDS and len(found) > 1 else None
-        hint = tag("p", _HINT, class_="dim screen") if word == "steps" else None
-        yield Section(title, [Markup(tag("div", hint, *found, class_=grid).text)], only="page")
-
-
-def _figure(plot: Plot) -> Html:
-    items = [
-        tag("span", tag("i", class_="dot", style=f"background:{color}"), name)
-        for color, name in plot.legend
-    ]
-    legend = tag("div", *items, plot.note and tag("span", plot.note), class_="legend")
-    return tag("figure", tag("figcaption", plot.title, legend), plot.place)
-
-
-def _timeline(facts: PageFacts) -> list[Section]:
-    memory = facts.document.measurement.memory
-    if memory is None or memory.timeline is None:
-        return []
-    return [Section(MEMORY, [draw_timeline(memory.timeline)], only="page")]
+    return paint_page(replace(report, parts=parts), version=facts.version)
 
 
 def _environment(facts: PageFacts) -> list[Block]:

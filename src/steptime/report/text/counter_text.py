@@ -44,9 +44,7 @@ class CounterCommand:
 def kernel_counters(m: Measurement, wanted: str) -> CounterCommand:
     """Return the Nsight Compute command for one launch of a kernel in the first profiled step.
 
-    Args:
-        m: a measurement with a profile.
-        wanted: part of a kernel's name; if it is empty, the busiest kernel that computes is taken.
+    `wanted` is part of its name; if it is empty, the busiest kernel that computes is taken.
     """
     rank = _profiled(m)
     if rank is None:

@@ -16,12 +16,7 @@ _JUDGED_BY = {"cpu": "CPU time", "wall": "wall time"}
 
 
 def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
-    """The summary of an edit.
-
-    Args:
-        handover: the edit.
-        diff_file: where the diff was written; None where it went to stdout.
-    """
+    """Return the summary of an edit; `diff_file` is None where the diff went to stdout."""
     lines = []
     for placed in handover.placed:
         where = ", ".join(map(printable, placed.places)) or "in the launch line"

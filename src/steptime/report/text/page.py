@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
-from steptime.report.blocks.phrasing import GLUE, joined
+from steptime.report.blocks.phrasing import GLUE
 
 LABEL_WIDTH = 11
 """Columns of the labels at the left, including the gap."""
@@ -66,12 +66,6 @@ class Page:
             body.overflow = "ignore"
         return body.wrap(self.console, width)
 
-    def with_command(self, label: str, text: Text, command: str) -> list[Text]:
-        """Put a command behind a text; a long one stands below it, unfolded."""
-        if LABEL_WIDTH + len(command) <= self.width:
-            return self.block(label, Text.assemble(text, (joined([command]), text.style)))
-        return [*self.block(label, text), Text(" " * LABEL_WIDTH + command)]
-
     def bar(self, fraction: float, width: int) -> str:
         """Return a bar of `width` columns for a fraction of 0 to 1, in eighths if the page can."""
         eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
@@ -90,19 +84,3 @@ def page_of(console: Console) -> Page:
 def unwrapped_page() -> Page:
     """Return a page on which each block is one line, for callers that show lines elsewhere."""
     return Page(console=Console(file=io.StringIO(), _environ={}), width=1_000_000, ascii_only=False)
-
-
-def columns(rows: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[Text]:
-    """Return rows as aligned columns: the first `left` to the left, the others to the right.
-
-    The first row is the heading.
-    """
-    cells = [[Text(cell) for cell in row] for row in rows]
-    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
-    lines = []
-    for row in cells:
-        for i, cell in enumerate(row):
-            cell.align("left" if i < left else "right", widths[i])
-        lines.append(Text(" " * gap).join(row))
-    lines[0].stylize("dim")
-    return lines

@@ -58,14 +58,7 @@ _SENTENCES = re.compile(r"(?<=[.:]) (?=[A-Z])")
 def print_report(
     report: Sheet, *, console: Console, room: int | None = None, how: str | None = None
 ) -> None:
-    """Print a report.
-
-    Args:
-        report: its blocks.
-        console: where to.
-        room: the lines that a terminal has for it; None for as many as there are.
-        how: what shows that for which there was no room.
-    """
+    """Print a report; a terminal has `room` lines for it, and `how` shows what did not fit."""
     page = page_of(console)
     parts = [part for part in report.parts if part.only != "page"]
     lines = _whole(report, parts, page)

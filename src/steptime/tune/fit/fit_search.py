@@ -41,7 +41,7 @@ from steptime.verify.values import Outcome, Verdict
 MAX_RUNS = 3
 """Real runs under the limit with levers; one of the command as written is not among them."""
 
-PART, MACHINE, AS_WRITTEN = "part", "machine", "as_written"
+PART, MACHINE = "part", "machine"
 """Where a limit comes from, if it was not given."""
 
 
@@ -49,8 +49,8 @@ PART, MACHINE, AS_WRITTEN = "part", "machine", "as_written"
 class FitFound:
     """What was found so far; `FitStudy` says what each field means.
 
-    `limit_bytes` is there where the limit came from what the command needs as written, or from its
-    device. `is_on_device`: it trains on a CUDA device, whose memory is what counts.
+    `limit_bytes` is there where the limit is that of its device. `is_on_device`: it trains on a
+    CUDA device, whose memory is what counts.
     """
 
     limit_bytes: int | None = None
@@ -88,8 +88,7 @@ class FitSearch:
         limit_bytes: the limit.
         origin: where the limit comes from, as in `FitStudy.limit_from`. `part`: a device that is
             not here, whose context stands for the process. `machine`: what is free; of a training
-            on a device, that device's memory. `as_written`: there is none but what the command
-            needs as written, and the least is wanted.
+            on a device, that device's memory.
         excluded: names of levers that the user left out.
         tell: called with what was found, after each run.
     """
@@ -108,7 +107,6 @@ class FitSearch:
         self._levers = levers
         self._limit = limit_bytes
         self._is_of_device = origin == PART
-        self._aims_low = origin == AS_WRITTEN
         self._excluded = excluded
         self._tell = tell
         self._lessons = Lessons()
@@ -144,8 +142,6 @@ class FitSearch:
                 return found
             observed = on_device
         parts, found.peak = self._peak(observed, forecast, died=died)
-        if self._aims_low:
-            self._limit = found.limit_bytes = found.peak.low - 1
         self._room = self._limit
         if died and observed.cap_bytes:
             self._room = min(self._limit, observed.cap_bytes - self._beside_bytes)
@@ -346,7 +342,7 @@ class FitSearch:
         if strongest is None or strongest.estimate_bytes > self._room:
             return None
         fitting = cheapest(parts, options, self._room, self._lessons)
-        return strongest if fitting is None or is_last or self._aims_low else fitting
+        return strongest if fitting is None or is_last else fitting
 
     def _say_what_is_missing(self, parts: Mapping[str, float], options: Sequence[Option]) -> None:
         found = self.found

@@ -50,8 +50,8 @@ class FitLimit:
     """What the training must fit into.
 
     Attributes:
-        bytes: the limit [bytes]; 0 where it is what the command needs as written.
-        origin: `given`, `part`, `machine` or `as_written`, as in `FitStudy.limit_from`.
+        bytes: the limit [bytes].
+        origin: `given`, `part` or `machine`, as in `FitStudy.limit_from`.
         part: name of the accelerator that was named; None where none was.
     """
 

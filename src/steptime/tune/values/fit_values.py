@@ -190,8 +190,7 @@ class FitStudy:
         ended_unix_s: its end [s since 1970].
         limit_bytes: the limit [bytes].
         limit_from: where the limit comes from: `given`, `part` (an accelerator that was named),
-            `machine` (what is free here), `as_written` (less than the command needs as written:
-            the least memory is wanted).
+            `machine` (what is free here).
         limit_counts: what the limit is held against: `private` memory of a process, or the memory
             of its `device`.
         part: name of the accelerator that was named; None where none was.

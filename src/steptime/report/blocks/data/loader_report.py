@@ -36,22 +36,13 @@ from steptime.report.blocks.values import (
 )
 from steptime.report.words.data import loader_words as words
 
-_MOST_SPANS = 40
-_SAMPLE = "The way of one sample"
-
 
 def loader_report(bench: LoaderBench, *, levers: Collection[str]) -> Sheet:
-    """Return the report of a bench.
-
-    Args:
-        bench: what was measured.
-        levers: the names of those that there are.
-    """
+    """Return the report of a bench; `levers` are the names of those that there are."""
     parts = (
         ("", _answer(bench)),
         ("A batch by part", _parts(bench)),
         ("Batches per second by workers", _curve(bench)),
-        (_SAMPLE, _sample(bench)),
         ("What to know", labeled(*(("note", note) for note in words.describe_notes(bench)))),
     )
     if bench.loader is None:
@@ -60,7 +51,7 @@ def loader_report(bench: LoaderBench, *, levers: Collection[str]) -> Sheet:
         CommandLine(command, "" if number else "next", "try what relieves it: ")
         for number, command in enumerate(words.next_commands(bench, levers=levers))
     ]
-    told = [*sections(parts, pages=[_SAMPLE]), *([Section("", commands)] if commands else [])]
+    told = [*sections(parts), *([Section("", commands)] if commands else [])]
     return Sheet(kind="data bench", command=bench.command, parts=told)
 
 
@@ -175,7 +166,7 @@ def _share(time_s: float, bench: LoaderBench) -> str:
     return format_percent(time_s / bench.loader_s) if bench.loader_s else ""
 
 
-# -- workers, and a sample
+# -- workers
 
 
 def _curve(bench: LoaderBench) -> list[Block]:
@@ -203,24 +194,3 @@ def _curve(bench: LoaderBench) -> list[Block]:
 
 def _rate(batches_per_s: float) -> str:
     return format_count(float(f"{batches_per_s:.3g}"))
-
-
-def _sample(bench: LoaderBench) -> list[Block]:
-    """Show when each part of a sample began and ended, as a row with a bar."""
-    spans = bench.sample[:_MOST_SPANS]
-    if not spans:
-        return []
-    end_s = max(span.end_s for span in bench.sample) or 1.0
-    rows = []
-    for span in spans:
-        color, took_s = (
-            LOADER_COLORS.get(span.part, LOADER_COLORS[TRANSFORM]),
-            span.end_s - span.start_s,
-        )
-        bar = Bar([(color, took_s / end_s)], begins=span.start_s / end_s)
-        rows.append((span.part, bar, format_seconds(took_s)))
-    what = "a batch, which the data set reads as a whole" if bench.is_whole_batch else "a sample"
-    inside = ", ".join(words.PARTS[name] for name in IN_LOADER[1:3])
-    told = f"One of middle length: {what}. Its {inside} lie inside its fetch."
-    table = TableBlock(("part", "", "time"), rows, left=2, name="Parts of a sample", kind="gains")
-    return [*labeled(("", told)), table]

@@ -11,7 +11,7 @@ from steptime.core.units import format_percent
 from steptime.plan.values.batch_values import BatchPlan, BatchSizes
 from steptime.report.blocks.phrasing import labeled
 from steptime.report.blocks.values import Blank, Block, TableBlock
-from steptime.report.words.data.rate_words import describe_rate
+from steptime.report.words.fit.batch_words import describe_rate
 
 _HEAD = ("micro", "accumulation", "data-parallel", "global", "a rank", "devices")
 

@@ -40,12 +40,7 @@ _BLUE, _GREEN, _GREY, _RED = "#0072b2", "#009e73", "#9aa0a6", "#e0393e"
 
 
 def fit_report(study: FitStudy, *, recipe: str | None = None) -> Sheet:
-    """Return the report of one fit.
-
-    Args:
-        study: what is shown.
-        recipe: the text of the recipe; None where there is none.
-    """
+    """Return the report of one fit, with the text of its recipe where there is one."""
     parts = (
         ("", _outcome(study)),
         ("The peak against the limit", _peak(study)),

@@ -32,13 +32,7 @@ NEXT = "steptime run -- python train.py"
 def machine_blocks(
     inventory: Inventory, found: Ceilings | None, *, age_s: float | None
 ) -> list[Block]:
-    """Return the whole screen.
-
-    Args:
-        inventory: what the machine has.
-        found: what it reaches; None if that was not to be measured.
-        age_s: how long ago that was measured [s].
-    """
+    """Return the whole screen; `age_s` is how long ago the ceilings were measured [s]."""
     ceilings = [] if found is None else _ceilings(found, age_s)
     return [*inventory_blocks(inventory), *ceilings, Blank(), CommandLine(NEXT, "next")]
 

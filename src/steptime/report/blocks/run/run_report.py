@@ -34,9 +34,8 @@ from steptime.report.blocks.run.counted_steps import (
     throughput_blocks,
     tiles,
 )
-from steptime.report.blocks.run.finding_blocks import finding_blocks, trial_blocks
+from steptime.report.blocks.run.finding_blocks import finding_blocks, site_blocks, trial_blocks
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
-from steptime.report.blocks.run.site_blocks import site_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (
@@ -62,21 +61,22 @@ from steptime.report.blocks.work.memory_blocks import (
     fit_blocks,
     memory_blocks,
     memory_tables,
+    timeline_plot,
 )
 from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
 from steptime.report.blocks.work.profile_blocks import profile_blocks, profile_tables
 from steptime.report.blocks.work.waterfall_blocks import (
     roof_blocks,
     roofline_blocks,
+    roofline_plot,
     waterfall_blocks,
 )
-from steptime.report.blocks.work.work_blocks import brief_work, size_table, work_blocks
+from steptime.report.blocks.work.work_blocks import brief_work, work_blocks
 from steptime.report.document.run_document import RunDocument
 from steptime.report.words.run import run_words, step_words
 from steptime.report.words.run.advice import choose_headline, next_act, opening_findings
-from steptime.report.words.run.gain_words import describe_gain
+from steptime.report.words.run.gain_words import describe_gain, describe_proof
 from steptime.report.words.run.outliving_words import describe_outliving
-from steptime.report.words.run.recipe_words import describe_proof
 from steptime.report.words.study.study_words import describe_lever
 
 _NOTE_LINES, _MOST_LOOPS, _MOST_PHASES, _HEADLINE = 3, 3, 4, 3
@@ -124,13 +124,7 @@ def picture_report(document: RunDocument) -> Sheet:
 def run_report(
     document: RunDocument, *, store: str | None = None, facts: PageFacts | None = None
 ) -> Sheet:
-    """Return the report of one run.
-
-    Args:
-        document: what was found.
-        store: the folder that holds the store of the run, if that is not this folder's.
-        facts: more that a page shows.
-    """
+    """Return the report of one run; `store` is that of `show_command`, `facts` are for a page."""
     m = document.measurement
     act = next_act(m, document.diagnosis, store=store)
     then = CommandLine(act.command, "next", act.sentence, is_below=True)
@@ -360,13 +354,14 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         ),
         Section(MEMORY, fit_blocks(document), 2, "would fit"),
         Section(MEMORY, memory_tables(document), only="page"),
+        Section(MEMORY, timeline_plot(m.memory), only="page"),
         Section(WORK, work_blocks(document), 61, "work", brief=brief_work(document), brief_rank=13),
-        Section(WORK, size_table(m.count), only="page"),
         Section(
             WORK, roof_blocks(waterfall, run_id=m.run_id, store=store), 48, "roofs", only="terminal"
         ),
         Section("Where did my MFU go", picture, only="page"),
         Section(ROOFS, roofline_blocks(roofline) if roofline.points else [], only="page"),
+        Section(ROOFS, roofline_plot(roofline), only="page"),
         Section("Lengths and padding", padding_blocks(document), 45, "padding"),
         Section("Lengths and padding", length_table(m.padding), only="page"),
         Section("Per step", per_step_blocks(m), 58, "per step"),

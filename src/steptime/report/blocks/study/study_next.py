@@ -21,12 +21,10 @@ _PYG_REFUSES = "requires either 'pyg-lib' or 'torch-sparse'"
 class StudyRequest:
     """What the last line repeats of the command line.
 
-    `recipe` is the path where the recipe was written; `options` are the user's own options, and
-    `budget_s` is the time.
+    `recipe` is the path where the recipe was written, and `budget_s` is the time.
     """
 
     recipe: str | None = None
-    options: tuple[str, ...] = ()
     budget_s: float | None = None
 
 
@@ -48,7 +46,7 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
         return "Train with it:", f"steptime run --recipe {recipe} -- {command}"
     if study.outcome is StudyOutcome.NOTHING_HELPS:
         return "See why, choice by choice:", f"steptime show {study.study_id}"
-    options = list(asked.options or study.options)
+    options = list(study.options)
     baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
     if study.outcome is None and baseline is not None and baseline.reason == "outlived":
         process = str((baseline.facts or {}).get("process", ""))

@@ -25,7 +25,6 @@ from steptime.report.blocks.study.study_next import NOTHING_ASKED, StudyRequest,
 from steptime.report.blocks.study.trial_blocks import (
     MAX_ROWS,
     count_of,
-    thrown_away_table,
     trial_table,
 )
 from steptime.report.blocks.values import (
@@ -46,8 +45,7 @@ from steptime.report.blocks.values import (
 from steptime.report.blocks.verify.verdict_report import seeds_blocks
 from steptime.report.words.study import study_words as words
 from steptime.report.words.study import verify_words
-from steptime.report.words.study.proof_words import proof_lines
-from steptime.report.words.study.unproven_words import describe_unproven
+from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import LossComparison, Outcome, QualityCheck
 
@@ -105,14 +103,7 @@ def study_report(
     is_whole: bool = False,
     facts: StudyPageFacts | None = None,
 ) -> Sheet:
-    """Return the report of one study.
-
-    Args:
-        study: what is shown.
-        asked: what the last line repeats of the command line.
-        is_whole: whether a terminal gets every trial, and every choice in order.
-        facts: more that a page shows.
-    """
+    """Return the report of one study; with `is_whole`, a terminal gets every trial and choice."""
     sentence, command = next_act(study, asked)
     then = CommandLine(command, "next", sentence, is_below=True)
     shown = trial_table(study, num_rows=None if is_whole or facts is not None else MAX_ROWS)
@@ -129,7 +120,7 @@ def study_report(
         Section("", [Blank()], only="terminal"),
         Section("Whether it trains as well", _checks(study), only="terminal"),
         *_page_only(facts),
-        Section("Refused and failed", _refused(study), only="terminal"),
+        Section("Refused and failed", _refused(study)),
         Section("Not tried", listed("not tried", map(printable, _not_tried(study)))),
         Section("To prove", _unjudged(study), only="terminal"),
         Section("Writes", _writes(study), only="terminal"),
@@ -368,7 +359,6 @@ def _page_only(facts: StudyPageFacts | None) -> list[Section]:
     return [
         Section("Whether it trains as well", [*judged, *_check_table(study)], only="page"),
         Section("Over seeds", seeds_blocks(study.seeds), only="page"),
-        Section("Tried and thrown away", thrown_away_table(study), only="page"),
     ]
 
 

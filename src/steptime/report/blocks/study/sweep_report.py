@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from steptime.core.units import format_seconds
 from steptime.report.blocks.phrasing import labeled, sections
 from steptime.report.blocks.values import (
-    Bar,
     Block,
     CommandLine,
     Curve,
@@ -26,7 +25,6 @@ from steptime.report.blocks.values import (
 from steptime.report.words.study import search_words as words
 from steptime.seek.values.seek_values import (
     EffectGroup,
-    ParameterEffect,
     SeekAnswer,
     SoughtCandidate,
 )
@@ -36,21 +34,14 @@ _MOST_ROWS = 8
 
 
 def sweep_report(found: SeekAnswer, *, command: Sequence[str], next_command: str) -> Sheet:
-    """Return the answer, what it rests on, and the command to run next.
-
-    Args:
-        found: the answer.
-        command: what was searched, as the user typed it.
-        next_command: the last line.
-    """
+    """Return the answer, what it rests on, and the command to run next."""
     parts = (
         ("", _answer(found)),
         ("Time against quality", _frontier(found)),
         ("The candidates", _candidates(found)),
         ("What each parameter explains", _effects(found)),
-        ("Each parameter", [block for one in found.effects for block in _effect(one)]),
     )
-    told = sections(parts, pages=("Time against quality", "Each parameter"))
+    told = sections(parts, pages=("Time against quality",))
     following = Section("", [CommandLine(next_command, "next")])
     return Sheet(kind="search", command=command, parts=[*told, following])
 
@@ -117,24 +108,6 @@ def _effects(found: SeekAnswer) -> list[Block]:
     cells = [(name, span, words.describe_share(share)) for name, span, share in rows]
     heading = ("parameter", "best at", "of the spread of times, explains")
     return [TableBlock(heading, cells, left=2, name="What each parameter explains")] if rows else []
-
-
-def _effect(effect: ParameterEffect) -> list[Block]:
-    """Draw the time of each group of one parameter's values, as bars from zero."""
-    longest = max((group.time_s for group in effect.groups), default=0.0) or 1.0
-    best = min((group.time_s for group in effect.groups), default=0.0)
-    rows = [
-        (
-            _span(group),
-            Bar([("gain" if group.time_s == best else "whole", group.time_s / longest)]),
-            format_seconds(group.time_s),
-            str(group.n),
-        )
-        for group in effect.groups
-    ]
-    heading = (effect.name, "", "time to target, geometric mean", "candidates")
-    name = f"Time to the target by {effect.name}"
-    return [TableBlock(heading, rows, left=2, name=name, kind="gains")] if rows else []
 
 
 def _span(group: EffectGroup) -> str:

@@ -1,22 +1,23 @@
-"""Makes the tables of a study's trials: what was tried, its speedup, and what was thrown away.
+"""Makes the tables of a study's trials: what was tried, and its speedup on one scale.
 
-In: a Study. Out: blocks. Each row keeps a name that tells it from the others.
+In: a Study. Out: blocks. Each row keeps a name that tells it from the others. The scale is
+logarithmic, so that twice as fast and half as fast are equally far from the middle.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
+from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_speedup
-from steptime.report.blocks.study.speedup_scale import SpeedupScale, scale_for
 from steptime.report.blocks.study.state_names import NamedState, fitted_names
-from steptime.report.blocks.values import Block, Cell, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Cell, Labeled, Reach, TableBlock, Ticks
 from steptime.report.words.study import study_words as words
-from steptime.report.words.study.unproven_words import describe_few
-from steptime.tune.values.study_values import State, Study, Trial, TrialEnd
-from steptime.verify.values import Outcome
+from steptime.tune.values.study_values import Study, Trial
 
 MAX_ROWS = 24
 """Rows of the table on a terminal; `steptime show ID -v` has the others."""
@@ -74,51 +75,72 @@ def _cells(name: str, trial: Trial, study: Study, scale: SpeedupScale) -> list[C
     return [name, _ABSENT, _ABSENT, _ABSENT, *told]
 
 
-def thrown_away_table(study: Study) -> list[Block]:
-    """Show each state that was not kept: what it gave, and why it went."""
-    rows = [
-        [_full_name(trial), _gave(trial), _sentence(words.describe_reason(trial))]
-        for trial in _thrown_away(study)
-    ]
-    heading = ["tried", "speedup", "why it was not kept"]
-    return [TableBlock(heading, rows, left=3, name="Tried and thrown away")] if rows else []
-
-
-def _full_name(trial: Trial) -> str:
-    if not trial.reference:
-        return words.describe_state(trial.state)
-    added = words.describe_state(trial.state, reference=trial.reference)
-    return f"{added} over {words.describe_state(trial.reference)}"
-
-
-def _thrown_away(study: Study) -> Iterator[Trial]:
-    """Yield the last trial of each state that was not kept, in the order of the first."""
-    last: dict[str, Trial] = {}
-    for trial in study.trials:
-        if trial.kind != "observe" and _is_thrown_away(trial, study.recipe):
-            last[words.describe_state(trial.state)] = trial
-    yield from last.values()
-
-
-def _is_thrown_away(trial: Trial, recipe: State) -> bool:
-    if trial.end is TrialEnd.INTERRUPTED:
-        return False
-    is_bad = trial.quality is not None and trial.quality.outcome is not Outcome.PASS
-    if trial.state and all(applied in recipe for applied in trial.state):
-        return is_bad  # what was unclear by itself was kept in the end
-    return is_bad or trial.reason is not None or trial.end is not TrialEnd.FINISHED
-
-
-def _gave(trial: Trial) -> str:
-    if trial.speedup is not None:
-        return words.describe_interval(trial.speedup)
-    return _ABSENT if trial.few is None else describe_few(trial.few)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
 def count_of(trials: Sequence[Trial]) -> str:
     """Return `1 trial` or `12 trials`."""
     return "1 trial" if len(trials) == 1 else f"{format_count(len(trials))} trials"
+
+
+_LEAST = math.log(1.05)
+"""The scale shows at least 5 % on both sides, so that small differences appear small."""
+
+_MOST = math.log(4.0)
+"""Larger speedups are drawn at the edge, so that one wild interval does not squeeze all others."""
+
+_TICKS = (0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
+_TICK_GAP, _NARROW_GAP = 0.14, 0.48
+"""Fractions of the cell that the words of a tick take, on a wide page and on a phone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupScale:
+    """Maps speedups to fractions of a cell; `low` and `high` are logarithms."""
+
+    low: float
+    high: float
+
+    def place(self, speedup: float) -> float:
+        """Return the place of a speedup, or the edge if it lies beyond the scale."""
+        value = math.log(speedup) if speedup > 0 else self.low
+        return max(0.0, min(1.0, (value - self.low) / (self.high - self.low)))
+
+    def reach(self, speedup: Interval | None, *, floor: float | None = None) -> Reach:
+        """Return the cell of one interval; within the noise floor it says nothing."""
+        noise = None
+        if floor is not None:
+            noise = (self.place(1 / (1 + floor)), self.place(1 + floor))
+        if speedup is None:
+            return Reach(None, self.place(1.0), noise=noise)
+        ends = tuple(map(self.place, (speedup.low, speedup.estimate, speedup.high)))
+        kind = "even"
+        if speedup.low > 1 + (floor or 0.0):
+            kind = "gain"
+        elif speedup.high < 1:
+            kind = "loss"
+        return Reach((ends[0], ends[1], ends[2]), self.place(1.0), kind, noise)
+
+    def ticks(self) -> Ticks:
+        """Return the heading of such cells: 1.00x, then what lies far enough from others."""
+        narrow = set(self._fitting(_NARROW_GAP))
+        marks = [
+            (format_speedup(value), self.place(value), value in narrow)
+            for value in self._fitting(_TICK_GAP)
+        ]
+        return Ticks(marks)
+
+    def _fitting(self, gap: float) -> Iterator[float]:
+        taken: list[float] = []
+        order = sorted(_TICKS, key=lambda one: (one != 1.0, one not in (0.5, 2.0), abs(one - 1)))
+        for value in order:
+            place = self.place(value)
+            if (0 < place < 1 or value == 1.0) and all(abs(place - x) >= gap for x in taken):
+                taken.append(place)
+                yield value
+
+
+def scale_for(speedups: Sequence[Interval]) -> SpeedupScale:
+    """Return the scale on which all speedups have room."""
+    lows = [math.log(one.low) if one.low > 0 else -_MOST for one in speedups]
+    highs = [math.log(one.high) for one in speedups if one.high > 0]
+    return SpeedupScale(
+        low=max(-_MOST, min([-_LEAST, *lows])), high=min(_MOST, max([_LEAST, *highs]))
+    )

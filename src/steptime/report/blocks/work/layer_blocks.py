@@ -44,13 +44,7 @@ def layer_blocks(m: Measurement) -> list[Block]:
 def health_blocks(
     layers: LayerHealth, step_s: float | None, *, reason: str | None = None
 ) -> list[Block]:
-    """Return the layer of the first bad number, how layers move, and what the probe cost.
-
-    Args:
-        layers: what the probe saw.
-        step_s: the time of a step [s], where it is known.
-        reason: why no layer was found; None if none was looked for.
-    """
+    """Return the layer of the first bad number or why none was found, how layers move, the cost."""
     lines: list[Block] = []
     if layers.bracket is not None:
         lines.append(Labeled("layer", printable(describe_bracket(layers.bracket))))

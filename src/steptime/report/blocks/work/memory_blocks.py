@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
 from steptime.measure.values.model.anatomy import (
+    PARTS,
     Anatomy,
     Death,
     Growth,
@@ -20,9 +21,10 @@ from steptime.measure.values.model.anatomy import (
 )
 from steptime.measure.values.observations import MemoryUse
 from steptime.plan.values import MemoryFit, Remedy
+from steptime.report.blocks.colors import HOLDER_COLORS
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.empty_run import ran_out
-from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Curve, Labeled, LinePlot, Shade, TableBlock
 from steptime.report.blocks.work.longest_words import describe_longest
 from steptime.report.document.run_document import RunDocument
 
@@ -92,20 +94,22 @@ def _resident_peak(document: RunDocument) -> int | None:
     return max((one.peak_bytes for one in known if one is not None), default=None)
 
 
-def memory_blocks(document: RunDocument, *, is_brief: bool = False) -> list[Block]:
-    """Say what holds the memory, largest first; return no lines if no process reported it.
-
-    `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
-    """
+def memory_blocks(document: RunDocument) -> list[Block]:
+    """Say what holds the memory, largest first; return no lines if no process reported it."""
     found, fit = document.measurement.memory, document.memory_fit
     if found is None or fit is None:
         return []
-    facts = () if is_brief else (_describe_parameters(found, fit), _describe_host(found))
     is_one = document.measurement.num_ranks == 1
-    texts = (_describe_run(found.run_peak, is_one=is_one), _describe_holders(found), *facts)
+    texts = (
+        _describe_run(found.run_peak, is_one=is_one),
+        _describe_holders(found),
+        _describe_parameters(found, fit),
+        _describe_host(found),
+        _describe_last(found.death),
+        _describe_growth(found.growth),
+        describe_longest(document.measurement, is_dead=found.death is not None),
+    )
     lines: list[Block] = []
-    longest = describe_longest(document.measurement, is_dead=found.death is not None)
-    texts = (*texts, _describe_last(found.death), _describe_growth(found.growth), longest)
     for text in texts:
         if text:
             lines += [Labeled("" if lines else "memory", printable(text))]
@@ -297,9 +301,9 @@ def _describe_remedy(one: Remedy) -> str:
 
 
 def memory_tables(document: RunDocument) -> list[Block]:
-    """Return who holds what, by part and module, what other modes need, and each rank's memory."""
-    found, fit = document.measurement.memory, document.memory_fit
-    tables = [] if found is None or fit is None else _anatomy_tables(found, fit)
+    """Return who holds what, by part and module, and each rank's memory."""
+    found = document.measurement.memory
+    tables = [] if found is None else _anatomy_tables(found)
     heading = ["rank", "memory", "at first", "at last", "peak", "growth per step", "limit"]
     rows = [
         [f"{rank.rank}", where, *_use_cells(use)]
@@ -313,14 +317,13 @@ def memory_tables(document: RunDocument) -> list[Block]:
     return [*tables, *([TableBlock(heading, rows, left=2, name="Memory")] if rows else [])]
 
 
-def _anatomy_tables(found: Anatomy, fit: MemoryFit) -> list[Block]:
+def _anatomy_tables(found: Anatomy) -> list[Block]:
     peak = {} if found.timeline is None else found.timeline.peak.by_part
     rows = [_part_cells(part, peak.get(part.name)) for part in found.parts]
     heading = ["part", "types", "bytes", "at the peak"]
     return [
         TableBlock(heading, rows, left=2, name="What holds the memory"),
         *_modules_table(found),
-        *_modes_table(found, fit),
     ]
 
 
@@ -360,14 +363,35 @@ def _modules_table(found: Anatomy) -> list[Block]:
     return [TableBlock(heading, rows, left=2, name="Saved activations by module")]
 
 
-def _modes_table(found: Anatomy, fit: MemoryFit) -> list[Block]:
-    now = fit.bytes_per_parameter
-    if now is None:
+def timeline_plot(found: Anatomy | None) -> list[Block]:
+    """Draw who holds the memory over one step, as areas on top of each other, and the peak."""
+    timeline = None if found is None else found.timeline
+    if timeline is None:
         return []
-    rows = [["now", f"{now:.1f}", format_bytes(now * found.num_parameters)]]
-    rows += [
-        [mode.name, f"{mode.bytes_per_parameter:g}", format_bytes(mode.bytes)]
-        for mode in fit.would_take
-    ]
-    heading = ["precision and optimizer", "bytes per parameter", "weights, gradients and states"]
-    return [TableBlock(heading, rows, name="Other ways to train")]
+    instants, peak = timeline.instants, timeline.peak
+    begins = [one.at_fraction for one in instants]
+    ends = [max(pair) for pair in zip(begins, [*begins[1:], 1.0], strict=True)]
+    xs = [x for pair in zip(begins, ends, strict=True) for x in pair]  # it holds until the next
+    below, curves = [0.0] * len(instants), []
+    for name in (n for n in PARTS if any(one.by_part.get(n) for one in instants)):
+        above = [b + one.by_part.get(name, 0) for b, one in zip(below, instants, strict=True)]
+        spread = [pair for pair in zip(below, above, strict=True) for _ in range(2)]
+        color, points = HOLDER_COLORS.get(name, "#9aa0a6"), [(x, None) for x in xs]
+        curves.append(Curve(NAMES.get(name, name), points, spread, color=color, is_filled=True))
+        below = above
+    begun: dict[str, float] = {}
+    for one in instants:
+        begun.setdefault(one.phase, one.at_fraction)
+    words = [f"{phase} from {format_percent(at)}" for phase, at in begun.items()]
+    place = f" of {timeline.module}" if timeline.module else ""
+    plot = LinePlot(
+        f"One step: {format_bytes(peak.total)} at its peak, in {peak.phase}{place}",
+        curves,
+        x_name="the step's operators",
+        x_unit="fraction",
+        y_unit="bytes",
+        note=f"{', '.join(words)} of the step's operators.",
+        y_range=(0.0, float(max(1, peak.total))),
+        stretches=[Shade("the peak", "#e0393e", peak.at_fraction, peak.at_fraction)],
+    )
+    return [plot]

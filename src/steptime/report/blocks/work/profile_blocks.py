@@ -206,48 +206,10 @@ def profile_tables(m: Measurement) -> list[Block]:
 
 def _rank_tables(rank: RankProfile) -> Iterable[Block]:
     for device in rank.devices:
-        yield _device(device)
         yield from _operators(f"Kernels of device {device.device}", device.kernels, rank.num_steps)
     if rank.host is not None:
-        yield _host(rank.host)
         yield from _operators("Operators of the host", rank.host.operators, rank.num_steps)
         yield from _gaps(rank.host)
-
-
-def _host(host: HostProfile) -> Block:
-    rest = [
-        ("outside of operators (Python)", host.python_s),
-        ("of it in the loader", host.loader_s),
-        ("waiting for a device", host.sync_s),
-    ]
-    return _shares("Host", host.classes, rest, host.window_s)
-
-
-def _device(device: DeviceProfile) -> Block:
-    rest = [
-        ("idle: host wait", device.host_wait_s),
-        ("idle: kernel wait", device.kernel_wait_s),
-        ("idle: of unknown reason", device.unknown_wait_s),
-        ("communication, hidden or not", device.communication_s),
-        ("communication, exposed", device.exposed_communication_s),
-    ]
-    return _shares(f"Device {device.device}", device.classes, rest, device.window_s)
-
-
-def _shares(
-    name: str, classes: Iterable[ClassTime], rest: Iterable[tuple[str, float]], window_s: float
-) -> Block:
-    """List each class with its number and share, then what belongs to no class."""
-    rows = [
-        [one.name, f"{one.num:,}", format_seconds(one.time_s), format_percent(one.fraction)]
-        for one in classes
-    ]
-    rows += [
-        [what, "–", format_seconds(time_s), format_percent(time_s / window_s)]
-        for what, time_s in rest
-        if time_s > 0 and window_s > 0
-    ]
-    return TableBlock([name, "number", "time", "share"], rows, name=f"{name}, under the profiler")
 
 
 def _operators(name: str, operators: Iterable[OperatorTime], num_steps: int) -> list[Block]:

@@ -6,6 +6,7 @@ and plots share. Each part is always shown with its arithmetic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from rich.text import Text
@@ -28,9 +29,19 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.report.blocks.colors import PART_COLORS
+from steptime.report.blocks.colors import CLASS_COLORS, PART_COLORS, ROOF_COLORS
 from steptime.report.blocks.phrasing import joined
-from steptime.report.blocks.values import Bar, Blank, Block, Cell, CommandLine, Labeled, TableBlock
+from steptime.report.blocks.values import (
+    Bar,
+    Blank,
+    Block,
+    Cell,
+    CommandLine,
+    Curve,
+    Labeled,
+    LinePlot,
+    TableBlock,
+)
 from steptime.report.blocks.work.work_blocks import REASONS
 from steptime.report.words.machine.machine_words import AGAIN, describe_doubts
 from steptime.report.words.run.run_words import describe_phase
@@ -84,6 +95,10 @@ LACKING: Mapping[str, str] = {
     "firm_ceilings": "ceilings that are firm",
     "quiet_machine": "a quiet machine: others kept it full during the run",
 }
+
+_SMALLEST, _LARGEST = 10.0, 46.0  # diameters of marks [pixels]
+_MARGIN = 3.0  # the axes extend this many times beyond what is drawn
+_GREY = "#9aa0a6"
 
 _MIN_SHOWN = 0.02
 """The fraction of a step that a part needs to appear in the one line of the ordinary report."""
@@ -199,16 +214,13 @@ def describe_start(waterfall: Waterfall) -> str:
 
 
 def roof_blocks(
-    waterfall: Waterfall | None, *, run_id: str, is_brief: bool = False, store: str | None = None
+    waterfall: Waterfall | None, *, run_id: str, store: str | None = None
 ) -> list[Block]:
-    """Return the one line of an ordinary report: the largest parts, or how to get the picture.
-
-    `is_brief` leaves out how to get it.
-    """
+    """Return the one line of an ordinary report: the largest parts, or how to get the picture."""
     if waterfall is None:
         return []
     how = show_command(run_id, option="--waterfall", store=store)
-    if waterfall.missing in _UNMEASURED and not is_brief:
+    if waterfall.missing in _UNMEASURED:
         text = "not known: `steptime machine` measures what this machine reaches; then "
         return [CommandLine(how, "roof", Text(text, style="dim"))]
     if waterfall.missing is not None or not waterfall.step_time_s:
@@ -237,7 +249,7 @@ def waterfall_blocks(waterfall: Waterfall, roofs: Roofs | None) -> list[Block]:
         return [Labeled("waterfall", f"not drawn: {reason}"), *([act] if is_open else [])]
     rows, notes, begun_s = list[list[Cell]](), list[str](), 0.0
     for part in waterfall.parts:
-        color = PART_COLORS.get(part.name, "#9aa0a6")
+        color = PART_COLORS.get(part.name, _GREY)
         tone = "yellow" if part.name == "unexplained" else "cyan"
         bar = Bar([(color, part.time_s / step_s)], begun_s / step_s, tone)
         name = Text(describe_part(part.name), style="bold")
@@ -322,6 +334,74 @@ def describe_reached(point: RooflinePoint) -> str:
     if point.bytes_per_s is not None:
         return format_rate(point.bytes_per_s, "bytes_per_s")
     return "–"
+
+
+def roofline_plot(roofline: Roofline) -> list[Block]:
+    """Draw rates over intensity, both logarithmic; a mark's area is its share of the time.
+
+    A line for memory ends at the highest ceiling; provisional ones are dashed. A class without
+    arithmetic has no place; without roofs, or a class that was timed, nothing is drawn.
+    """
+    roofs = roofline.roofs
+    timed = [one for one in roofline.points if one.flops_per_s and one.intensity]
+    if roofs is None or not timed:
+        return []
+    reached = [one.flops_per_s or 1.0 for one in timed]
+    top, used = max(roofs.run_flops_per_s.values()), {one.dtype for one in timed}
+    rates = {n: r for n, r in roofs.run_flops_per_s.items() if n in used or r == top}
+    ridge = [top / roofs.bytes_per_s] if roofs.bytes_per_s else []
+    xs = [*(one.intensity or 1.0 for one in timed), *ridge]
+    low, high = min(xs) / _MARGIN, max(xs) * _MARGIN
+    ends = (min(reached) / _MARGIN, max(top, *reached) * _MARGIN)
+    curves = []
+    if roofs.bytes_per_s:
+        begin, rate = max(low, ends[0] / roofs.bytes_per_s), roofs.bytes_per_s
+        line = [(begin, begin * rate), (ridge[0], top)]
+        curves.append(_roof("memory", format_rate(rate, "bytes_per_s"), line, roofs))
+    for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
+        line = [(rate / roofs.bytes_per_s if roofs.bytes_per_s else low, rate), (high, rate)]
+        curves.append(_roof(name, format_rate(rate, "flops_per_s"), line, roofs))
+    curves += [_circle(one) for one in timed]
+    without = [one.name for one in roofline.points if one.time_s and not one.intensity]
+    plot = LinePlot(
+        "Roofline",
+        curves,
+        x_name="arithmetic intensity [FLOP per byte]",
+        y_unit="flops_per_s",
+        note=f"Without a place, for they compute nothing: {', '.join(without)}." if without else "",
+        y_range=ends,
+        x_range=(low, high),
+        is_log=True,
+        is_log_x=True,
+    )
+    return [plot]
+
+
+def _roof(name: str, rate: str, line: list[tuple[float, float]], roofs: Roofs) -> Curve:
+    is_doubted = name in roofs.doubts
+    told = f"{name} {rate}{' (provisional)' if is_doubted else ''}"
+    color = ROOF_COLORS.get(name, _GREY)
+    return Curve(told, line, color=color, is_dashed=is_doubted, width=2)
+
+
+def _circle(one: RooflinePoint) -> Curve:
+    """Return the mark of a class of operators, with its time, rate and headroom."""
+    share = "" if one.fraction is None else f" ({format_percent(one.fraction)} of operators)"
+    told = [
+        f"{one.name}: {format_seconds(one.time_s or 0.0)} per step{share}",
+        describe_reached(one),
+        "" if one.position is None else f"{format_percent(one.position)} of {one.roof}'s roof",
+        describe_headroom(one),
+    ]
+    return Curve(
+        one.name,
+        [(one.intensity or 1.0, one.flops_per_s)],
+        color=CLASS_COLORS.get(one.name, _GREY),
+        has_line=False,
+        has_marks=True,
+        mark_size=max(_SMALLEST, _LARGEST * math.sqrt(one.fraction or 0.0)),
+        tips=[", ".join(filter(None, told))],
+    )
 
 
 def describe_headroom(point: RooflinePoint) -> str:

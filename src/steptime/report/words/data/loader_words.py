@@ -185,12 +185,7 @@ def describe_notes(bench: LoaderBench) -> list[str]:
 
 
 def next_commands(bench: LoaderBench, *, levers: Collection[str]) -> list[str]:
-    """Return the commands that follow; none where no loader helps.
-
-    Args:
-        bench: what was measured.
-        levers: the names of those that there are.
-    """
+    """Return the commands that follow, of the `levers` that there are; none if no loader helps."""
     if bench.is_source:
         return _conversion(bench)
     relieving = _LEVERS.get(bench.bottleneck or "")

@@ -1,10 +1,12 @@
-"""Says what larger batches give, as a fit measured it."""
+"""Says what larger batches give, as a fit measured it, and how the learning rate follows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from steptime.core.interval import Interval
 from steptime.core.units import format_bytes
-from steptime.report.words.data.rate_words import CAUTION, describe_rate
+from steptime.plan.values.batch_values import LearningRateAdvice
 from steptime.report.words.fit.fit_words import describe_reason
 from steptime.tune.values.fit_values import BatchTrial, FitStudy
 
@@ -96,3 +98,24 @@ def _advice(best: BatchTrial) -> list[str]:
         return [caution]
     told = (one for one in describe_rate(best.learning_rate) if one != CAUTION)
     return [caution, *told]
+
+
+CAUTION = "It is another training all the same: judge its quality."
+
+
+def describe_rate(advice: LearningRateAdvice) -> Iterator[str]:
+    """Yield what to do, how betas and epsilon follow, the source, and the caution."""
+    ratio = f"The global batch changes by {advice.batch_ratio:.3g}x"
+    if advice.factor is None:
+        yield f"{ratio}; no rule is published for {advice.optimizer}: search the learning rate."
+        return
+    rule = "linearly" if advice.rule == "linear" else "by the square root"
+    new = "" if advice.learning_rate is None else f", to {advice.learning_rate:.4g}"
+    yield f"{ratio}: scale the learning rate {rule}, by {advice.factor:.4g}{new}."
+    if advice.betas_factor is not None and advice.epsilon_factor is not None:
+        yield (
+            f"Scale 1 - beta of both betas by {advice.betas_factor:.4g}, epsilon by "
+            f"{advice.epsilon_factor:.4g}."
+        )
+    yield f"Source: {advice.source}; {advice.limit}."
+    yield CAUTION

@@ -86,12 +86,6 @@ FIT_REASONS: Mapping[str, str] = {
 }
 
 
-_ORIGINS: Mapping[str, str] = {
-    "machine": ", what is free here",
-    "as_written": ", less than it needs as written: the least memory is wanted",
-}
-
-
 def describe_beginning(what: str, state: State) -> str:
     """Say what begins now."""
     if what == "observe":
@@ -156,7 +150,7 @@ def describe_limit(study: FitStudy) -> str:
     if study.limit_counts == "device":
         whole = ", all that it has" if study.limit_from == "machine" else ""
         return f"{size} of the device's memory, its context included{whole}"
-    origin = _ORIGINS.get(study.limit_from, "")
+    origin = ", what is free here" if study.limit_from == "machine" else ""
     return f"{size} of private memory a process{origin}"
 
 

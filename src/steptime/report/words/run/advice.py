@@ -10,17 +10,18 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from steptime import levers
 from steptime.core.process_end import RunState
 from steptime.core.units import format_speedup
 from steptime.diagnose.ailments import contention
 from steptime.diagnose.ailments.all_ailments import FAULTS, ailment_named, ailment_of
-from steptime.diagnose.ailments.compute.computing import LEVERS
+from steptime.diagnose.ailments.compute.computing import CAN_FUSE, LEVERS
 from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.ailments.memory.memory_limits import OUT_OF_MEMORY
 from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.levers.base import Facts, OptimizerFacts
 from steptime.measure.values.measurement import Measurement
-from steptime.report.known_facts import speaks_against
 from steptime.report.words.run.input_levers import fits_input, is_superseded
 from steptime.report.words.run.run_words import describe_title, fill_in
 from steptime.report.words.run.show_words import is_cell, show_command, words_again
@@ -332,3 +333,35 @@ def _command(verb: str, measurement: Measurement) -> str:
     command = f"{verb} {shlex.join(words_again(measurement.command))}"
     can_copy = command.isprintable() and len(command) <= MAX_COMMAND
     return command if can_copy else f"{verb} ..."
+
+
+MANY_CORES = 64
+"""Where the cores are not known, no lever is refused for their number."""
+
+
+def speaks_against(lever: str, measurement: Measurement) -> bool:
+    """Return whether a lever refuses by what the run showed, and not because facts are missing."""
+    if not measurement.ranks:
+        return False
+    applies, facts = levers.load(lever).applies, _facts_of(measurement)
+    nothing = Facts(torch_version=facts.torch_version, num_cores=MANY_CORES)
+    return applies(nothing) is None and applies(facts) is not None
+
+
+def _facts_of(measurement: Measurement) -> Facts:
+    rank, host, found = measurement.ranks[0], measurement.host, measurement.compilation
+    in_use = () if measurement.recipe is None else measurement.recipe.levers
+    is_own = found is not None and not any(one.name == "compile" for one in in_use)
+    return Facts(
+        torch_version=rank.torch_version,
+        device=rank.device,
+        capabilities=rank.capabilities,
+        num_cores=MANY_CORES if host is None else host.num_cores,
+        num_threads=rank.num_threads,
+        world_size=rank.world_size,
+        uses_compile=bool(found.num_graphs) if found and is_own else None,
+        optimizers=tuple(
+            OptimizerFacts(name=name, can_fuse=name in CAN_FUSE) for name in rank.optimizers
+        )
+        or None,
+    )

@@ -1,10 +1,11 @@
-"""The words on a trial that a finding offers, and of what the recipe of a run gave."""
+"""The words on a trial that a finding offers, and on the recipe of a run: its proof, its gain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.core.units import format_seconds, format_speedup
+from steptime.core.units import format_bytes, format_seconds, format_speedup
+from steptime.measure.values.observations import RecipeUse
 from steptime.report.document.run_document import LeverTrial, RecipeGain
 
 _MISSING: Mapping[str, str] = {
@@ -29,6 +30,16 @@ def describe_trial(trial: LeverTrial) -> str:
     if trial.bound_by == "phases":
         return f"Let Steptime try {these} (all that they can shorten is {most}):"
     return f"Let Steptime try {these}, at most {most}:"
+
+
+def describe_proof(use: RecipeUse) -> str:
+    """Say what the study of a recipe proved."""
+    if use.speedup is None:
+        if use.limit_bytes is None:
+            return "nothing was proven of it"
+        return f"proven to fit into {format_bytes(use.limit_bytes)}"
+    ends = f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
+    return f"proven {format_speedup(use.speedup.estimate)}, 95 % interval {ends}"
 
 
 def describe_gain(gain: RecipeGain) -> str:

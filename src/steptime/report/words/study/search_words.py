@@ -128,14 +128,7 @@ def describe_share(share: float | None) -> str:
 def describe_progress(
     run: SeekRun, runs: Sequence[SeekRun], *, budget_s: float, num_machines: int = 1
 ) -> str:
-    """Say how a run ended, what is best so far, and how much time is left.
-
-    Args:
-        run: the newest.
-        runs: all of them.
-        budget_s: of the search [s].
-        num_machines: how many runs are made at a time.
-    """
+    """Say how a run ended, what is best so far, and how much time is left."""
     took = format_seconds(run.seconds)
     text = f"run {run.number}, {describe_values(run.parameters)}{ROLES[run.role]}: "
     text += f"{ENDS[run.end]} after {took}"

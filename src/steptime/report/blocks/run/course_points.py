@@ -1,4 +1,4 @@
-"""Groups points for the plots of the page, so that there are few enough to draw.
+"""Groups points for the plots of a run, so that there are few enough to draw.
 
 In: all values of a Series. Out: the same in a few hundred groups. A run of a week must not make a
 larger page than one of an hour.

@@ -1,6 +1,6 @@
-"""Makes the document of `steptime doctor`.
+"""Makes the documents of `steptime machine` and `steptime doctor`.
 
-In: `MachineCheck` values. Out: a `CheckDocument` in its envelope.
+In: an `Inventory` with `Ceilings`, or `MachineCheck` values. Out: a document in its envelope.
 """
 
 from __future__ import annotations
@@ -8,10 +8,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.errors import InterruptedByUserError
 from steptime.machine.checks.run_checks import ROWS
+from steptime.machine.values.ceiling_values import Ceilings
 from steptime.machine.values.check_values import Basis, MachineCheck, most_costly_first
+from steptime.machine.values.inventory_values import Inventory
 from steptime.report.blocks.machine.check_report import cost_text, describe_reason, seen_text
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
+from steptime.report.words.machine import machine_words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineDocument:
+    """What the machine has and what it reaches.
+
+    Attributes:
+        inventory: what the machine has.
+        ceilings: what the machine reaches; null with `--inventory`.
+    """
+
+    inventory: Inventory
+    ceilings: Ceilings | None
+
+
+def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope[MachineDocument]:
+    """Return the envelope of the machine; it is partial if not everything was measured."""
+    errors: tuple[ErrorItem, ...] = ()
+    was_interrupted = found is not None and found.missing == "interrupted"
+    if found is not None and found.missing is not None:
+        code = "interrupted" if was_interrupted else "not_measured"
+        told = machine_words.describe_reason(found.missing)
+        told += f": {found.detail}" if found.detail else ""
+        errors = (
+            ErrorItem(code=code, message=told, hint=machine_words.describe_next(found.missing)),
+        )
+    return enclose(
+        "machine",
+        MachineDocument(inventory=inventory, ceilings=found),
+        exit_code=InterruptedByUserError.exit_code if was_interrupted else 0,
+        errors=errors,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +91,7 @@ def check_envelope(
     exit_code: int,
     gate: str | None = None,
 ) -> Envelope[CheckDocument]:
-    """Return what fires first, the most costly first, then the other checks.
-
-    Args:
-        checks: all checks.
-        basis: what they rest on.
-        exit_code: the exit code of the command.
-        gate: the words of a gate that was not met.
-    """
+    """Return all checks, those that fire first; `gate` says which gate was not met."""
     fired = most_costly_first(checks)
     codes = {check.code for check in fired}
     ordered = (*fired, *(check for check in checks if check.code not in codes))
