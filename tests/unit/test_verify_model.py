@@ -112,6 +112,11 @@ def test_another_mix_of_rows_is_not_taken_for_a_worse_model() -> None:
     assert (found.reference, found.candidate) == pytest.approx((0.84, 0.71))
     assert found.gain.estimate == pytest.approx(0.02)
     assert found.decided_by == "slice"
+    assert found.columns[0].is_reversal
+    assert found.outcome is Outcome.PASS
+
+    pooled = judge_model(arms, replace(asked, shares={}))
+    assert (pooled.outcome, pooled.reason) == (Outcome.INCONCLUSIVE, "reversal")
 
 
 def test_on_the_same_rows_the_mix_is_exactly_zero_and_pairs_are_told() -> None:

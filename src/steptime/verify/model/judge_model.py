@@ -2,7 +2,8 @@
 
 In: the arms, and the columns by which they are split. Out: a `ModelVerdict`. Arms that were scored
 on unlike rows are compared at the same shares of their slices, for else another mix of rows would
-be taken for another model.
+be taken for another model. A reversal turns PASS into INCONCLUSIVE, unless the shares that count
+were declared: then it is known which of the two differences is asked for.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     allowed = asked.margin or 0.0
     hunted = hunt(arms, asked.hunted, sign=sign, margin=allowed) if asked.hunted else None
     num_seeds = (len(arms.reference.scores), len(arms.candidate.scores))
+    doubted = [one for one in found if one.is_reversal and one.column not in asked.shares]
     outcome, reason = _outcome(gain, asked.margin, found, hunted, num_seeds)
+    if outcome is Outcome.PASS and doubted:
+        outcome, reason = Outcome.INCONCLUSIVE, "reversal"
     has_seeds = max(num_seeds) > 1
     pairs = discordant_of(arms, sign=sign)
     return ModelVerdict(
@@ -122,7 +126,7 @@ def _outcome(
     hunted: Hunt | None,
     num_seeds: tuple[int, int],
 ) -> tuple[Outcome, str | None]:
-    """Return the answer, and why it is not PASS; a reversal turns that into INCONCLUSIVE."""
+    """Return the answer of the rows, and why it is not PASS."""
     if margin is None:
         return Outcome.INCONCLUSIVE, "no_margin"
     if max(num_seeds) > 1 and min(num_seeds) < _LEAST_SEEDS:
@@ -135,8 +139,6 @@ def _outcome(
         return Outcome.FAIL, "found_slice_worse"
     if outcome is Outcome.INCONCLUSIVE:
         return outcome, "too_few_rows"
-    if outcome is Outcome.PASS and any(one.is_reversal for one in columns):
-        return Outcome.INCONCLUSIVE, "reversal"
     return outcome, None
 
 

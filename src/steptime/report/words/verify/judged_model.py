@@ -20,7 +20,7 @@ NOTES: Mapping[str, str] = {
 REASONS: Mapping[str, str] = {
     "no_margin": "NoMargin: without --margin, no loss is small enough",
     "reversal": "REVERSAL: the arms differ in their mix of rows, which hides the opposite "
-    "difference within slices",
+    "difference within slices; --share names the shares that count",
     "too_few_runs": "TooFewRuns: fewer than three trainings of an arm give estimates alone",
     "too_few_rows": "the rows do not tell a loss of the margin from none",
 }
@@ -30,7 +30,8 @@ def describe_answer(found: ModelVerdict) -> str:
     """Say the answer in one sentence."""
     names = f"{found.candidate_arm} against {found.reference_arm}"
     if found.outcome is Outcome.PASS:
-        return f"{names}: not worse by {found.margin:g} or more"
+        better = f"better by {found.gain.estimate:.4g}, " if found.gain.low > 0 else ""
+        return f"{names}: {better}not worse by {found.margin:g} or more"
     if found.outcome is Outcome.FAIL and found.reason is None:
         return f"{names}: worse by more than {found.margin:g}"
     if found.reason in ("slice_worse", "found_slice_worse"):
