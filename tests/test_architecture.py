@@ -79,6 +79,7 @@ ARROWS = {
     # A library of its own, for whoever trains.
     "data": {*BASE, "data.values", "verify.values"},
     "graph": {"core", "errors"},
+    "quantize": {"core", "errors", "verify"},
     "methods": {"core", "errors", "levers"},  # the guest loads transforms by file
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
@@ -93,7 +94,7 @@ ARROWS = {
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
-USES_TORCH = {"guest", "inject", "counting", "forecasting", "data", "graph", "methods"}
+USES_TORCH = {"guest", "inject", "counting", "forecasting", "data", "graph", "methods", "quantize"}
 PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.

@@ -1,0 +1,1 @@
+"""Turns a trained network into one of bytes, for processors without floating point."""

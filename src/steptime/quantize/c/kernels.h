@@ -1,0 +1,60 @@
+/* Operators on signed bytes, with whole numbers alone. Pictures are height, width, channels; weights
+ * are output, height, width, input, as CMSIS-NN has them. */
+#ifndef STEPTIME_KERNELS_H
+#define STEPTIME_KERNELS_H
+
+#include <stdint.h>
+
+typedef struct {
+    const int8_t *weight;
+    const int32_t *bias, *multipliers;
+    const int8_t *shifts;
+    int32_t zero_in, zero_out, low, high;
+    int32_t height, width, depth;              /* of the input */
+    int32_t rows, columns, outputs;            /* of the output */
+    int32_t tall, wide, step_y, step_x;        /* of the kernel */
+    int32_t top, left, spread_y, spread_x, groups;
+} st_convolution;
+
+typedef struct {
+    const int8_t *weight;
+    const int32_t *bias, *multipliers;
+    const int8_t *shifts;
+    int32_t zero_in, zero_out, low, high;
+    int32_t inputs, outputs, times;
+} st_linear;
+
+typedef struct {
+    int32_t is_mean, counts_padding, zero;
+    int32_t height, width, depth, rows, columns;
+    int32_t tall, wide, step_y, step_x, top, left, bottom, right;
+} st_pooling;
+
+typedef struct {
+    int32_t zero_a, zero_b, factor_a, factor_b, shift, zero_out, low, high, num;
+} st_addition;
+
+typedef struct {
+    int32_t zero_a, zero_b, multiplier, shift, zero_out;
+    int32_t sizes[4], sizes_b[4];              /* the last four axes of both */
+} st_product;
+
+typedef struct {
+    int32_t zero_in, multiplier, shift, zero_out;
+    int32_t outer, inner, begin, width;        /* inner numbers of this part, of width in all */
+} st_part;
+
+typedef struct {
+    int32_t sizes[4], axes[4];
+} st_order;
+
+void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out);
+void st_run_linear(const st_linear *of, const int8_t *in, int8_t *out);
+void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out);
+void st_run_addition(const st_addition *of, const int8_t *a, const int8_t *b, int8_t *out);
+void st_run_product(const st_product *of, const int8_t *a, const int8_t *b, int8_t *out);
+void st_run_part(const st_part *of, const int8_t *in, int8_t *out);
+void st_run_table(const int8_t *table, int32_t num, const int8_t *in, int8_t *out);
+void st_run_order(const st_order *of, const int8_t *in, int8_t *out);
+
+#endif

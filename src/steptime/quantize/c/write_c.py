@@ -1,0 +1,266 @@
+"""Writes the C sources of an integer network: its constants, and the calls in their order."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from steptime.quantize.c.arena import Arena, plan_arena
+from steptime.quantize.integer.integer_network import IntegerNetwork
+from steptime.quantize.integer.integer_operators import (
+    IntegerAddition,
+    IntegerConcatenation,
+    IntegerConvolution,
+    IntegerLinear,
+    IntegerOperator,
+    IntegerPooling,
+    IntegerProduct,
+    IntegerReorder,
+    IntegerReshape,
+    IntegerTable,
+)
+
+_LINE = 100
+
+
+def c_sources(network: IntegerNetwork, *, name: str = "network") -> dict[str, str]:
+    """Return the text of each file: the kernels, and `<name>.h` and `<name>.c`."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise ValueError(f"{name!r} is no name of C")
+    arena = plan_arena(network)
+    kernels = {
+        file: resources.files(__package__).joinpath(file).read_text("utf-8")
+        for file in ("kernels.h", "kernels.c")
+    }
+    return {
+        **kernels,
+        f"{name}.h": _header(network, arena, name),
+        f"{name}.c": _source(network, arena, name),
+    }
+
+
+def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
+    sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
+    steps = [network.steps[one] for one in (network.input, network.output)]
+    shapes = [" x ".join(map(str, network.shapes[one])) for one in (network.input, network.output)]
+    guard = f"{name.upper()}_H"
+    told = [f"{step.scale!r} * (byte - {step.zero})" for step in steps]
+    return f"""\
+/* {name}: in {shapes[0]}, out {shapes[1]}. A number is scale * (byte - zero):
+ * in {told[0]},
+ * out {told[1]}. */
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#define {name.upper()}_INPUT {sizes[0]}
+#define {name.upper()}_OUTPUT {sizes[1]}
+#define {name.upper()}_ARENA {arena.size}
+
+/* The arena needs no content before and keeps none that matters after. */
+void {name}_run(const int8_t *input, int8_t *output, int8_t *arena);
+
+#endif
+"""
+
+
+def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
+    constants, calls = list[str](), list[str]()
+    for number, one in enumerate(network.operators):
+        constants += [f"/* {one.name or one.output} */", *_constants(one, number, network)]
+        places = [f"arena + {arena.offsets[each]}" for each in (*one.inputs, one.output)]
+        calls += _calls(one, number, places)
+    sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
+    ends = [arena.offsets[one] for one in (network.input, network.output)]
+    body = "\n".join(f"    {line}" for line in calls)
+    return "\n".join(
+        [
+            f'#include "{name}.h"',
+            '#include "kernels.h"',
+            "",
+            *constants,
+            "",
+            f"void {name}_run(const int8_t *input, int8_t *output, int8_t *arena)",
+            "{",
+            f"    for (int32_t i = 0; i < {sizes[0]}; i++) {{",
+            f"        arena[{ends[0]} + i] = input[i];",
+            "    }",
+            body,
+            f"    for (int32_t i = 0; i < {sizes[1]}; i++) {{",
+            f"        output[i] = arena[{ends[1]} + i];",
+            "    }",
+            "}",
+            "",
+        ]
+    )
+
+
+# -- constants
+
+
+def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> Iterator[str]:
+    if isinstance(one, IntegerConvolution | IntegerLinear):
+        yield _array(f"weight_{number}", "int8_t", one.weight)
+        yield _array(f"bias_{number}", "int32_t", one.bias)
+        yield _array(f"multipliers_{number}", "int32_t", one.multipliers)
+        yield _array(f"shifts_{number}", "int8_t", one.shifts)
+    if isinstance(one, IntegerTable):
+        yield _array(f"table_{number}", "int8_t", one.table)
+    if isinstance(one, IntegerConcatenation):
+        begin, width = 0, math.prod(one.shape[one.axis :])
+        for i, source in enumerate(one.inputs):
+            inner = math.prod(network.shapes[source][one.axis :])
+            yield _struct(
+                "st_part",
+                f"part_{number}_{i}",
+                {
+                    "zero_in": one.zeros[i],
+                    "multiplier": one.multipliers[i],
+                    "shift": one.shifts[i],
+                    "zero_out": one.zero_out,
+                    "outer": math.prod(one.shape[: one.axis]),
+                    "inner": inner,
+                    "begin": begin,
+                    "width": width,
+                },
+            )
+            begin += inner
+    writer = _FIELDS.get(type(one))
+    if writer is not None:
+        kind, fields = writer(one, [network.shapes[name] for name in one.inputs])
+        if isinstance(one, IntegerConvolution | IntegerLinear):
+            names = ("weight", "bias", "multipliers", "shifts")
+            fields = {name: f"{name}_{number}" for name in names} | fields
+        yield _struct(kind, f"of_{number}", fields)
+
+
+def _shared(one: IntegerConvolution | IntegerLinear) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("zero_in", "zero_out", "low", "high")}
+
+
+def _convolution(one: IntegerConvolution, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    places = [
+        *zip(("height", "width", "depth"), shapes[0], strict=True),
+        *zip(("rows", "columns", "outputs"), one.shape, strict=True),
+        *zip(("tall", "wide"), one.weight.shape[1:3], strict=True),
+        *zip(("step_y", "step_x"), one.stride, strict=True),
+        ("top", one.padding[0]),
+        ("left", one.padding[2]),
+        *zip(("spread_y", "spread_x"), one.dilation, strict=True),
+    ]
+    return "st_convolution", {**_shared(one), **dict(places), "groups": one.groups}
+
+
+def _linear(one: IntegerLinear, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    outputs, inputs = one.weight.shape
+    times = math.prod(shapes[0]) // inputs
+    return "st_linear", {**_shared(one), "inputs": inputs, "outputs": outputs, "times": times}
+
+
+def _pooling(one: IntegerPooling, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    top, bottom, left, right = one.padding
+    return "st_pooling", {
+        "is_mean": int(one.is_mean),
+        "counts_padding": int(one.counts_padding),
+        "zero": one.zero,
+        **dict(zip(("height", "width", "depth"), shapes[0], strict=True)),
+        "rows": one.shape[0],
+        "columns": one.shape[1],
+        **dict(zip(("tall", "wide"), one.kernel, strict=True)),
+        **dict(zip(("step_y", "step_x"), one.stride, strict=True)),
+        "top": top,
+        "left": left,
+        "bottom": bottom,
+        "right": right,
+    }
+
+
+def _addition(one: IntegerAddition, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    names = ("zero_a", "zero_b", "factor_a", "factor_b", "shift", "zero_out", "low", "high", "num")
+    values = (*one.zeros, *one.factors, one.shift, one.zero_out, one.low, one.high)
+    return "st_addition", dict(zip(names, (*values, math.prod(one.shape)), strict=True))
+
+
+def _product(one: IntegerProduct, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    return "st_product", {
+        "zero_a": one.zeros[0],
+        "zero_b": one.zeros[1],
+        "multiplier": one.multiplier,
+        "shift": one.shift,
+        "zero_out": one.zero_out,
+        "sizes": _four(shapes[0]),
+        "sizes_b": _four(shapes[1]),
+    }
+
+
+def _reorder(one: IntegerReorder, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    added = 4 - len(one.axes)
+    axes = (*range(added), *(axis + added for axis in one.axes))
+    return "st_order", {"sizes": _four(shapes[0]), "axes": axes}
+
+
+_FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], tuple[str, dict[str, Any]]]] = {
+    IntegerConvolution: _convolution,
+    IntegerLinear: _linear,
+    IntegerPooling: _pooling,
+    IntegerAddition: _addition,
+    IntegerProduct: _product,
+    IntegerReorder: _reorder,
+}
+
+
+def _four(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of four axes, of which the first may be 1."""
+    return (*(1,) * (4 - len(shape)), *shape)
+
+
+def _array(name: str, kind: str, values: Any) -> str:
+    lines, line = [f"static const {kind} {name}[] = {{"], "   "
+    for value in np.asarray(values).ravel().tolist():
+        if len(line) > _LINE - 14:
+            lines.append(line)
+            line = "   "
+        line += f" {value},"
+    return "\n".join([*lines, line, "};"])
+
+
+def _struct(kind: str, name: str, fields: Mapping[str, Any]) -> str:
+    def told(value: Any) -> str:
+        return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, tuple) else str(value)
+
+    parts = ", ".join(f".{key} = {told(value)}" for key, value in fields.items())
+    return f"static const {kind} {name} = {{{parts}}};"
+
+
+# -- calls
+
+
+def _calls(one: IntegerOperator, number: int, places: Sequence[str]) -> Iterator[str]:
+    *sources, target = places
+    if isinstance(one, IntegerReshape):
+        return
+    if isinstance(one, IntegerConcatenation):
+        for i, source in enumerate(sources):
+            yield f"st_run_part(&part_{number}_{i}, {source}, {target});"
+        return
+    if isinstance(one, IntegerTable):
+        num = math.prod(one.shape)
+        yield f"st_run_table(table_{number}, {num}, {sources[0]}, {target});"
+        return
+    yield f"st_run_{_KINDS[type(one)]}(&of_{number}, {', '.join(sources)}, {target});"
+
+
+_KINDS: Mapping[type[IntegerOperator], str] = {
+    IntegerConvolution: "convolution",
+    IntegerLinear: "linear",
+    IntegerPooling: "pooling",
+    IntegerAddition: "addition",
+    IntegerProduct: "product",
+    IntegerReorder: "order",
+}

@@ -1,0 +1,257 @@
+"""Makes the integer network from a network and the ranges of its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steptime.errors import UsageError
+from steptime.quantize.integer.integer_operators import (
+    IntegerAddition,
+    IntegerConcatenation,
+    IntegerConvolution,
+    IntegerLinear,
+    IntegerOperator,
+    IntegerPooling,
+    IntegerProduct,
+    IntegerReorder,
+    IntegerReshape,
+    IntegerTable,
+)
+from steptime.quantize.integer.table_functions import function_of, step_of_function
+from steptime.quantize.ranges import Range, refuse_constant
+from steptime.quantize.scheme import HIGH, LOW, Affine, fraction_of, step_of, weights_of
+from steptime.quantize.trained_network import (
+    Addition,
+    Concatenation,
+    Convolution,
+    Elementwise,
+    Matmul,
+    Network,
+    Operator,
+    Pooling,
+    Product,
+    Reorder,
+    Reshape,
+)
+
+if TYPE_CHECKING:
+    from steptime.quantize.scheme import Bytes
+    from steptime.quantize.trained_network import Shape
+
+_MOST_SUM = 2**31 - 1
+_SUM_BITS = 20
+"""Of a factor of a sum: 255 times two of them fit into 32 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerNetwork:
+    """A network of operators on bytes.
+
+    Attributes:
+        input, output: the names of the first and the last value.
+        input_axes: the axes of the input of training in the order of `input`, without the batch.
+        shapes: of each value, without the batch.
+        steps: how the numbers of each value are kept.
+        operators: in the order in which they run.
+    """
+
+    input: str
+    output: str
+    input_axes: tuple[int, ...]
+    shapes: Mapping[str, Shape]
+    steps: Mapping[str, Affine]
+    operators: tuple[IntegerOperator, ...]
+
+    def run(self, inputs: Any) -> Bytes:
+        """Return the bytes of the output (batch, ...) of bytes (batch, ...) in the own order."""
+        values = {self.input: inputs}
+        for one in self.operators:
+            values[one.output] = one.run(*(values[name] for name in one.inputs))
+        return np.asarray(values[self.output])
+
+    def predict(self, inputs: Any) -> Any:
+        """Return real outputs (batch, ...) of real inputs as in training (batch, ...)."""
+        turned = np.asarray(inputs).transpose(0, *(axis + 1 for axis in self.input_axes))
+        first, last = self.steps[self.input], self.steps[self.output]
+        return last.to_numbers(self.run(first.to_bytes(turned)))
+
+
+@dataclass(slots=True)
+class _Builder:
+    """The integer network while it is made."""
+
+    network: Network
+    ranges: Mapping[str, Range]
+    steps: dict[str, Affine] = field(default_factory=dict)
+    made: list[IntegerOperator] = field(default_factory=list)
+
+    def build(self) -> IntegerNetwork:
+        network = self.network
+        self.steps[network.input] = step_of(self.ranges[network.input])
+        builders: Mapping[type[Operator], Callable[[Any], IntegerOperator]] = {
+            Convolution: self._convolution,
+            Matmul: self._linear,
+            Addition: self._addition,
+            Product: self._product,
+            Pooling: self._pooling,
+            Concatenation: self._concatenation,
+            Elementwise: self._table,
+            Reorder: self._reorder,
+            Reshape: self._reshape,
+        }
+        for one in network.operators:
+            self.made.append(builders[type(one)](one))
+        return IntegerNetwork(
+            input=network.input,
+            output=network.output,
+            input_axes=network.input_axes,
+            shapes=network.shapes,
+            steps=self.steps,
+            operators=tuple(self.made),
+        )
+
+    def _base(self, one: Operator) -> dict[str, Any]:
+        shape = self.network.shapes[one.output]
+        return {"name": one.name, "inputs": one.inputs, "output": one.output, "shape": shape}
+
+    def _own_step(self, one: Operator) -> Affine:
+        self.steps[one.output] = step_of(self.ranges[one.output])
+        return self.steps[one.output]
+
+    def _same_step(self, one: Operator) -> Affine:
+        self.steps[one.output] = self.steps[one.inputs[0]]
+        return self.steps[one.output]
+
+    def _weighted(self, one: Convolution | Matmul) -> dict[str, Any]:
+        before, after = self.steps[one.inputs[0]], self._own_step(one)
+        weight, scales = weights_of(one.weight)
+        bias = np.rint(one.bias / (before.scale * scales)).astype(np.int64)
+        most = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) * (HIGH - LOW)
+        if (most + np.abs(bias) > _MOST_SUM).any():
+            raise UsageError(
+                f"`{one.name}` sums up to {int((most + np.abs(bias)).max()):,}, which does not fit "
+                "into 32 bits.",
+                hint="Split the layer, or leave it out of what is quantized.",
+            )
+        fractions = [fraction_of(before.scale * scale / after.scale) for scale in scales.tolist()]
+        low, high = clamp_of(one, after)
+        return {
+            **self._base(one),
+            "weight": weight,
+            "bias": bias,
+            "multipliers": np.array([multiplier for multiplier, _ in fractions], dtype=np.int64),
+            "shifts": np.array([shift for _, shift in fractions], dtype=np.int64),
+            "zero_in": before.zero,
+            "zero_out": after.zero,
+            "low": low,
+            "high": high,
+        }
+
+    def _convolution(self, one: Convolution) -> IntegerOperator:
+        return IntegerConvolution(
+            **self._weighted(one),
+            stride=one.stride,
+            padding=one.padding,
+            dilation=one.dilation,
+            groups=one.groups,
+        )
+
+    def _linear(self, one: Matmul) -> IntegerOperator:
+        return IntegerLinear(**self._weighted(one))
+
+    def _addition(self, one: Addition) -> IntegerOperator:
+        after = self._own_step(one)
+        before = [self.steps[name] for name in one.inputs]
+        factors = [step.scale / after.scale for step in before]
+        shift = min(_SUM_BITS - math.frexp(max(factors))[1], 30)
+        low, high = clamp_of(one, after)
+        return IntegerAddition(
+            **self._base(one),
+            zeros=(before[0].zero, before[1].zero),
+            factors=(round(factors[0] * 2**shift), round(factors[1] * 2**shift)),
+            shift=shift,
+            zero_out=after.zero,
+            low=low,
+            high=high,
+        )
+
+    def _product(self, one: Product) -> IntegerOperator:
+        after = self._own_step(one)
+        a, b = (self.steps[name] for name in one.inputs)
+        multiplier, shift = fraction_of(a.scale * b.scale / after.scale)
+        return IntegerProduct(
+            **self._base(one),
+            zeros=(a.zero, b.zero),
+            multiplier=multiplier,
+            shift=shift,
+            zero_out=after.zero,
+        )
+
+    def _pooling(self, one: Pooling) -> IntegerOperator:
+        step = self._same_step(one)
+        return IntegerPooling(
+            **self._base(one),
+            is_mean=one.is_mean,
+            kernel=one.kernel,
+            stride=one.stride,
+            padding=one.padding,
+            counts_padding=one.counts_padding,
+            zero=step.zero,
+        )
+
+    def _concatenation(self, one: Concatenation) -> IntegerOperator:
+        after = self._own_step(one)
+        before = [self.steps[name] for name in one.inputs]
+        fractions = [fraction_of(step.scale / after.scale) for step in before]
+        return IntegerConcatenation(
+            **self._base(one),
+            axis=one.axis,
+            zeros=tuple(step.zero for step in before),
+            multipliers=tuple(multiplier for multiplier, _ in fractions),
+            shifts=tuple(shift for _, shift in fractions),
+            zero_out=after.zero,
+        )
+
+    def _table(self, one: Elementwise) -> IntegerOperator:
+        before = self.steps[one.inputs[0]]
+        fixed = step_of_function(one.function)
+        after = self._own_step(one) if fixed is None else fixed
+        self.steps[one.output] = after
+        numbers = before.to_numbers(np.arange(LOW, HIGH + 1))
+        table = after.to_bytes(function_of(one.function, one.parameters)(numbers))
+        return IntegerTable(**self._base(one), table=table)
+
+    def _reorder(self, one: Reorder) -> IntegerOperator:
+        self._same_step(one)
+        return IntegerReorder(**self._base(one), axes=one.axes)
+
+    def _reshape(self, one: Reshape) -> IntegerOperator:
+        self._same_step(one)
+        return IntegerReshape(**self._base(one))
+
+
+def clamp_of(one: Convolution | Matmul | Addition, step: Affine) -> tuple[int, int]:
+    """Return the bytes to which an output is clamped."""
+    low = LOW if one.low is None else int(step.to_bytes(one.low))
+    high = HIGH if one.high is None else int(step.to_bytes(one.high))
+    return low, high
+
+
+def build(network: Network, ranges: Mapping[str, Range]) -> IntegerNetwork:
+    """Return the integer network.
+
+    Args:
+        network: what is quantized.
+        ranges: of each value that has a step of its own.
+
+    Raises:
+        DataError: a value is 0 for each input.
+        UsageError: a sum does not fit into 32 bits.
+    """
+    refuse_constant(ranges, (network.input, *(one.output for one in network.operators)))
+    return _Builder(network, ranges).build()

@@ -1,0 +1,229 @@
+"""Writes a network as ONNX, for ONNX Runtime: as it is, or with its bytes and steps.
+
+Activations become unsigned bytes, for these with signed weights are what its fast kernels take
+(VNNI); a signed byte and the unsigned one of the same number differ by 128. It computes near
+the integer reference and not bit for bit the same, for it rounds by floating point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from steptime.errors import MissingExtraError
+from steptime.quantize.integer.integer_network import IntegerNetwork
+from steptime.quantize.scheme import LOW, weights_of
+from steptime.quantize.trained_network import (
+    Addition,
+    Concatenation,
+    Convolution,
+    Elementwise,
+    Matmul,
+    Network,
+    Operator,
+    Pooling,
+    Product,
+    Reorder,
+    Reshape,
+)
+
+_OPSET = 20
+_NODES: Mapping[str, tuple[str, ...]] = {
+    "sigmoid": ("Sigmoid",),
+    "tanh": ("Tanh",),
+    "gelu": ("Gelu",),
+    "hardswish": ("HardSwish",),
+    "hardsigmoid": ("HardSigmoid",),
+    "elu": ("Elu",),
+    "leaky_relu": ("LeakyRelu",),
+    "silu": ("Sigmoid", "Mul"),
+    "clamp": ("Clip",),
+}
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The graph while it is written; pictures are channels first, as ONNX has them."""
+
+    network: Network
+    integer: IntegerNetwork | None
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def write(self) -> Any:
+        from onnx import TensorProto, helper
+
+        network = self.network
+        writers: Mapping[type[Operator], Callable[[Any, list[str]], str]] = {
+            Convolution: self._convolution,
+            Matmul: self._linear,
+            Addition: lambda one, ins: self._clamped(one, self._node("Add", ins)),
+            Product: lambda one, ins: self._node("Mul", ins),
+            Pooling: self._pooling,
+            Concatenation: self._concatenation,
+            Elementwise: self._elementwise,
+            Reorder: self._reorder,
+            Reshape: self._reshape,
+        }
+        names = {network.input: self._stepped("input", network.input)}
+        for one in network.operators:
+            made = writers[type(one)](one, [names[name] for name in one.inputs])
+            names[one.output] = self._stepped(made, one.output)
+        self.nodes.append(helper.make_node("Identity", [names[network.output]], ["output"]))
+        ends = [
+            helper.make_tensor_value_info(
+                name, TensorProto.FLOAT, ["batch", *self._first(network.shapes[value])]
+            )
+            for name, value in (("input", network.input), ("output", network.output))
+        ]
+        graph = helper.make_graph(
+            self.nodes, "steptime", ends[:1], ends[1:], initializer=self.constants
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+        made.ir_version = 10
+        return made
+
+    @staticmethod
+    def _first(shape: Sequence[int]) -> list[int]:
+        return [shape[2], shape[0], shape[1]] if len(shape) == 3 else list(shape)
+
+    def _constant(self, values: Any) -> str:
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def _node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        from onnx import helper
+
+        name = f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def _stepped(self, name: str, value: str) -> str:
+        """Return the value after it was kept in bytes."""
+        if self.integer is None:
+            return name
+        step = self.integer.steps[value]
+        scale = self._constant(np.float32(step.scale))
+        zero = self._constant(np.uint8(step.zero - LOW))
+        kept = self._node("QuantizeLinear", [name, scale, zero])
+        return self._node("DequantizeLinear", [kept, scale, zero])
+
+    def _weights(self, one: Convolution | Matmul, weight: Any) -> list[str]:
+        """Return weight and bias; the bytes of both where these are wanted."""
+        if self.integer is None:
+            return [self._constant(part.astype(np.float32)) for part in (weight, one.bias)]
+        found, scales = weights_of(weight)
+        before = self.integer.steps[one.inputs[0]].scale
+        bias = np.rint(one.bias / (before * scales)).astype(np.int32)
+        parts = []
+        for values, steps in ((found, scales), (bias, before * scales)):
+            names = [self._constant(values), self._constant(steps.astype(np.float32))]
+            zeros = self._constant(np.zeros(len(steps), dtype=values.dtype))
+            parts.append(self._node("DequantizeLinear", [*names, zeros], axis=0))
+        return parts
+
+    def _clamped(self, one: Convolution | Matmul | Addition, name: str) -> str:
+        if one.low is None and one.high is None:
+            return name
+        if one.low == 0.0 and one.high is None:
+            return self._node("Relu", [name])
+        low, high = one.low, one.high
+        ends = [-math.inf if low is None else low, math.inf if high is None else high]
+        return self._node("Clip", [name, *(self._constant(np.float32(end)) for end in ends)])
+
+    def _convolution(self, one: Convolution, inputs: list[str]) -> str:
+        weight = np.ascontiguousarray(one.weight.transpose(0, 3, 1, 2))
+        top, bottom, left, right = one.padding
+        made = self._node(
+            "Conv",
+            [*inputs, *self._weights(one, weight)],
+            kernel_shape=list(weight.shape[2:]),
+            strides=list(one.stride),
+            pads=[top, left, bottom, right],
+            dilations=list(one.dilation),
+            group=one.groups,
+        )
+        return self._clamped(one, made)
+
+    def _linear(self, one: Matmul, inputs: list[str]) -> str:
+        flat = self._unpermuted(one)
+        weight, bias = self._weights(one, flat)
+        if len(self.network.shapes[one.inputs[0]]) == 1:
+            made = self._node("Gemm", [*inputs, weight, bias], transB=1)
+        else:
+            turned = self._node("Transpose", [weight], perm=[1, 0])
+            made = self._node("Add", [self._node("MatMul", [*inputs, turned]), bias])
+        return self._clamped(one, made)
+
+    def _unpermuted(self, one: Matmul) -> Any:
+        """Return the weights in the order of a picture whose channels are first."""
+        before = next((x for x in self.network.operators if x.output == one.inputs[0]), None)
+        shape = self.network.shapes[before.inputs[0]] if isinstance(before, Reshape) else ()
+        if len(shape) != 3 or len(self.network.shapes[one.inputs[0]]) != 1:
+            return one.weight
+        order = np.arange(one.weight.shape[1]).reshape(shape).transpose(2, 0, 1)
+        return np.ascontiguousarray(one.weight[:, order.ravel()])
+
+    def _pooling(self, one: Pooling, inputs: list[str]) -> str:
+        top, bottom, left, right = one.padding
+        how = {"count_include_pad": int(one.counts_padding)} if one.is_mean else {}
+        return self._node(
+            "AveragePool" if one.is_mean else "MaxPool",
+            inputs,
+            kernel_shape=list(one.kernel),
+            strides=list(one.stride),
+            pads=[top, left, bottom, right],
+            **how,
+        )
+
+    def _concatenation(self, one: Concatenation, inputs: list[str]) -> str:
+        is_picture = len(self.network.shapes[one.output]) == 3
+        axis = (2, 3, 1)[one.axis] if is_picture else one.axis + 1
+        return self._node("Concat", inputs, axis=axis)
+
+    def _elementwise(self, one: Elementwise, inputs: list[str]) -> str:
+        how: dict[str, Any] = {}
+        if one.function == "gelu" and one.parameters:
+            how = {"approximate": "tanh"}
+        if one.function == "leaky_relu":
+            how = {"alpha": one.parameters[0]}
+        if one.function == "hardsigmoid":
+            how = {"alpha": 1 / 6}
+        if one.function == "clamp":
+            ends = [self._constant(np.float32(end)) for end in one.parameters]
+            return self._node("Clip", [*inputs, *ends])
+        first, *more = _NODES[one.function]
+        made = self._node(first, inputs, **how)
+        return self._node(more[0], [made, *inputs]) if more else made
+
+    def _reorder(self, one: Reorder, inputs: list[str]) -> str:
+        if len(one.axes) == 3:  # its result is the picture with the channels first, as here
+            return inputs[0]
+        return self._node("Transpose", inputs, perm=[0, *(axis + 1 for axis in one.axes)])
+
+    def _reshape(self, one: Reshape, inputs: list[str]) -> str:
+        shape = self._constant(np.array([0, *self._first(self.network.shapes[one.output])]))
+        return self._node("Reshape", [*inputs, shape])
+
+
+def onnx_model(network: Network, integer: IntegerNetwork | None) -> Any:
+    """Return an ONNX model with a free batch: of floats, or with the bytes of `integer`.
+
+    Raises:
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError(
+            "Writing ONNX needs onnx, which is not installed.", needs="steptime[quantize]"
+        ) from error
+    del onnx
+    return _Writer(network, integer).write()

@@ -1,0 +1,194 @@
+"""A network of bytes: near the one of floats, and bit for bit the same in C."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from steptime.errors import DataError, UsageError  # noqa: E402
+from steptime.quantize.c.arena import plan_arena  # noqa: E402
+from steptime.quantize.c.write_c import c_sources  # noqa: E402
+from steptime.quantize.capture import capture  # noqa: E402
+from steptime.quantize.integer.integer_network import build  # noqa: E402
+from steptime.quantize.ranges import Observer, observe  # noqa: E402
+from steptime.quantize.scheme import fraction_of, scaled  # noqa: E402
+
+FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC"]
+
+
+class Residual(nn.Module):
+    """Convolutions in groups, dilated, with a sum, a concatenation and a gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6()
+        )
+        self.deep = nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.SiLU()
+        )
+        self.wide = nn.Conv2d(8, 4, 3, padding=2, dilation=2, groups=2)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.last = nn.Linear(12 * 4 * 4, 5)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = torch.relu(x + self.deep(x))
+        x = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+        x = torch.cat([x, self.wide(x)], dim=1)
+        return self.last(torch.nn.functional.avg_pool2d(x, 3, 2, 1).flatten(1))
+
+
+NETS = {
+    "residual": (Residual, (3, 16, 16)),
+    "perceptron": (
+        lambda: nn.Sequential(nn.Linear(20, 30), nn.GELU(), nn.Linear(30, 4), nn.Tanh()),
+        (20,),
+    ),
+    "signal": (
+        lambda: nn.Sequential(
+            nn.Conv1d(2, 6, 5, 2), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(84, 3)
+        ),
+        (2, 32),
+    ),
+    "pictures": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 6, (3, 5), padding=(1, 2)),
+            nn.BatchNorm2d(6),
+            nn.Hardswish(),
+            nn.MaxPool2d(3, 2, 1),
+            nn.Dropout(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 3),
+        ),
+        (1, 12, 12),
+    ),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    net, shape = NETS[name]
+    model = net().eval()
+    inputs = torch.randn(200, *shape)
+    for one in model.modules():
+        if isinstance(one, nn.BatchNorm2d):
+            one.running_mean.uniform_(-0.3, 0.3)
+            one.running_var.uniform_(0.5, 1.5)
+    network, program = capture(model, inputs[:2])
+    integer = build(network, observe(program, inputs.split(50)))
+    return model, inputs, network, integer
+
+
+def compiled(integer, folder):
+    for file, text in c_sources(integer).items():
+        (folder / file).write_text(text)
+    subprocess.run(["gcc", *FLAGS, "-c", "kernels.c", "network.c"], cwd=folder, check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-o", "net.so", "kernels.o", "network.o"], cwd=folder, check=True
+    )
+    return ctypes.CDLL(folder / "net.so")
+
+
+def run_in_c(library, integer, inputs):
+    """What C makes of bytes (num, ...), one after the other in one arena that is full of rubbish."""
+    arena = np.full(plan_arena(integer).size, 77, np.int8)
+    found = np.zeros((len(inputs), *integer.shapes[integer.output]), np.int8)
+    for one, out in zip(inputs, found, strict=True):
+        places = (np.ascontiguousarray(one), out, arena)
+        library.network_run(*(ctypes.c_void_p(place.ctypes.data) for place in places))
+    return found
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_bytes_are_near_floats_and_c_makes_the_same_bits(name, tmp_path):
+    model, inputs, _, integer = made(name)
+
+    with torch.no_grad():
+        wanted = model(inputs).numpy()
+    width = wanted.max() - wanted.min()
+    assert np.abs(integer.predict(inputs.numpy()) - wanted).max() < 0.05 * width
+
+    if not shutil.which("gcc"):
+        pytest.skip("there is no gcc")
+    random = np.random.default_rng(1)
+    given = random.integers(-128, 128, (1000, *integer.shapes[integer.input]), dtype=np.int8)
+    assert (run_in_c(compiled(integer, tmp_path), integer, given) == integer.run(given)).all()
+
+
+@pytest.mark.skipif(not shutil.which("objdump") or not shutil.which("gcc"), reason="needs binutils")
+def test_the_object_has_no_floating_point_and_a_planted_product_is_seen(tmp_path):
+    compiled(made("residual")[3], tmp_path)
+    (tmp_path / "planted.c").write_text("float f(float a, float b) { return a * b; }\n")
+    subprocess.run(["gcc", *FLAGS, "-c", "planted.c"], cwd=tmp_path, check=True)
+
+    def floats(file):
+        told = subprocess.run(["objdump", "-d", file], cwd=tmp_path, capture_output=True, text=True)
+        return [line for line in told.stdout.splitlines() if "mm" in line and "%" in line]
+
+    assert floats("planted.o")
+    assert floats("kernels.o") == floats("network.o") == []
+    told = subprocess.run(["nm", "-u", "kernels.o"], cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout.split() in ([], ["U", "_GLOBAL_OFFSET_TABLE_"])
+
+
+def test_values_lie_apart_in_the_arena_and_close_to_the_least_size():
+    integer = made("residual")[3]
+    arena = plan_arena(integer)
+
+    assert arena.bound <= arena.size <= 1.15 * arena.bound
+
+
+def test_a_fraction_rounds_half_away_from_zero():
+    multiplier, shift = fraction_of(0.5)
+    assert scaled(np.array([1, -1, 3, -3, 2]), multiplier, shift).tolist() == [1, -1, 2, -2, 1]
+    for factor in (1e-9, 0.3, 1.0, 7.3):
+        multiplier, shift = fraction_of(factor)
+        assert 0 <= multiplier < 2**31
+        assert multiplier / 2**shift == pytest.approx(factor, rel=1e-6)
+
+
+@pytest.mark.parametrize("observer", Observer)
+def test_each_observer_holds_what_was_seen_but_for_extremes(observer):
+    torch.manual_seed(0)
+    network, program = capture(nn.Sequential(nn.Linear(8, 8)).eval(), torch.randn(2, 8))
+    inputs = torch.randn(4000, 8)
+    inputs[0, 0] = 50.0
+    found = observe(program, inputs.split(1000), observer=observer)[network.input]
+
+    assert found.low == pytest.approx(float(inputs.min()), rel=0.6)
+    assert found.high == pytest.approx(50.0, rel=0.01) if observer is Observer.MIN_MAX else 50.0
+    if observer is Observer.PERCENTILE:
+        assert found.high < 10
+
+
+def test_what_cannot_be_quantized_is_refused_by_name():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.cumsum(self.last(x), dim=1)
+
+    with pytest.raises(UsageError, match=r"1 of 2 operators .*aten.cumsum"):
+        capture(Odd().eval(), torch.randn(2, 4))
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    network, program = capture(model, torch.randn(2, 4))
+    with pytest.raises(DataError, match="NonFiniteActivation"):
+        observe(program, [torch.full((3, 4), float("nan"))])
+    with pytest.raises(UsageError, match="no inputs"):
+        observe(program, [])
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)
+    network, program = capture(model, torch.randn(2, 4))
+    with pytest.raises(DataError, match="ConstantActivation"):
+        build(network, observe(program, [torch.randn(9, 4)]))
+    with pytest.raises(UsageError, match=r"training mode|export"):
+        capture(lambda x: x, torch.randn(2, 4))
