@@ -15,7 +15,7 @@ from steptime.quantize.c.arena import plan_arena  # noqa: E402
 from steptime.quantize.c.write_c import c_sources  # noqa: E402
 from steptime.quantize.capture import capture  # noqa: E402
 from steptime.quantize.integer.integer_network import build  # noqa: E402
-from steptime.quantize.ranges import Observer, observe  # noqa: E402
+from steptime.quantize.observers import Observer, observe  # noqa: E402
 from steptime.quantize.scheme import fraction_of, scaled  # noqa: E402
 
 FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC"]
@@ -97,7 +97,7 @@ def compiled(integer, folder):
 
 
 def run_in_c(library, integer, inputs):
-    """What C makes of bytes (num, ...), one after the other in one arena that is full of rubbish."""
+    """What C makes of bytes (num, ...), one after the other in one arena of rubbish."""
     arena = np.full(plan_arena(integer).size, 77, np.int8)
     found = np.zeros((len(inputs), *integer.shapes[integer.output]), np.int8)
     for one, out in zip(inputs, found, strict=True):

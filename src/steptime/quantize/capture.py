@@ -1,449 +1,21 @@
 """Reads a trained network by `torch.export` into a `Network`.
 
-In: a module in evaluation mode, and an example input. Out: the operators, with batch normalization
-and clamps folded into what they follow, or one error that names all that is not in the table.
+In: a module in evaluation mode, and an example input. Out: the operators, or one error that names
+all that is not in the table.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from steptime.errors import UsageError
-from steptime.quantize.exported_nodes import (
-    arguments,
-    constants,
-    module_of,
-    pair,
-    shape_of,
-)
-from steptime.quantize.trained_network import (
-    Addition,
-    Concatenation,
-    Convolution,
-    Elementwise,
-    Matmul,
-    Network,
-    NotTaken,
-    Operator,
-    Pooling,
-    Product,
-    Reorder,
-    Reshape,
-    Shape,
-)
-
-_SAME = ("dropout", "dropout_", "contiguous", "clone", "detach", "alias", "to", "feature_dropout")
-_FUNCTIONS = ("sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "leaky_relu", "elu")
-_RESHAPES = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "_unsafe_view")
-
-
-class Capture:
-    """A network while it is read; `make` gives the result."""
-
-    def __init__(self, program: Any) -> None:
-        self._program = program
-        self._values: dict[str, Any] = {}  # of a node: an array, or the name of a value
-        self._operators: dict[str, Operator] = {}  # by output, in order
-        self._shapes: dict[str, Shape] = {}
-        self._pictures: set[str] = set()
-        self._num_users: dict[str, int] = {}
-        self._refused: list[NotTaken] = []
-        self._input = ""
-        self._readers: Mapping[str, Callable[[Any], None]] = {
-            "conv2d": self._read_convolution,
-            "conv1d": self._read_convolution,
-            "linear": self._read_linear,
-            "batch_norm": self._read_normalization,
-            "relu": self._read_clamp,
-            "relu_": self._read_clamp,
-            "relu6": self._read_clamp,
-            "hardtanh": self._read_clamp,
-            "hardtanh_": self._read_clamp,
-            "clamp": self._read_clamp,
-            "add": self._read_sum,
-            "add_": self._read_sum,
-            "mul": self._read_product,
-            "mul_": self._read_product,
-            "max_pool2d": self._read_pooling,
-            "avg_pool2d": self._read_pooling,
-            "adaptive_avg_pool2d": self._read_whole_mean,
-            "mean": self._read_whole_mean,
-            "cat": self._read_concatenation,
-            **dict.fromkeys(_FUNCTIONS, self._read_function),
-            **dict.fromkeys((f"{name}_" for name in _FUNCTIONS), self._read_function),
-            **dict.fromkeys(_SAME, self._read_same),
-            **dict.fromkeys(_RESHAPES, self._read_reshape),
-        }
-
-    def make(self) -> Network:
-        """Return the network.
-
-        Raises:
-            UsageError: an operator is not in the table, or there is more than one input or output.
-        """
-        known = constants(self._program)
-        given = [
-            one.arg.name
-            for one in self._program.graph_signature.input_specs
-            if one.kind.name == "USER_INPUT"
-        ]
-        if len(given) != 1:
-            raise UsageError(f"the network has {len(given)} inputs; one is expected.")
-        output = None
-        for node in self._program.graph.nodes:
-            if node.op == "placeholder":
-                self._read_placeholder(node, known)
-            elif node.op == "output":
-                (output,) = node.args[0] if len(node.args[0]) == 1 else (None,)
-            else:
-                self._read(node)
-        if output is None:
-            raise UsageError("the network has several outputs; one is expected.")
-        if self._refused:
-            raise _refusal(self._refused, self._operators.values(), self._shapes)
-        name = self._values[output.name]
-        axes = (1, 2, 0) if self._input in self._pictures else ()
-        kept = _needed(self._operators, name)
-        return Network(
-            input=self._input,
-            output=name,
-            input_axes=axes or tuple(range(len(self._shapes[self._input]))),
-            shapes={key: self._shapes[key] for key in (self._input, *(x.output for x in kept))},
-            operators=tuple(kept),
-        )
-
-    # -- nodes
-
-    def _read_placeholder(self, node: Any, known: Mapping[str, Any]) -> None:
-        if node.name in known:
-            self._values[node.name] = known[node.name]
-            return
-        shape = shape_of(node)
-        self._values[node.name] = self._input = node.name
-        if len(shape) == 3:
-            self._pictures.add(node.name)
-            shape = (shape[1], shape[2], shape[0])
-        self._shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
-
-    def _read(self, node: Any) -> None:
-        kind = str(node.target).removeprefix("aten.").partition(".")[0]
-        if (
-            kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
-            or "val" not in node.meta
-        ):
-            return
-        if not hasattr(node.meta["val"], "shape"):
-            return  # a size
-        reader = self._readers.get(kind)
-        try:
-            if reader is None:
-                raise _NotInTable
-            reader(node)
-        except _NotInTable:
-            self._refused.append(
-                NotTaken(operator=f"aten.{kind}", name=module_of(node) or node.name)
-            )
-            self._put(node, None)
-
-    def _put(self, node: Any, made: Operator | None, *, is_picture: bool = False) -> None:
-        """Keep what makes the value of a node; None for a value that nothing here makes."""
-        shape = shape_of(node)
-        if is_picture:
-            shape = (shape[1], shape[2], shape[0]) if len(shape) == 3 else (1, shape[1], shape[0])
-            self._pictures.add(node.name)
-        self._values[node.name] = node.name
-        self._shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
-        if made is not None:
-            self._operators[node.name] = made
-
-    def _value(self, node: Any) -> str:
-        """Return the name of a value, which is no constant."""
-        found = self._values.get(node.name)
-        if not isinstance(found, str):
-            raise _NotInTable
-        return found
-
-    def _constant(self, node: Any) -> Any:
-        found = None if node is None else self._values.get(node.name)
-        if node is not None and not isinstance(found, np.ndarray):
-            raise _NotInTable
-        return found
-
-    def _base(self, node: Any, *inputs: str) -> dict[str, Any]:
-        return {"name": module_of(node) or node.name, "inputs": inputs, "output": node.name}
-
-    # -- operators
-
-    def _read_convolution(self, node: Any) -> None:
-        source, weight, bias, stride, padding, dilation, groups = arguments(
-            node, 7, (None, None, None, 1, 0, 1, 1)
-        )
-        kernel = self._constant(weight)
-        is_flat = kernel.ndim == 3
-        name = self._picture(node, source)
-        if is_flat:
-            kernel = kernel[:, :, None, :]
-        kernel = np.ascontiguousarray(kernel.transpose(0, 2, 3, 1))
-        steps = pair(stride, is_flat=is_flat, of=1)
-        spread = pair(dilation, is_flat=is_flat, of=1)
-        if isinstance(padding, str):
-            raise _NotInTable
-        rows, columns = pair(padding, is_flat=is_flat, of=0)
-        found = self._constant(bias)
-        self._put(
-            node,
-            Convolution(
-                **self._base(node, name),
-                weight=kernel,
-                bias=np.zeros(len(kernel)) if found is None else found,
-                stride=steps,
-                padding=(rows, rows, columns, columns),
-                dilation=spread,
-                groups=groups,
-            ),
-            is_picture=True,
-        )
-
-    def _picture(self, node: Any, source: Any) -> str:
-        """Return a value with its channels last, which is made where it is not one."""
-        name = self._value(source)
-        if name in self._pictures:
-            return name
-        if len(self._shapes[name]) != 2:
-            raise _NotInTable
-        length, made = self._shapes[name][1], f"{name}_last"
-        axes = (1, 0)
-        turned = f"{name}_turned"
-        self._operators[turned] = Reorder(
-            name=module_of(node), inputs=(name,), output=turned, axes=axes
-        )
-        self._shapes[turned] = (length, self._shapes[name][0])
-        self._operators[made] = Reshape(name=module_of(node), inputs=(turned,), output=made)
-        self._shapes[made] = (1, *self._shapes[turned])
-        self._pictures.add(made)
-        return made
-
-    def _read_linear(self, node: Any) -> None:
-        source, weight, bias = arguments(node, 3, (None, None, None))
-        matrix, found = self._constant(weight), self._constant(bias)
-        name = self._value(source)
-        if name in self._pictures:
-            raise _NotInTable
-        name, matrix = self._unturned(name, matrix)
-        added = np.zeros(len(matrix)) if found is None else found
-        self._put(node, Matmul(**self._base(node, name), weight=matrix, bias=added))
-
-    def _unturned(self, name: str, matrix: Any) -> tuple[str, Any]:
-        """Read a flattened picture as it lies, by weights in that order."""
-        flat = self._operators.get(name)
-        turned = self._operators.get(flat.inputs[0]) if isinstance(flat, Reshape) else None
-        if flat is None or not isinstance(turned, Reorder) or turned.axes != (2, 0, 1):
-            return name, matrix
-        height, width, channels = self._shapes[turned.inputs[0]]
-        order = np.arange(matrix.shape[1]).reshape(channels, height, width).transpose(1, 2, 0)
-        made = f"{name}_flat"
-        self._operators[made] = Reshape(name=flat.name, inputs=turned.inputs, output=made)
-        self._shapes[made] = self._shapes[name]
-        return made, np.ascontiguousarray(matrix[:, order.ravel()])
-
-    def _read_normalization(self, node: Any) -> None:
-        source, scale, shift, mean, variance, is_training, _, epsilon = arguments(
-            node, 8, (None, None, None, None, None, False, 0.1, 1e-5)
-        )
-        if is_training:
-            raise UsageError("the network is in training mode; call `eval()` on it first.")
-        name = self._value(source)
-        center, spread = self._constant(mean), np.sqrt(self._constant(variance) + epsilon)
-        factor = (1.0 if scale is None else self._constant(scale)) / spread
-        offset = (0.0 if shift is None else self._constant(shift)) - center * factor
-        before = self._operators.get(name)
-        is_alone = self._num_users.get(name) == 1
-        if (
-            isinstance(before, Convolution | Matmul)
-            and is_alone
-            and before.low is before.high is None
-        ):
-            shape = (-1,) + (1,) * (before.weight.ndim - 1)
-            del self._operators[name]
-            made: Operator = replace(
-                before,
-                output=node.name,
-                weight=before.weight * factor.reshape(shape),
-                bias=before.bias * factor + offset,
-            )
-        elif name in self._pictures:
-            made = Convolution(
-                **self._base(node, name),
-                weight=factor.reshape(-1, 1, 1, 1),
-                bias=offset,
-                groups=len(factor),
-            )
-        else:
-            raise _NotInTable
-        self._put(node, made, is_picture=name in self._pictures)
-
-    def _read_clamp(self, node: Any) -> None:
-        kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
-        bounds = {"relu": (0.0, None), "relu6": (0.0, 6.0)}.get(kind)
-        if bounds is None:
-            _, low, high = arguments(
-                node, 3, (None, -1.0, 1.0) if kind == "hardtanh" else (None,) * 3
-            )
-            bounds = (low, high)
-        name = self._value(node.args[0])
-        before, is_picture = self._operators.get(name), name in self._pictures
-        is_free = (
-            isinstance(before, Convolution | Matmul | Addition)
-            and before.low is before.high is None
-        )
-        if is_free and self._num_users.get(name) == 1:
-            del self._operators[name]
-            made = replace(before, output=node.name, low=bounds[0], high=bounds[1])  # type: ignore[type-var]
-        else:
-            ends = tuple(
-                end if one is None else float(one)
-                for one, end in zip(bounds, (-math.inf, math.inf), strict=True)
-            )
-            made = Elementwise(**self._base(node, name), function="clamp", parameters=ends)
-        self._put(node, made, is_picture=is_picture)
-
-    def _read_sum(self, node: Any) -> None:
-        if node.kwargs.get("alpha", 1) != 1:
-            raise _NotInTable
-        a, b = (self._value(one) for one in self._tensors(node))
-        if self._shapes[a] != self._shapes[b]:
-            raise _NotInTable
-        self._put(node, Addition(**self._base(node, a, b)), is_picture=a in self._pictures)
-
-    def _read_product(self, node: Any) -> None:
-        a, b = (self._value(one) for one in self._tensors(node))
-        if math.prod(self._shapes[a]) < math.prod(self._shapes[b]):
-            a, b = b, a
-        fits = len(self._shapes[a]) == len(self._shapes[b]) and all(
-            y in (x, 1) for x, y in zip(self._shapes[a], self._shapes[b], strict=True)
-        )
-        if not fits:
-            raise _NotInTable
-        self._put(node, Product(**self._base(node, a, b)), is_picture=a in self._pictures)
-
-    def _tensors(self, node: Any) -> tuple[Any, Any]:
-        first, second = node.args[:2]
-        if not hasattr(second, "name") or not hasattr(first, "name"):
-            raise _NotInTable
-        return first, second
-
-    def _read_pooling(self, node: Any) -> None:
-        is_mean = "avg" in str(node.target)
-        given = list(arguments(node, 7, (None, None, (), 0, None, None, None)))
-        name = self._value(given[0])
-        kernel = pair(given[1])
-        stride = pair(given[2]) if given[2] else kernel
-        rows, columns = pair(given[3])
-        counts = True
-        if is_mean:
-            is_ceiled, counts = bool(given[4]), given[5] is not False
-            if given[6] is not None:
-                raise _NotInTable
-        else:
-            is_ceiled = bool(given[5])
-            if given[4] not in (None, 1, [1, 1]):
-                raise _NotInTable
-        if name not in self._pictures or is_ceiled:
-            raise _NotInTable
-        made = Pooling(
-            **self._base(node, name),
-            is_mean=is_mean,
-            kernel=kernel,
-            stride=stride,
-            padding=(rows, rows, columns, columns),
-            counts_padding=counts,
-        )
-        self._put(node, made, is_picture=True)
-
-    def _read_whole_mean(self, node: Any) -> None:
-        """Read a mean over height and width; where it drops these axes, a reshape follows."""
-        name, wanted = self._value(node.args[0]), node.args[1]
-        if name not in self._pictures:
-            raise _NotInTable
-        height, width, channels = self._shapes[name]
-        is_mean = "mean" in str(node.target)
-        if is_mean:
-            if sorted(axis % 4 for axis in wanted) != [2, 3]:
-                raise _NotInTable
-        elif list(wanted) != [1, 1]:
-            raise _NotInTable
-        is_flat = len(shape_of(node)) == 1
-        output = f"{node.name}_mean" if is_flat else node.name
-        made = Pooling(
-            **{**self._base(node, name), "output": output},
-            is_mean=True,
-            kernel=(height, width),
-            stride=(height, width),
-        )
-        self._operators[output] = made
-        self._shapes[output] = (1, 1, channels)
-        if is_flat:
-            self._put(node, Reshape(**self._base(node, output)))
-        else:
-            self._put(node, made, is_picture=True)
-
-    def _read_concatenation(self, node: Any) -> None:
-        parts, axis = arguments(node, 2, (None, 0))
-        names = [self._value(one) for one in parts]
-        is_picture = all(name in self._pictures for name in names)
-        rank = len(node.meta["val"].shape)
-        axis = axis % rank - 1
-        if axis < 0 or is_picture != any(name in self._pictures for name in names):
-            raise _NotInTable
-        made = Concatenation(
-            **self._base(node, *names), axis=(2, 0, 1)[axis] if is_picture else axis
-        )
-        self._put(node, made, is_picture=is_picture)
-
-    def _read_function(self, node: Any) -> None:
-        kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
-        name = self._value(node.args[0])
-        parameters: tuple[float, ...] = ()
-        if kind == "leaky_relu":
-            parameters = (float(arguments(node, 2, (None, 0.01))[1]),)
-        if kind == "gelu" and node.kwargs.get("approximate", "none") != "none":
-            parameters = (1.0,)
-        made = Elementwise(**self._base(node, name), function=kind, parameters=parameters)
-        self._put(node, made, is_picture=name in self._pictures)
-
-    def _read_same(self, node: Any) -> None:
-        self._values[node.name] = self._value(node.args[0])
-        name = self._values[node.name]
-        self._num_users[name] = self._num_users.get(name, 1) - 1 + len(node.users)
-
-    def _read_reshape(self, node: Any) -> None:
-        name = self._value(node.args[0])
-        shape = self._shapes[name]
-        if name in self._pictures:
-            height, width, channels = shape
-            if height * width > 1 and channels > 1:
-                turned = f"{name}_turned"
-                self._operators[turned] = Reorder(
-                    name=module_of(node), inputs=(name,), output=turned, axes=(2, 0, 1)
-                )
-                self._shapes[turned] = (channels, height, width)
-                name = turned
-        self._put(node, Reshape(**self._base(node, name)), is_picture=False)
-
+from steptime.quantize.exported_nodes import constants
+from steptime.quantize.node_readers import NodeReaders
+from steptime.quantize.trained_network import Network, NotTaken, Operator
 
 _EXPORT_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, AssertionError)
 """What torch's exporter and the forward of a network raise; its own errors are RuntimeErrors."""
-
-
-class _NotInTable(Exception):  # noqa: N818
-    """Something that no operator of the table does."""
 
 
 def capture(model: Any, example: Any) -> tuple[Network, Any]:
@@ -468,7 +40,38 @@ def capture(model: Any, example: Any) -> tuple[Network, Any]:
             f"torch cannot export the network: {told[0] if told else type(error).__name__}",
             hint="Its forward must not depend on the values of its input.",
         ) from error
-    return Capture(program).make(), program
+    return _network_of(program), program
+
+
+def _network_of(program: Any) -> Network:
+    found, known = NodeReaders(), constants(program)
+    given = [
+        one.arg.name for one in program.graph_signature.input_specs if one.kind.name == "USER_INPUT"
+    ]
+    if len(given) != 1:
+        raise UsageError(f"the network has {len(given)} inputs; one is expected.")
+    output = None
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            found.read_placeholder(node, known)
+        elif node.op == "output":
+            (output,) = node.args[0] if len(node.args[0]) == 1 else (None,)
+        else:
+            found.read(node)
+    if output is None:
+        raise UsageError("the network has several outputs; one is expected.")
+    if found.refused:
+        raise _refusal(found.refused, len(found.operators))
+    name = found.values[output.name]
+    axes = (1, 2, 0) if found.input in found.pictures else ()
+    kept = _needed(found.operators, name)
+    return Network(
+        input=found.input,
+        output=name,
+        input_axes=axes or tuple(range(len(found.shapes[found.input]))),
+        shapes={key: found.shapes[key] for key in (found.input, *(x.output for x in kept))},
+        operators=tuple(kept),
+    )
 
 
 def _needed(operators: Mapping[str, Operator], output: str) -> list[Operator]:
@@ -482,11 +85,11 @@ def _needed(operators: Mapping[str, Operator], output: str) -> list[Operator]:
     return kept[::-1]
 
 
-def _refusal(refused: list[NotTaken], known: Any, shapes: Mapping[str, Shape]) -> UsageError:
+def _refusal(refused: Sequence[NotTaken], num_taken: int) -> UsageError:
     names = ", ".join(f"{one.operator} (`{one.name}`)" for one in refused[:6])
     more = f" and {len(refused) - 6} more" if len(refused) > 6 else ""
     return UsageError(
-        f"{len(refused)} of {len(refused) + len(list(known))} operators cannot be made integer: "
+        f"{len(refused)} of {len(refused) + num_taken} operators cannot be made integer: "
         f"{names}{more}.",
         hint="docs/how-to/quantize.md has the table of operators.",
     )

@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from steptime.quantize.ranges import Range
+    from steptime.quantize.observers import Range
 
     Bytes = NDArray[np.int8]
     Wide = NDArray[np.int64]

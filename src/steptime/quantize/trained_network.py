@@ -73,7 +73,7 @@ class Addition(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product(Operator):
+class Multiplication(Operator):
     """The product of two values; the second may have ones in its shape."""
 
 

@@ -17,9 +17,9 @@ from steptime.quantize.integer.integer_operators import (
     IntegerConcatenation,
     IntegerConvolution,
     IntegerLinear,
+    IntegerMultiplication,
     IntegerOperator,
     IntegerPooling,
-    IntegerProduct,
     IntegerReorder,
     IntegerReshape,
     IntegerTable,
@@ -187,7 +187,7 @@ def _addition(one: IntegerAddition, shapes: Sequence[Any]) -> tuple[str, dict[st
     return "st_addition", dict(zip(names, (*values, math.prod(one.shape)), strict=True))
 
 
-def _product(one: IntegerProduct, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+def _product(one: IntegerMultiplication, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     return "st_product", {
         "zero_a": one.zeros[0],
         "zero_b": one.zeros[1],
@@ -210,7 +210,7 @@ _FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], tuple[str, dict[str
     IntegerLinear: _linear,
     IntegerPooling: _pooling,
     IntegerAddition: _addition,
-    IntegerProduct: _product,
+    IntegerMultiplication: _product,
     IntegerReorder: _reorder,
 }
 
@@ -261,6 +261,6 @@ _KINDS: Mapping[type[IntegerOperator], str] = {
     IntegerLinear: "linear",
     IntegerPooling: "pooling",
     IntegerAddition: "addition",
-    IntegerProduct: "product",
+    IntegerMultiplication: "product",
     IntegerReorder: "order",
 }

@@ -15,15 +15,15 @@ from steptime.quantize.integer.integer_operators import (
     IntegerConcatenation,
     IntegerConvolution,
     IntegerLinear,
+    IntegerMultiplication,
     IntegerOperator,
     IntegerPooling,
-    IntegerProduct,
     IntegerReorder,
     IntegerReshape,
     IntegerTable,
 )
 from steptime.quantize.integer.table_functions import function_of, step_of_function
-from steptime.quantize.ranges import Range, refuse_constant
+from steptime.quantize.observers import Range, refuse_constant
 from steptime.quantize.scheme import HIGH, LOW, Affine, fraction_of, step_of, weights_of
 from steptime.quantize.trained_network import (
     Addition,
@@ -31,10 +31,10 @@ from steptime.quantize.trained_network import (
     Convolution,
     Elementwise,
     Matmul,
+    Multiplication,
     Network,
     Operator,
     Pooling,
-    Product,
     Reorder,
     Reshape,
 )
@@ -97,7 +97,7 @@ class _Builder:
             Convolution: self._convolution,
             Matmul: self._linear,
             Addition: self._addition,
-            Product: self._product,
+            Multiplication: self._product,
             Pooling: self._pooling,
             Concatenation: self._concatenation,
             Elementwise: self._table,
@@ -180,11 +180,11 @@ class _Builder:
             high=high,
         )
 
-    def _product(self, one: Product) -> IntegerOperator:
+    def _product(self, one: Multiplication) -> IntegerOperator:
         after = self._own_step(one)
         a, b = (self.steps[name] for name in one.inputs)
         multiplier, shift = fraction_of(a.scale * b.scale / after.scale)
-        return IntegerProduct(
+        return IntegerMultiplication(
             **self._base(one),
             zeros=(a.zero, b.zero),
             multiplier=multiplier,

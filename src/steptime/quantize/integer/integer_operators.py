@@ -128,7 +128,7 @@ class IntegerAddition(IntegerOperator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntegerProduct(IntegerOperator):
+class IntegerMultiplication(IntegerOperator):
     """A product of two values, the second of which may have ones in its shape."""
 
     zeros: tuple[int, int]
