@@ -12,15 +12,15 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("sklearn", reason="the extra steptime[verify-model] is not installed")
 pa = pytest.importorskip("pyarrow")
 
-from pyarrow import csv, parquet  # noqa: E402
+from pyarrow import csv  # noqa: E402
 
-from steptime.app.verify.table_parts import compare_tables  # noqa: E402
+import steptime  # noqa: E402
+from steptime.app.verify.model_checks import compare_tables  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
 from steptime.errors import DataError  # noqa: E402
 from steptime.verify.model.human_labels import count_preferences, judge_humans  # noqa: E402
 from steptime.verify.model.simple_predictors import (  # noqa: E402
     LabeledRows,
-    SimpleQuestion,
     judge_simple,
     score_of,
 )
@@ -44,8 +44,8 @@ def make_rows(num: int, seed: int, **more: Any) -> LabeledRows:
 
 def simple(metric: str, prediction: Any, *, is_better_down: bool = False, **asked: Any):
     train, rows = make_rows(1000, 1), make_rows(1500, 2)
-    question = SimpleQuestion(metric=metric, is_better_down=is_better_down, **asked)
-    return judge_simple(train, rows, score_of(metric, rows.labels, prediction(rows)), question)
+    scores = score_of(metric, rows.labels, prediction(rows))
+    return judge_simple(train, rows, scores, metric=metric, is_better_down=is_better_down, **asked)
 
 
 def test_a_model_that_a_single_column_matches_adds_nothing() -> None:
@@ -77,8 +77,9 @@ def test_the_last_value_before_a_row_is_a_simple_predictor() -> None:
     labels = np.floor(time / 40) % 2
     train = LabeledRows(columns={"t": time[::2]}, labels=labels[::2])
     rows = LabeledRows(columns={"t": time[1::2]}, labels=labels[1::2])
-    asked = SimpleQuestion(metric="absolute_error", is_better_down=True, time="t")
-    found = judge_simple(train, rows, np.zeros(200), asked)
+    found = judge_simple(
+        train, rows, np.zeros(200), metric="absolute_error", is_better_down=True, time="t"
+    )
 
     (last,) = (row for row in found.rows if row.kind == "last_value")
     assert (last.column, last.mean) == ("t", 0.0)
@@ -91,7 +92,7 @@ def test_training_rows_of_one_class_are_refused_by_name() -> None:
             LabeledRows(columns=rows.columns, labels=np.ones(100)),
             rows,
             np.ones(100),
-            SimpleQuestion(metric="accuracy", is_better_down=False),
+            metric="accuracy",
         )
 
 
@@ -99,10 +100,10 @@ def test_features_without_a_value_are_no_failure() -> None:
     odd = {"nan": np.full(1000, np.nan), "inf": np.full(1000, np.inf), "mixed": np.zeros(1000)}
     other = odd | {"mixed": np.full(1000, "x")}
     train, rows = make_rows(1000, 1, **odd), make_rows(1000, 2, **other)
-    asked = SimpleQuestion(metric="log_loss", is_better_down=True)
     scores = score_of("log_loss", rows.labels, np.full(1000, 0.5))
 
-    assert judge_simple(train, rows, scores, asked).outcome is Outcome.FAIL
+    found = judge_simple(train, rows, scores, metric="log_loss", is_better_down=True)
+    assert found.outcome is Outcome.FAIL
 
 
 # -- people
@@ -165,24 +166,21 @@ def make_table(num: int, seed: int, *, begin: int) -> dict[str, Any]:
     }
 
 
-def leaks(folder: Path, train: dict[str, Any], rows: dict[str, Any], kind: str = "parquet"):
-    for name, table in (("train", train), ("rows", rows)):
-        write = csv.write_csv if kind == "csv" else parquet.write_table
-        write(pa.table(table), folder / f"{name}.{kind}")
-    files = [folder / f"{name}.{kind}" for name in ("train", "rows")]
-    found = compare_tables(files[0], files[1], id_column="id", without={"label"})
+def leaks(train: dict[str, Any], rows: dict[str, Any]):
+    names = [name for name in train if name not in ("id", "label")]
+    id_column = "id" if "id" in train else None
+    found = compare_tables(pa.table(train), pa.table(rows), names, id_column=id_column)
     return found, {one.kind: one for one in found.counts}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_rows_that_were_copied_into_the_training_are_counted(tmp_path: Path, kind: str) -> None:
+def test_rows_that_were_copied_into_the_training_are_counted() -> None:
     train, rows = make_table(2000, 1, begin=0), make_table(1000, 2, begin=5000)
     for i in range(50):
         train["x"][40 * i], train["note"][40 * i] = rows["x"][20 * i], rows["note"][20 * i]
     train["id"] = train["id"] + 2**60  # no float tells these apart
     rows["id"] = rows["id"] + 2**60
     train["id"][7] = rows["id"][3]
-    found, counts = leaks(tmp_path, train, rows, kind)
+    found, counts = leaks(train, rows)
 
     assert found.outcome is Outcome.FAIL
     assert (counts["id"].num_found, counts["exact"].num_found) == (1, 50)
@@ -190,24 +188,35 @@ def test_rows_that_were_copied_into_the_training_are_counted(tmp_path: Path, kin
     assert counts["exact"].examples[0] == str(2**60 + 5000)
 
 
-def test_rows_that_are_nearly_the_same_are_counted(tmp_path: Path) -> None:
+def test_rows_that_are_nearly_the_same_are_counted() -> None:
     train, rows = make_table(2000, 1, begin=0), make_table(1000, 2, begin=5000)
     for i in range(10):
         train["x"][i], train["note"][i] = rows["x"][i] * (1 + 1e-9), f" {rows['note'][i].upper()}"
         train["note"][100 + i] = rows["note"][500 + i][:-4] + " and"
-    found, counts = leaks(tmp_path, train, rows)
+    found, counts = leaks(train, rows)
 
     assert found.outcome is Outcome.FAIL
     assert [counts[kind].num_found for kind in ("id", "exact", "near", "text")] == [0, 0, 10, 10]
 
 
-def test_rows_that_repeat_by_nature_are_no_leak(tmp_path: Path) -> None:
+def test_rows_that_repeat_by_nature_are_no_leak() -> None:
     random = np.random.default_rng(0)
     train, rows = ({"x": random.integers(0, 9, size=n).tolist()} for n in (900, 300))
-    found, counts = leaks(tmp_path, train, rows)
+    found, counts = leaks(train, rows)
 
     assert counts["exact"].num_found == 300
     assert found.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_few_rows_that_are_nearly_alike_by_chance_are_no_leak() -> None:
+    random = np.random.default_rng(0)
+    train, rows = ({"a": random.normal(size=n), "b": random.normal(size=n)} for n in (3000, 4000))
+    found, counts = leaks(train, rows)
+
+    assert 0 < counts["near"].num_found < 40
+    assert found.outcome is Outcome.INCONCLUSIVE
+    ids = ({**one, "id": np.arange(len(one["a"])) + at} for one, at in ((train, 0), (rows, 9000)))
+    assert leaks(*ids)[0].outcome is Outcome.PASS
 
 
 # -- the command
@@ -258,11 +267,82 @@ def test_a_candidate_passes_with_everything_that_is_asked(
     assert "Probes" in (place / "page.html").read_text(encoding="utf-8")
 
 
+def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
+    train, rows = make_rows(800, 1), make_rows(600, 2)
+    old, new = (
+        {"id": np.arange(600), "label": rows.labels, "prediction": np.where(hit, rows.labels, 2)}
+        for hit in (np.arange(600) % 50 > 1, np.arange(600) % 50 > 0)
+    )
+    asked = {
+        "train": {"id": np.arange(800) + 1000, **train.columns, "label": train.labels},
+        "inputs": {"id": np.arange(600), **rows.columns},
+        "predict": lambda columns: 1 / (1 + np.exp(-columns["c"])),
+        "probes": [{"kind": "DIR", "column": "c", "change": "add", "expect": "up"}, PROBES[0]],
+        "preference": ["pref"],
+        "human": ["label"],
+    }
+    new["pref"] = np.where(np.arange(600) % 3, "candidate", "reference")
+    found = steptime.verify_model(
+        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+    )
+
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "no_human_baseline")
+    assert found.checks is not None
+    assert [one.outcome for one in found.checks.probes.results] == [Outcome.PASS] * 2
+    assert found.checks.simple.outcome is Outcome.PASS
+    asked.pop("human")
+    again = steptime.verify_model(
+        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+    )
+    assert again.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("num", "true", "outcome", "reason"),
+    [
+        (4000, 0.9, Outcome.PASS, None),
+        (4000, 0.7, Outcome.FAIL, "calibrated_fails"),
+        (30, 0.9, Outcome.INCONCLUSIVE, "calibrated_undecided"),
+    ],
+)
+def test_calibration_decides_where_it_is_required(
+    num: int, true: float, outcome: Outcome, reason: str | None
+) -> None:
+    random = np.random.default_rng(0)
+    label = (random.random(num) < true).astype(int)
+    rows = {"id": np.arange(num), "label": label, "probability": np.full(num, 0.9)}
+    question = {"metric": "brier", "margin": 0.01}
+
+    assert steptime.verify_model(rows, rows, **question).outcome is Outcome.PASS
+    found = steptime.verify_model(rows, rows, require=["calibrated"], **question)
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "required", "outcome", "reason"),
+    [
+        ("reference", "preferred", Outcome.FAIL, "preferred_fails"),
+        ("tie", "preferred", Outcome.INCONCLUSIVE, "preferred_undecided"),
+        ("tie", "human", Outcome.INCONCLUSIVE, "human_undecided"),
+    ],
+)
+def test_what_people_say_decides_where_it_is_required(
+    said: str, required: str, outcome: Outcome, reason: str
+) -> None:
+    rows = {"id": np.arange(50), "m": np.ones(50), "pref": np.full(50, said)}
+    found = steptime.verify_model(
+        rows, rows, metric="m", margin=0.1, preference=["pref"], require=[required]
+    )
+
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
 def test_a_suite_holds_probes_with_files_beside_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "suite.toml").write_text(
         'metric = "accuracy"\nmargin = 0.05\ninputs = "test.csv"\npredict = "model.py:predict"\n'
+        'require = ["calibrated"]\n'
         '[[probe]]\nkind = "perturbation"\ncolumn = "c"\nchange = "noise"\ndoses = [0.1, 0.3, 1]\n'
         '[[probe]]\nkind = "DIR"\nexpect = "down"\nchange = "model.py:lower"\n'
     )
@@ -280,10 +360,11 @@ def test_a_suite_holds_probes_with_files_beside_it(
     [
         (["--probe", PROBES[0]], 2, "--probe has no effect without --predict"),
         (["--predict", "model.py:predict"], 2, "--predict has no effect without --probe"),
+        (["--require", "fast"], 2, "--require: there is no check `fast`"),
         (["--time", "t"], 2, "--time has no effect without --train"),
         ([*BESIDE, "--time", "t"], 2, "there is no column `t`"),
         (["--train", "none.csv"], 2, "there is no file `none.csv`"),
-        (["--train", "train.csv"], 2, "`train.csv` shares no feature with the evaluation rows"),
+        (["--train", "train.csv"], 2, "the training shares no feature with the evaluation rows"),
         (["--human", "nobody"], 2, "there is no column `nobody`"),
         (["--preference", "also"], 1, "a preference is candidate, reference or tie"),
         ([*BESIDE, "--predict", "model:f", "--probe", PROBES[0]], 2, "Write FILE.py:FUNCTION"),
