@@ -30,6 +30,7 @@ VALUES = {
     "data.values": {*BASE, "verify.values"},
     "tune.values": {*BASE, "measure.values", "plan.values", "verify.values"},
     "patch.values": {*BASE, "verify.values"},
+    "quantize.values": {*BASE, "verify.values"},
     "seek.values": BASE,
 }
 # Rooms whose rows hold rules and words together, so that whoever renders reads them too.
@@ -79,7 +80,7 @@ ARROWS = {
     # A library of its own, for whoever trains.
     "data": {*BASE, "data.values", "verify.values"},
     "graph": {"core", "errors"},
-    "quantize": {"core", "errors", "verify"},
+    "quantize": {"core", "errors", "verify.values", "quantize.values"},
     "methods": {"core", "errors", "levers"},  # the guest loads transforms by file
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
@@ -88,8 +89,29 @@ ARROWS = {
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "patch": {*BASE, *VALUES, *WINGS, "levers", "tune"},
     "testing": {*BASE, *VALUES, "levers"},
-    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "patch", "report", "export", "data"},
-    "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
+    "app": {
+        *BASE,
+        *VALUES,
+        *WINGS,
+        "levers",
+        "tune",
+        "patch",
+        "report",
+        "export",
+        "data",
+        "quantize",
+    },
+    "cli": {
+        *BASE,
+        *VALUES,
+        *WINGS,
+        "levers",
+        "tune",
+        "report",
+        "export",
+        "app",
+        "quantize",
+    },
     # The guest comes into the caller's own process, for as long as a cell runs.
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
@@ -110,6 +132,7 @@ EXTRAS = {
     },
     "argcomplete": {"cli/completion.py"},
     "numpy": {
+        "app/quantize/",
         "app/verify/",
         *VERIFY_MODEL,
     },
@@ -119,6 +142,10 @@ EXTRAS = {
         ("mapie", "pandas", "sklearn", "sliceline", "statsmodels", "ville"), VERIFY_MODEL
     ),
     "pyarrow": {"app/verify/"},
+    "torch": {"app/quantize/"},
+    "onnx": {"quantize/"},
+    "onnxruntime": {"quantize/"},
+    "safetensors": {"app/quantize/"},
     "IPython": {"notebook/magics.py"},
     "optuna": {"app/search/seek_sampler.py"},
     "ray": {"app/search/seek_on_ray.py"},

@@ -38,6 +38,7 @@ COMMANDS = {
     "data": "data.data",
     "verify": "verify.verify",
     "sweep": "study.sweep",
+    "quantize": "quantize.quantize",
     "schema": "schema",
 }
 """The commands, in the order of the help, and the module of each."""

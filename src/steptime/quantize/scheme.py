@@ -44,7 +44,7 @@ class Affine:
         return (np.asarray(values, dtype=np.float64) - self.zero) * self.scale
 
 
-def step_of(range_: Range) -> Affine:
+def affine_of(range_: Range) -> Affine:
     """Return the step of a range, in which 0 has a byte of its own."""
     scale = (range_.high - range_.low) / (HIGH - LOW)
     return Affine(scale=scale, zero=LOW + round(-range_.low / scale))

@@ -16,7 +16,7 @@ import numpy as np
 
 from steptime.errors import MissingExtraError
 from steptime.quantize.integer.integer_network import IntegerNetwork
-from steptime.quantize.scheme import LOW, weights_of
+from steptime.quantize.scheme import LOW, Affine, weights_of
 from steptime.quantize.trained_network import (
     Addition,
     Concatenation,
@@ -51,6 +51,7 @@ class _Writer:
 
     network: Network
     integer: IntegerNetwork | None
+    kept: Mapping[str, Affine]
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
@@ -107,9 +108,9 @@ class _Writer:
 
     def _stepped(self, name: str, value: str) -> str:
         """Return the value after it was kept in bytes."""
-        if self.integer is None:
+        step = self.kept.get(value)
+        if step is None:
             return name
-        step = self.integer.steps[value]
         scale = self._constant(np.float32(step.scale))
         zero = self._constant(np.uint8(step.zero - LOW))
         kept = self._node("QuantizeLinear", [name, scale, zero])
@@ -213,8 +214,18 @@ class _Writer:
         return self._node("Reshape", [*inputs, shape])
 
 
-def onnx_model(network: Network, integer: IntegerNetwork | None) -> Any:
-    """Return an ONNX model with a free batch: of floats, or with the bytes of `integer`.
+def onnx_model(
+    network: Network,
+    integer: IntegerNetwork | None = None,
+    *,
+    kept: Mapping[str, Affine] | None = None,
+) -> Any:
+    """Return an ONNX model with a free batch.
+
+    Args:
+        network: what it computes.
+        integer: its bytes, which the model then has; None for floats.
+        kept: of floats, values that are rounded to bytes nevertheless.
 
     Raises:
         MissingExtraError: onnx is not installed.
@@ -226,4 +237,5 @@ def onnx_model(network: Network, integer: IntegerNetwork | None) -> Any:
             "Writing ONNX needs onnx, which is not installed.", needs="steptime[quantize]"
         ) from error
     del onnx
-    return _Writer(network, integer).write()
+    steps = kept or {} if integer is None else integer.steps
+    return _Writer(network, integer, steps).write()

@@ -24,7 +24,7 @@ from steptime.quantize.integer.integer_operators import (
 )
 from steptime.quantize.integer.table_functions import function_of, step_of_function
 from steptime.quantize.observers import Range, refuse_constant
-from steptime.quantize.scheme import HIGH, LOW, Affine, fraction_of, step_of, weights_of
+from steptime.quantize.scheme import HIGH, LOW, Affine, affine_of, fraction_of, weights_of
 from steptime.quantize.trained_network import (
     Addition,
     Concatenation,
@@ -74,11 +74,14 @@ class IntegerNetwork:
             values[one.output] = one.run(*(values[name] for name in one.inputs))
         return np.asarray(values[self.output])
 
+    def to_bytes(self, inputs: Any) -> Bytes:
+        """Return real inputs as in training (batch, ...) as bytes in the own order (batch, ...)."""
+        turned = np.asarray(inputs).transpose(0, *(axis + 1 for axis in self.input_axes))
+        return self.steps[self.input].to_bytes(turned)
+
     def predict(self, inputs: Any) -> Any:
         """Return real outputs (batch, ...) of real inputs as in training (batch, ...)."""
-        turned = np.asarray(inputs).transpose(0, *(axis + 1 for axis in self.input_axes))
-        first, last = self.steps[self.input], self.steps[self.output]
-        return last.to_numbers(self.run(first.to_bytes(turned)))
+        return self.steps[self.output].to_numbers(self.run(self.to_bytes(inputs)))
 
 
 @dataclass(slots=True)
@@ -92,7 +95,7 @@ class _Builder:
 
     def build(self) -> IntegerNetwork:
         network = self.network
-        self.steps[network.input] = step_of(self.ranges[network.input])
+        self.steps[network.input] = affine_of(self.ranges[network.input])
         builders: Mapping[type[Operator], Callable[[Any], IntegerOperator]] = {
             Convolution: self._convolution,
             Matmul: self._linear,
@@ -120,7 +123,7 @@ class _Builder:
         return {"name": one.name, "inputs": one.inputs, "output": one.output, "shape": shape}
 
     def _own_step(self, one: Operator) -> Affine:
-        self.steps[one.output] = step_of(self.ranges[one.output])
+        self.steps[one.output] = affine_of(self.ranges[one.output])
         return self.steps[one.output]
 
     def _same_step(self, one: Operator) -> Affine:

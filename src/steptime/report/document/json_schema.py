@@ -15,6 +15,7 @@ from typing import Any
 
 from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.data.values.conversion_values import ConversionAnswer
+from steptime.quantize.values.quantized_model import QuantizedModel
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.data_documents import DataCheckDocument, LoaderDocument
 from steptime.report.document.envelope import Envelope
@@ -64,6 +65,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "verify training": Envelope[TrainingVerdict],
     "verify power": Envelope[PowerPlan],
     "sweep": Envelope[SeekAnswer],
+    "quantize": Envelope[QuantizedModel],
 }
 """Maps what is typed to the document that it writes; `show` writes that of what it shows."""
 

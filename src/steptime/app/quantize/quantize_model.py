@@ -1,0 +1,187 @@
+"""Turns a network into one of bytes: makes it, judges it, times it, and writes its files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from steptime.app.quantize.check_in_c import same_in_c
+from steptime.app.verify.verify_model import verify_model
+from steptime.core.store import write_text
+from steptime.errors import UsageError
+from steptime.quantize.c.arena import plan_arena
+from steptime.quantize.c.write_c import c_sources
+from steptime.quantize.capture import capture
+from steptime.quantize.inference import time_in_turns
+from steptime.quantize.integer.integer_network import IntegerNetwork, build
+from steptime.quantize.layer_noise import layer_noise
+from steptime.quantize.observers import Observer, observe
+from steptime.quantize.trained_network import Convolution, Matmul, Network, Operator
+from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
+from steptime.quantize.write_onnx import onnx_model
+from steptime.verify.values.model_verdict import ModelVerdict
+
+POINT = 0.01
+"""The contract: a point of accuracy may be lost."""
+
+_BYTE_UNITS = ("avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+_SLICE_MARGINS = 5
+_BATCH = 64
+_NOISE_INPUTS = 256
+_TIMED, _IN_C = 200, 20
+Told = Callable[[str], None]
+
+
+def quantize_model(
+    model: Any,
+    calibrate: Any,
+    evaluate: tuple[Any, Any],
+    *,
+    metric: str | None = None,
+    margin: float | None = None,
+    observer: Observer = Observer.MSE,
+    output: Path | None = None,
+    tell: Told = lambda _: None,
+) -> QuantizedModel:
+    """Return what became of a network.
+
+    Args:
+        model: a `torch.nn.Module` in evaluation mode.
+        calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
+        evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
+        metric: `accuracy` or `squared_error`; None for that which suits the labels.
+        margin: the loss that does not matter; None for a point of accuracy.
+        observer: how ranges are taken.
+        output: the folder that the files are written to; None for none.
+        tell: called with a line when a part begins.
+
+    Raises:
+        UsageError: an operator is not in the table, or `margin` is missing.
+        DataError: a value is not finite, or 0 for each input.
+        MissingExtraError: the extra `quantize` is not installed.
+    """
+    import numpy as np
+    import torch
+
+    x, y = evaluate
+    metric = metric or _metric_of(y)
+    if margin is None:
+        if metric != "accuracy":
+            raise UsageError(f"--margin is missing: how much of the {metric} may be lost.")
+        margin = POINT
+    tell("reading the network")
+    inputs = torch.from_numpy(np.asarray(calibrate, dtype=np.float32))
+    example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *(1,) * (inputs.ndim - 1))
+    network, program = capture(model, example)
+    tell(f"calibrating with {len(inputs):,} inputs")
+    ranges = observe(program, inputs.split(_BATCH), observer=observer)
+    integer = build(network, ranges)
+    tell(f"evaluating {len(x):,} rows")
+    verdict = _judge(model, integer, x, y, metric=metric, margin=margin)
+    tell("finding what each layer costs, and its time")
+    noise = layer_noise(network, ranges, np.asarray(calibrate[:_NOISE_INPUTS]))
+    models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
+    arena = plan_arena(integer)
+    sources = c_sources(integer)
+    found = QuantizedModel(
+        outcome=verdict.outcome,
+        verdict=verdict,
+        observer=observer.value,
+        num_calibrated=len(inputs),
+        layers=tuple(_layer(one, network, noise) for one in network.operators),
+        float_bytes=sum(4 * size for one in network.operators for size in _sizes(one)),
+        integer_bytes=sum(_bytes_of(one) for one in network.operators),
+        file_bytes=models["bytes"].ByteSize(),
+        arena_bytes=arena.size,
+        arena_bound=arena.bound,
+        times=time_in_turns(models, x, rounds=_TIMED),
+        units=_units(),
+        num_same_in_c=same_in_c(integer, sources, x[:_IN_C]),
+    )
+    if output is None:
+        return found
+    tell(f"writing {output}/")
+    return replace(found, files=_write(output, sources, models, found))
+
+
+def _metric_of(labels: Any) -> str:
+    return "accuracy" if labels.dtype.kind in "iub" and labels.ndim == 1 else "squared_error"
+
+
+def _judge(
+    model: Any, integer: IntegerNetwork, x: Any, y: Any, *, metric: str, margin: float
+) -> ModelVerdict:
+    """Compare both networks row by row."""
+    import numpy as np
+    import torch
+
+    parts = range(0, len(x), _BATCH)
+    with torch.no_grad():
+        floats = np.concatenate([model(torch.from_numpy(x[i : i + _BATCH])).numpy() for i in parts])
+    found = np.concatenate([integer.predict(x[i : i + _BATCH]) for i in parts])
+    ids = np.arange(len(x))
+    if metric == "accuracy":
+        rows = [
+            {"id": ids, "label": y, "prediction": made.argmax(axis=-1), "class": y.astype(str)}
+            for made in (floats, found)
+        ]
+        slices: tuple[str, ...] = ("class",)
+        return verify_model(*rows, metric=metric, margin=margin, slices=slices,
+                            slice_margin=_SLICE_MARGINS * margin)  # fmt: skip
+    errors = [((made - y.reshape(made.shape)) ** 2).reshape(len(x), -1).mean(axis=1)
+              for made in (floats, found)]  # fmt: skip
+    rows = [{"id": ids, metric: one} for one in errors]
+    return verify_model(*rows, metric=metric, margin=margin, better="down")
+
+
+def _sizes(one: Operator) -> tuple[int, ...]:
+    return (one.weight.size, one.bias.size) if isinstance(one, Convolution | Matmul) else ()
+
+
+def _bytes_of(one: Operator) -> int:
+    """Return a weight's byte, and bias, multiplier and shift of each output."""
+    if not isinstance(one, Convolution | Matmul):
+        return 0
+    return int(one.weight.size + 9 * one.bias.size)
+
+
+def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
+    macs = 0
+    if isinstance(one, Convolution):
+        macs = math.prod(network.shapes[one.output][:2]) * int(one.weight.size)
+    if isinstance(one, Matmul):
+        macs = math.prod(network.shapes[one.output][:-1]) * int(one.weight.size)
+    return KeptLayer(
+        name=one.name,
+        kind=type(one).__name__.lower(),
+        num_bytes=_bytes_of(one),
+        macs=macs,
+        noise=noise.get(one.output),
+    )
+
+
+def _units() -> tuple[str, ...]:
+    """Return the instructions for bytes of this processor."""
+    from steptime.machine.inventory import HERE
+    from steptime.machine.processors import read_cpu
+
+    flags = read_cpu(HERE, num_usable=1).flags
+    return tuple(flag for flag in flags if flag in _BYTE_UNITS)
+
+
+def _write(
+    folder: Path, sources: dict[str, str], models: dict[str, Any], found: QuantizedModel
+) -> tuple[str, ...]:
+    import msgspec
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in sources.items():
+        write_text(folder / name, text)
+    (folder / "network.onnx").write_bytes(models["bytes"].SerializeToString())
+    names = (*sources, "network.onnx", "verdict.json")
+    found = replace(found, files=names)
+    write_text(folder / "verdict.json", msgspec.json.encode(found).decode())
+    return names

@@ -1,0 +1,75 @@
+"""`steptime quantize`: a trained network as one of bytes, for processors without floats."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from steptime.cli.options import JSON_BESIDE
+from steptime.cli.output import put, tell
+from steptime.errors import UsageError
+
+SUMMARY = "turn a trained network into one of bytes (int8), and judge it"
+DESCRIPTION = """\
+Turn a trained network into one whose weights and activations are bytes, four times
+smaller, and compare both row by row. Out come an integer reference, C sources
+without floating point and without a heap, ONNX, and a verdict. An operator that
+cannot be made integer is named before anything is written.
+"""
+USAGE = """\
+steptime quantize FILE.py:FUNCTION --calibrate FILE --evaluate FILE
+                         [options]"""
+EXAMPLES = """\
+examples:
+  steptime quantize model.py:build --weights ckpt.pt \\
+      --calibrate train.npz --evaluate test.npz -o quantized/
+  steptime quantize model.py:build --weights ckpt.safetensors --calibrate x.npz \\
+      --evaluate test.npz --metric squared_error --margin 0.01
+"""
+OPTIONS = (
+    """\
+  MODEL  FILE.py:FUNCTION, a function without arguments that returns the network
+network:
+  --weights FILE  its weights, from torch.save(model.state_dict(), FILE) or as safetensors
+  --calibrate FILE  inputs `x` as in training, as .npz, from which ranges are taken (required)
+  --evaluate FILE  inputs `x` with labels or targets `y`, for the comparison (required)
+question:
+  --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
+  --margin X  the loss that does not matter (without it: a point of accuracy)
+  --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
+output:
+  -o, --output DIR  write the files to DIR (default: quantized)
+"""
+    + JSON_BESIDE
+)
+_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Turn a network into one of bytes, and print what that costs."""
+    from steptime.app.quantize.load_model import load_arrays, load_model
+    from steptime.app.quantize.quantize_model import quantize_model
+    from steptime.quantize.observers import Observer
+    from steptime.report.blocks.quantize.quantize_report import quantize_report
+    from steptime.report.document.envelope import enclose
+
+    if options.margin is not None and not 0 <= options.margin < float("inf"):
+        raise UsageError(f"--margin: `{options.margin}` is below 0 or no number; it is a size.")
+    weights = None if options.weights is None else Path(options.weights)
+    calibrate, _ = load_arrays(Path(options.calibrate), needs_labels=False)
+    evaluate = load_arrays(Path(options.evaluate), needs_labels=True)
+    model = load_model(options.model, weights)
+    found = quantize_model(
+        model,
+        calibrate,
+        evaluate,
+        metric=options.metric,
+        margin=options.margin,
+        observer=Observer(options.observer or "mse"),
+        output=Path(options.output or "quantized"),
+        tell=tell,
+    )
+    code = _CODES[found.outcome.value]
+    document = enclose("quantize", found, exit_code=code)
+    put(options, document, lambda: quantize_report(found), is_beside=True)
+    return code

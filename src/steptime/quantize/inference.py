@@ -1,0 +1,65 @@
+"""Runs networks by ONNX Runtime, and times one input after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from steptime.errors import MissingExtraError
+from steptime.quantize.values.quantized_model import InferenceTime
+
+_WARM_UP = 20
+
+
+def session_of(model: Any) -> Any:
+    """Return a session of an ONNX model, on one thread that does not spin.
+
+    Raises:
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError(
+            "Running networks needs onnxruntime, which is not installed.",
+            needs="steptime[quantize]",
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def time_in_turns(
+    models: Mapping[str, Any], inputs: Any, *, rounds: int
+) -> tuple[InferenceTime, ...]:
+    """Return the time of one input by each model, which take turns.
+
+    Args:
+        models: ONNX models by name.
+        inputs: as in training (num_inputs, ...).
+        rounds: inputs that are timed.
+    """
+    sessions = {name: session_of(model) for name, model in models.items()}
+    taken: dict[str, list[float]] = {name: [] for name in sessions}
+    for i in range(rounds + _WARM_UP):
+        one = np.asarray(inputs[i % len(inputs)][None], dtype=np.float32)
+        for name, session in sessions.items():
+            begin = time.perf_counter()
+            session.run(None, {"input": one})
+            taken[name].append(time.perf_counter() - begin)
+    return tuple(
+        InferenceTime(
+            name=name,
+            median_ms=float(np.median(found[_WARM_UP:])) * 1e3,
+            p99_ms=float(np.quantile(found[_WARM_UP:], 0.99)) * 1e3,
+            n=rounds,
+        )
+        for name, found in taken.items()
+    )

@@ -1,0 +1,52 @@
+"""Finds how much of the output's error each layer makes where it alone is in bytes.
+
+In: the exported program, the network, ranges and inputs. Out: by the name of an operator's output,
+the mean squared error of the network's output over its variance. The layers with the most noise are
+those to keep wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from steptime.quantize.inference import session_of
+from steptime.quantize.observers import Range
+from steptime.quantize.scheme import affine_of, weights_of
+from steptime.quantize.trained_network import Convolution, Matmul, Network
+from steptime.quantize.write_onnx import onnx_model
+
+
+def layer_noise(network: Network, ranges: Mapping[str, Range], inputs: Any) -> dict[str, float]:
+    """Return the noise of each layer with weights, by the name of its output.
+
+    Args:
+        network: in floats.
+        ranges: of each value.
+        inputs: as in training (num_inputs, ...).
+
+    Raises:
+        MissingExtraError: onnx or ONNX Runtime is not installed.
+    """
+    wanted = _run(network, inputs)
+    spread = float(wanted.var()) or 1.0
+    found = {}
+    for one in network.operators:
+        if isinstance(one, Convolution | Matmul):
+            weight, scales = weights_of(one.weight)
+            shape = (-1,) + (1,) * (weight.ndim - 1)
+            rounded = replace(one, weight=weight * scales.reshape(shape))
+            others = tuple(rounded if each is one else each for each in network.operators)
+            changed = replace(network, operators=others)
+            made = _run(changed, inputs, kept={one.output: affine_of(ranges[one.output])})
+            found[one.output] = float(((made - wanted) ** 2).mean()) / spread
+    return found
+
+
+def _run(network: Network, inputs: Any, kept: Mapping[str, Any] | None = None) -> Any:
+    """Return the outputs of a network in floats, of which some values are kept in bytes."""
+    model = onnx_model(network, kept=kept)
+    return session_of(model).run(None, {"input": np.asarray(inputs, dtype=np.float32)})[0]

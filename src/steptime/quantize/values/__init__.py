@@ -1,0 +1,1 @@
+"""What `steptime quantize` found, as its document holds it."""

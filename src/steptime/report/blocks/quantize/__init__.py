@@ -1,0 +1,1 @@
+"""The report of a network that was turned into one of bytes."""

@@ -1,0 +1,108 @@
+"""`steptime quantize`: from a file with a network to a verdict and C sources."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+for needed in ("onnxruntime", "safetensors", "sklearn", "mapie"):
+    pytest.importorskip(needed)
+from sklearn.datasets import load_digits  # noqa: E402
+
+from steptime.cli.main import main  # noqa: E402
+
+MODEL = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10))
+
+def number():
+    return 7
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A network that was trained on real digits, with its arrays."""
+    folder = tmp_path_factory.mktemp("quantize")
+    (folder / "model.py").write_text(MODEL)
+    space = {}
+    exec(MODEL, space)
+    model = space["build"]()
+    digits = load_digits()
+    x = (digits.images[:, None] / 16).astype(np.float32)
+    y = digits.target
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        out = model(torch.from_numpy(x[:1000]))
+        torch.nn.functional.cross_entropy(out, torch.from_numpy(y[:1000])).backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict()}, folder / "ckpt.pt")
+    torch.save(model, folder / "whole.pt")
+    np.savez(folder / "cal.npz", x=x[:200])
+    np.savez(folder / "test.npz", x=x[1000:], y=y[1000:])
+    np.savez(folder / "few.npz", x=x[1000:1020], y=y[1000:1020])
+    np.savez(folder / "bare.npz", z=x[:2])
+    return folder
+
+
+def give(folder, monkeypatch, words):
+    monkeypatch.chdir(folder)
+    return main(["quantize", *words.split()])
+
+
+def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys):
+    words = "model.py:build --weights ckpt.pt --calibrate cal.npz --evaluate test.npz"
+    assert give(folder, monkeypatch, f"{words} -o out --json doc.json") == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("outcome    PASS")
+    for label in ("integer", "size", "cost", "speed", "keep"):
+        assert f"\n{label}" in told
+    data = json.loads((folder / "doc.json").read_text())["data"]
+    assert data["outcome"] == data["verdict"]["outcome"] == "PASS"
+    assert data["float_bytes"] >= 3.5 * data["integer_bytes"]
+    assert data["num_same_in_c"] in (None, 20)
+    assert all((folder / "out" / name).is_file() for name in data["files"])
+    assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
+
+
+def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, capsys):
+    words = "model.py:build --weights ckpt.pt --calibrate cal.npz"
+    assert give(folder, monkeypatch, f"{words} --evaluate few.npz -o few") == 4
+
+    np.savez(folder / "dark.npz", x=np.load(folder / "cal.npz")["x"] * 0.02)
+    words = "model.py:build --weights ckpt.pt --calibrate dark.npz"
+    assert give(folder, monkeypatch, f"{words} --evaluate test.npz -o dark") == 5
+    assert "the worst:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("nothing.py:build", "there is no file `nothing.py`"),
+        ("model.py", "names no function"),
+        ("model.py:absent", "has no function `absent`"),
+        ("model.py:number", "returns a int, not a torch.nn.Module"),
+        ("model.py:build --weights no.pt", "there is no file `no.pt`"),
+        ("model.py:build --weights whole.pt", "cannot be read as weights alone"),
+        ("model.py:build --weights cal.npz", "cannot be read as weights alone"),
+        ("model.py:build --calibrate bare.npz", "has no array `x`; it has z"),
+        ("model.py:build --evaluate cal.npz", "has no array `y`"),
+        ("model.py:build --metric squared_error", "--margin is missing"),
+    ],
+)
+def test_wrong_usage_is_one_clear_message(folder, monkeypatch, capsys, words, answer):
+    given = words if "--calibrate" in words else f"{words} --calibrate cal.npz"
+    given = given if "--evaluate" in words else f"{given} --evaluate test.npz"
+    assert give(folder, monkeypatch, given) in (1, 2)
+    told = capsys.readouterr().err
+    assert answer in told
+    assert "Traceback" not in told
