@@ -172,6 +172,20 @@ def test_a_loss_within_the_margin_is_seen() -> None:
     assert "significantly worse, but within the margin" in shown(found)
 
 
+@pytest.mark.parametrize(
+    ("num", "outcome"), [(20, "INCONCLUSIVE"), (260, "INCONCLUSIVE"), (280, "PASS")]
+)
+def test_few_rows_without_a_difference_are_no_proof(num: int, outcome: str) -> None:
+    ids = np.arange(num)
+    arms = join(rows_of(np.ones(num), ids), rows_of(np.ones(num), ids))
+    found = judge_model(arms, ModelQuestion(metric="right", margin=0.01))
+
+    assert found.outcome.value == outcome
+    assert found.gain.low == pytest.approx(-2.706 / (num + 2.706), rel=1e-3)  # Tango, 5 %
+    unlike = join(rows_of(np.ones(num)), rows_of(np.ones(num)))
+    assert judge_model(unlike, ModelQuestion(metric="right", margin=0.01)).gain.low < -0.009
+
+
 def test_too_few_rows_say_how_many_would_decide() -> None:
     found = judged({"x": ((40, 50), (38, 50))}, margin=0.05)
 

@@ -191,17 +191,17 @@ def test_a_suite_holds_the_options_and_the_command_line_wins(tmp_path, capsys):
     new = write(tmp_path, "new.csv", rows)
     suite = tmp_path / "suite.toml"
     suite.write_text(
-        'reference = "old.csv"\nmetric = "accuracy"\nmargin = 0.001\nslice = ["kind"]\n'
+        'reference = "old.csv"\nmetric = "accuracy"\nmargin = 0.05\nslice = ["kind"]\n'
         "share.kind = { 0 = 0.5, 1 = 0.25, 2 = 0.25 }\n",
         encoding="utf-8",
     )
     words = ["verify", "model", "--suite", str(suite), "--candidate", new, "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)["data"]
-    assert found["margin"] == 0.001
+    assert found["margin"] == 0.05
     assert [one["share"] for one in found["columns"][0]["slices"]] == [0.5, 0.25, 0.25]
-    assert main([*words, "--margin", "0.02"]) == 0
-    assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.02
+    assert main([*words, "--margin", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 Sources: McNemar, Psychometrika 12, 1947, for pairs of 0 and 1, whose standard error is that of the
 difference of two correlated proportions; Welch, Biometrika 34, 1947, for unlike rows; Liang,
-Zeger, Biometrika 73, 1986, for groups; Satterthwaite, Biometrics 2, 1946, for degrees of freedom.
+Zeger, Biometrika 73, 1986, for groups; Satterthwaite, Biometrics 2, 1946, for degrees of freedom;
+T. Tango, Stat. Med. 17, 1998, and R. G. Newcombe, the same, for few rows that differ.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ LEVEL = 0.05
 """Of each one-sided test: intervals are two-sided with twice as much outside."""
 
 _FEW = 25
-"""Discordant pairs below which the exact test is shown."""
+"""Discordant pairs below which the exact test is shown, and the normal distribution is left."""
+
+_RARE = 5
+"""Rows of either kind in one arm below which the same holds of unlike rows."""
 
 
 Part: TypeAlias = tuple[float, float]
@@ -118,6 +122,8 @@ def gain_of(arms: Arms, *, sign: float, is_of_this_set: bool = False) -> SignedG
     else:
         parts += [_of_rows(seen_a, a.groups), _of_rows(seen_b, b.groups)]
     error = math.hypot(*(part for part, _ in parts))
+    if len(parts) == (1 if arms.is_paired else 2) and a.groups is None and b.groups is None:
+        error = max(error, _error_of_few(seen_a, seen_b, is_paired=arms.is_paired))
     freedom = _freedom(parts, error)
     num = a.num if arms.is_paired else a.num + b.num
     return SignedGain(sign * float(seen_b.mean() - seen_a.mean()), error, num, freedom)
@@ -135,6 +141,51 @@ def _of_rows(values: Floats, groups: Codes | None) -> Part:
         return float(values.std()), 1.0
     sums = np.bincount(of_row.reshape(-1), weights=values - values.mean())
     return math.sqrt(float((sums**2).sum()) * num / (num - 1)) / len(values), num - 1.0
+
+
+def _error_of_few(a: Floats, b: Floats, *, is_paired: bool) -> float:
+    """Return the error that reaches as far as a score interval, where few 0 and 1 differ.
+
+    Twenty rows without a difference are no proof that there is none.
+    """
+    if not (is_binary(a) and is_binary(b)):
+        return 0.0
+    from scipy.stats import norm
+
+    if is_paired:
+        won, lost = int((b > a).sum()), int((b < a).sum())
+        if won + lost >= _FEW:
+            return 0.0
+        low, high = _paired_interval(won, lost, len(a))
+    else:
+        if all(min(one.sum(), len(one) - one.sum()) >= _RARE for one in (a, b)):
+            return 0.0
+        from statsmodels.stats.proportion import confint_proportions_2indep
+
+        ends = (b.sum(), len(b), a.sum(), len(a))
+        low, high = confint_proportions_2indep(*ends, method="newcomb", alpha=2 * LEVEL)
+    mean = float(b.mean() - a.mean())
+    return max(mean - float(low), float(high) - mean) / float(norm.isf(LEVEL))
+
+
+def _paired_interval(won: int, lost: int, num: int) -> tuple[float, float]:
+    """Return Tango's interval of (won - lost) / num."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    limit, mean = float(norm.isf(LEVEL)), (won - lost) / num
+
+    def score(gain: float) -> float:
+        a, b = 2 * num, (2 * num - won + lost) * gain - won - lost
+        c = -lost * gain * (1 - gain)
+        rate = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
+        spread = num * (2 * rate + gain * (1 - gain))
+        return (won - lost - num * gain) / math.sqrt(max(spread, 1e-12))
+
+    edge = 1 - 1e-9
+    low = brentq(lambda gain: score(gain) - limit, -edge, mean) if mean > -edge else -1.0
+    high = brentq(lambda gain: score(gain) + limit, mean, edge) if mean < edge else 1.0
+    return float(low), float(high)
 
 
 def _of_seeds(arm: ArmRows) -> list[Part]:
