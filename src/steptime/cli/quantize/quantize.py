@@ -11,14 +11,13 @@ from steptime.errors import UsageError
 
 SUMMARY = "turn a trained network into one of bytes (int8), and judge it"
 DESCRIPTION = """\
-Turn a trained network into one whose weights and activations are bytes, four times
-smaller, and compare both row by row. Out come an integer reference, C sources
-without floating point and without a heap, ONNX, and a verdict. An operator that
-cannot be made integer is named before anything is written.
+Turn a trained network into one whose weights and activations are bytes, four
+times smaller, and compare both row by row. Out come C sources without floating
+point and without a heap, ONNX, and a verdict that rests on the same bits. An
+operator that cannot be made integer is named before anything is written.
 """
 USAGE = """\
-steptime quantize FILE.py:FUNCTION --calibrate FILE --evaluate FILE
-                         [options]"""
+steptime quantize FILE.py:FUNCTION --calibrate X --evaluate XY [options]"""
 EXAMPLES = """\
 examples:
   steptime quantize model.py:build --weights ckpt.pt \\
