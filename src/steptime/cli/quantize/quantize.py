@@ -17,7 +17,7 @@ point and without a heap, ONNX, and a verdict that rests on the same bits. An
 operator that cannot be made integer is named before anything is written.
 """
 USAGE = """\
-steptime quantize FILE.py:FUNCTION --calibrate X --evaluate XY [options]"""
+steptime quantize FILE:FUNCTION --calibrate X --evaluate XY [options]"""
 EXAMPLES = """\
 examples:
   steptime quantize model.py:build --weights ckpt.pt \\
