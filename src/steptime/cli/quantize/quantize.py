@@ -22,8 +22,8 @@ EXAMPLES = """\
 examples:
   steptime quantize model.py:build --weights ckpt.pt \\
       --calibrate train.npz --evaluate test.npz -o quantized/
-  steptime quantize model.py:build --weights ckpt.safetensors --calibrate x.npz \\
-      --evaluate test.npz --metric squared_error --margin 0.01
+  steptime quantize model.py:build --weights ckpt.safetensors \\
+      --calibrate x.npz --evaluate test.npz --metric squared_error --margin 0.01
 """
 OPTIONS = (
     """\
