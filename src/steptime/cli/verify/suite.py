@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steptime.errors import NotFoundError, UsageError
-from steptime.record.regular_file import read_regular
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from steptime.app.verify.toml_file import read_toml
+from steptime.errors import UsageError
 
 _FILES = frozenset(
     {"file", "reference", "candidate", "train", "inputs", "predict", "predict_reference"}
@@ -29,7 +23,7 @@ def take_suite(options: argparse.Namespace, path: str) -> Mapping[str, Any]:
         NotFoundError: the file is not there.
         UsageError: it is no TOML, or a key is unknown or of the wrong kind.
     """
-    document = _read(Path(path))
+    document = read_toml(Path(path), hint="--suite names a file.")
     known = {name for name in vars(options) if name not in _APART and name[0] != "_"}
     tables = {key: document.pop(key) for key in ("probe",) if key in document}
     for key, value in document.items():
@@ -44,16 +38,6 @@ def take_suite(options: argparse.Namespace, path: str) -> Mapping[str, Any]:
         if name in _FILES and getattr(options, name) == value:
             setattr(options, name, str(Path(path).parent / value))
     return tables
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = tomllib.loads(read_regular(path).decode())
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no suite `{path}`.", hint="--suite names a file.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"`{path}` cannot be read as TOML: {error}") from error
-    return found
 
 
 _NUMBERS = frozenset({"margin", "slice-margin"})
