@@ -1,0 +1,156 @@
+"""Opens the tables of a release, and reads those whose rows are effects, such as its experiments.
+
+In: a file. Out: its table, an `EffectRow` for each row, or experiments. Gains are signed so that
+more is better.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, ValidationError, convert
+
+from steptime.app.verify.prediction_table import read_table
+from steptime.errors import DataError, UsageError
+from steptime.verify.model.signed_gains import SignedGain
+from steptime.verify.release.release_question import MetricExperiment, ReleaseFile, ReleaseMetric
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Number = Annotated[float, Meta(ge=-1e60, le=1e60)]
+Positive = Annotated[float, Meta(ge=0, le=1e60)]
+"""Numbers whose squares' products are still finite."""
+
+_NUMBERS = ("effect", "error", "n", "dose", "lag")
+_TEXTS = ("metric", "experiment", "kind", "component", "segment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectRow:
+    """What an experiment, or the release, did to a metric."""
+
+    metric: str  # by its column
+    effect: Number  # candidate minus reference
+    error: Positive  # the standard error of it
+    n: Positive = 0.0  # rows behind it; 0 where that is not known
+    experiment: str = ""
+    kind: str = ""
+    dose: Positive | None = None
+    component: str | None = None
+    segment: str = ""  # the part of the units; empty for all
+    lag: Number | None = None  # how long after
+
+    def gain(self, metric: ReleaseMetric) -> SignedGain:
+        """Return the effect as a gain: more is better."""
+        return SignedGain(metric.sign * self.effect, self.error, int(self.n))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[pa.Table]:
+    """Open a table; errors of what is done with it name the file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        DataError: it cannot be read as a table, or has no rows.
+    """
+    import pyarrow as pa
+
+    table = read_table(path, None)
+    if not table.num_rows:
+        raise DataError(f"EmptySlice: `{path}` has no rows.")
+    try:
+        yield table
+    except (DataError, UsageError) as error:
+        told = f"{str(error).rstrip('.')} (in `{path}`)."
+        raise type(error)(told, hint=error.hint) from error
+    except pa.ArrowException as error:
+        raise DataError(f"`{path}` cannot be read: {error}") from error
+
+
+def effect_rows(table: pa.Table) -> list[EffectRow]:
+    """Return the rows of a table of effects.
+
+    Raises:
+        DataError: a value is missing, or is no finite number (`NonFiniteMetric`).
+    """
+    import pyarrow as pa
+
+    kinds = {**dict.fromkeys(_TEXTS, pa.string()), **dict.fromkeys(_NUMBERS, pa.float64())}
+    known = table.select([name for name in table.column_names if name in kinds])
+    typed = known.cast(pa.schema([(name, kinds[name]) for name in known.column_names]))
+    rows = list[EffectRow]()
+    for i, row in enumerate(typed.to_pylist()):
+        try:
+            told = {name: value for name, value in row.items() if value not in (None, "")}
+            rows.append(convert(told, EffectRow))
+        except ValidationError as error:
+            named = "NonFiniteMetric: " if re.search(r"\b(effect|error)\b", str(error)) else ""
+            raise DataError(f"{named}row {i + 1}: {error}.") from error
+    return rows
+
+
+def read_experiments(file: ReleaseFile, folder: Path) -> tuple[MetricExperiment, ...]:
+    """Return the experiments, by name.
+
+    Raises:
+        NotFoundError: the table is not there.
+        UsageError: a column is missing, or a component is of no team.
+        DataError: an effect stands there twice, or an experiment contradicts itself.
+    """
+    if file.experiments is None:
+        return ()
+    metrics = {one.column or one.name: one for one in file.metrics}
+    with opened(folder / file.experiments.path) as table:
+        rows = sorted(effect_rows(table), key=lambda row: row.experiment)
+        groups = groupby(rows, key=lambda row: row.experiment)
+        found = tuple(_experiment(name, list(group), metrics) for name, group in groups)
+        known = {name for team in file.teams for name in team.components}
+        strange = {one.component for one in found if one.component is not None} - known
+        if strange:
+            raise UsageError(
+                f"the experiments degrade `{min(strange)}`, which is a component of no team.",
+                hint="Name it in `components` of the team that builds it.",
+            )
+    return found
+
+
+def _experiment(
+    name: str, rows: Sequence[EffectRow], metrics: Mapping[str, ReleaseMetric]
+) -> MetricExperiment:
+    for fact in ("kind", "dose", "component"):
+        values = {str(getattr(row, fact) or "") for row in rows}
+        if len(values) > 1:
+            told = ", ".join(f"`{one}`" for one in sorted(values))
+            raise DataError(f"`{name}` has more than one {fact}: {told}.")
+    seen = set[tuple[str, str, float | None]]()
+    gains, by_lag = dict[str, SignedGain](), dict[str, dict[float, SignedGain]]()
+    by_segment = dict[str, dict[str, SignedGain]]()
+    for row in sorted(rows, key=lambda row: -math.inf if row.lag is None else row.lag):
+        metric = metrics.get(row.metric)
+        if metric is None:
+            continue
+        if (row.metric, row.segment, row.lag) in seen:
+            where = f"`{name}`, segment `{row.segment}`" if row.segment else f"`{name}`"
+            raise DataError(f"there are two effects of `{metric.name}` in {where}.")
+        seen.add((row.metric, row.segment, row.lag))
+        place = by_segment.setdefault(row.segment, {}) if row.segment else gains
+        place[metric.name] = row.gain(metric)  # lags rise, so the latest stays
+        if row.lag is not None and not row.segment:
+            by_lag.setdefault(metric.name, {})[row.lag] = row.gain(metric)
+    return MetricExperiment(
+        name=name,
+        kind=rows[0].kind,
+        dose=rows[0].dose,
+        component=rows[0].component,
+        gains=gains,
+        by_segment=by_segment,
+        by_lag=by_lag,
+    )
