@@ -478,8 +478,8 @@ def test_a_lost_arm_and_a_verdict_that_failed_stop_a_release(
     example: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = (example / "online.csv").read_text(encoding="utf-8").splitlines()
-    kept = [line for i, line in enumerate(lines) if not (line.startswith("old") and i % 4 == 0)]
-    (example / "online.csv").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    more = [line for line in lines if line.startswith("new")]
+    (example / "online.csv").write_text("\n".join([*lines, *more]) + "\n", encoding="utf-8")
     document = {"command": "verify model", "data": {"outcome": "FAIL"}}
     (example / "model.json").write_text(json.dumps(document), encoding="utf-8")
     edited(example, 'currency = "EUR"', 'documents = ["model.json"]')
@@ -504,7 +504,7 @@ def test_rows_of_one_query_are_not_independent(
         assert main(["verify", "release", "release.toml", "--json"]) == 0
         gain = json.loads(capsys.readouterr().out)["data"]["metrics"][0]["gain"]
         widths.append(gain["high"] - gain["low"])
-    assert widths[1] == pytest.approx(widths[0], rel=0.01)
+    assert widths[1] == pytest.approx(widths[0], rel=0.02)
 
 
 def test_a_table_with_a_handful_of_rows_decides_nothing_and_says_what_it_lacks(
