@@ -6,6 +6,8 @@ the isolation matrix, the checks, and what releases have cost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from steptime.core.interval import Interval
@@ -14,7 +16,7 @@ from steptime.report.blocks.phrasing import labeled, listed, sections
 from steptime.report.blocks.values import Block, Cell, Headline, Reach, Sheet, TableBlock, Ticks
 from steptime.report.words.verify import judged_release as words
 from steptime.verify.values import Outcome
-from steptime.verify.values.release_verdict import Color, MetricRole, ReleaseVerdict
+from steptime.verify.values.release_verdict import Color, ReleaseVerdict
 
 _TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
@@ -53,7 +55,6 @@ def _metrics(found: ReleaseVerdict) -> list[Block]:
             printable(one.metric),
             one.kind.value,
             printable(one.team or "all"),
-            "stay still" if one.role is MetricRole.COLLEAGUE else "not be worse",
             words.describe_metric(one),
             words.describe_gain(one.gain),
             f"{one.margin:g}",
@@ -62,8 +63,8 @@ def _metrics(found: ReleaseVerdict) -> list[Block]:
         for one in found.metrics
     ]
     scale = Ticks([("-m", _place(-1), True), ("0", _place(0), True), ("+m", _place(1), True)])
-    heading = ("metric", "kind", "team", "must", "is", "gain", "margin", scale)
-    return [TableBlock(heading, rows, left=5, name="The metrics of the release")] if rows else []
+    heading = ("metric", "kind", "team", "is", "gain", "margin", scale)
+    return [TableBlock(heading, rows, left=4, name="The metrics of the release")] if rows else []
 
 
 def _place(margins: float) -> float:
@@ -77,18 +78,17 @@ def _drawn(gain: Interval, margin: float, kind: str) -> Reach:
 
 def _ladder(found: ReleaseVerdict) -> list[Block]:
     owners = {one.metric: one.owner for one in found.metrics}
-    rows = [
+    rows: list[Sequence[Cell]] = [
         (
             printable(one.metric),
             printable(owners.get(one.metric) or ""),
             printable(one.target),
-            words.STANDS[one.outcome],
+            Text(words.STANDS[one.outcome], style=_STYLES[one.outcome]),
             *words.describe_evidence(one),
-            "" if one.correlation is None else _drawn(one.correlation, 1 / _SPAN, "even"),
         )
         for one in found.ladder
     ]
-    heading = ("metric", "ask", "for", "stands", *words.EVIDENCE, "")
+    heading = ("metric", "ask", "stands for", "", *words.EVIDENCE)
     notes = [printable(words.describe_rung(one)) for one in found.ladder]
     name = "Whether each metric stands for the one above it"
     return [TableBlock(heading, rows, left=4, name=name, notes=notes)] if rows else []
