@@ -69,7 +69,7 @@ class MetricTable:
     unit: str | None = None  # what a row is, such as `user`
     online: bool = False  # rows come in over time, and one may look at any time
     order: str | None = None  # the column of the time; None for the order of the file
-    candidate_share: Annotated[float, Meta(gt=0, lt=1)] = 0.5  # of the units, as planned
+    candidate_share: Annotated[float, Meta(ge=0.001, le=0.999)] = 0.5  # of the units, as planned
     price: Price | None = None  # of a row
 
 

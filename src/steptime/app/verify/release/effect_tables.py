@@ -25,9 +25,11 @@ from steptime.verify.release.release_question import MetricExperiment, ReleaseFi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Number = Annotated[float, Meta(ge=-1e60, le=1e60)]
-Positive = Annotated[float, Meta(ge=0, le=1e60)]
-"""Numbers whose squares' products are still finite."""
+LARGEST = 1e60
+"""Products of squares of such numbers are still finite."""
+
+Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+Positive = Annotated[float, Meta(ge=0, le=LARGEST)]
 
 _NUMBERS = ("effect", "error", "n", "dose", "lag")
 _TEXTS = ("metric", "experiment", "kind", "component", "segment")

@@ -38,9 +38,9 @@ def read_release(path: Path) -> ReleaseFile:
     try:
         found = msgspec.convert(data, ReleaseFile)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).rstrip("`").partition(" - at `$.")
+        what, _, place = str(error).partition(" - at `$.")
         named = "NoMargin: " if what.endswith("required field `margin`") else ""
-        where = f"`{place}` of `{path}`" if place else f"`{path}`"
+        where = f"`{place} of `{path}`" if place else f"`{path}`"
         raise UsageError(f"{named}{where}: {what}.", hint=_SHAPE) from error
     known = msgspec.to_builtins(found)
     for told in (*_unknown(data, known, ""), *_mistakes(found)):

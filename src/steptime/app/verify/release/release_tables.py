@@ -19,7 +19,7 @@ from steptime.app.verify.prediction_table import (
     needed_column,
     numbers_of,
 )
-from steptime.app.verify.release.effect_tables import effect_rows, opened
+from steptime.app.verify.release.effect_tables import LARGEST, effect_rows, opened
 from steptime.errors import DataError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of
@@ -91,7 +91,8 @@ def _read_rows(
         table = table.sort_by(asked.order)
     is_candidate = _candidates(table, asked)
     nums = (int((~is_candidate).sum()), int(is_candidate.sum()))
-    ids = _codes(table, asked.id) if asked.id in table.column_names else None
+    has_ids = asked.paired or asked.id in table.column_names
+    ids = _codes(table, asked.id) if has_ids else None
     groups = None if asked.group is None else _codes(table, asked.group)
     if not asked.paired:  # whose arms have the same ids, or it is refused
         read.checks.append(sample_ratio(*nums, share=asked.candidate_share, of=asked.name))
@@ -101,6 +102,9 @@ def _read_rows(
             read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
             continue
         scores = metric.sign * numbers_of(table, metric.column or metric.name)
+        if (abs(scores) > LARGEST).any():
+            told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
+            raise DataError(f"{told}, whose squares are too large to be summed.")
         arms = (
             ArmRows(
                 scores=scores[None, arm],
