@@ -42,8 +42,8 @@ _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 def execute(options: argparse.Namespace) -> int:
     """Decide, and print why."""
     check_target("--output", options.output)
-    from steptime.app.verify.release.asked_release import read_question
     from steptime.app.verify.release.erosion_ledger import record_release
+    from steptime.app.verify.release.release_tables import read_question
     from steptime.report.blocks.verify.release_report import release_report
     from steptime.report.document.envelope import enclose
     from steptime.verify.release.judge_release import judge_release

@@ -26,7 +26,6 @@ from steptime.verify.values.release_verdict import (
     DataNeed,
     MetricKind,
     MetricResult,
-    MetricRole,
     Reason,
     ReleaseVerdict,
     Rung,
@@ -140,7 +139,7 @@ def _of_metrics(
         if name in early:
             yield _because(_OPEN, "kpi_too_early", name, other=f"{early[name]:g}", owner=owner)
         elif one.outcome is not Outcome.PASS:
-            is_colleague, mean = one.role is MetricRole.COLLEAGUE, one.gain.estimate
+            is_colleague, mean = one.team not in (None, found.team), one.gain.estimate
             distance = one.margin - abs(mean) if is_colleague else one.margin + mean
             rows = num_more(one.gain, distance, num_tests=len(found.metrics))
             code = "colleague_moved" if is_colleague else "own_worse"
@@ -194,7 +193,7 @@ def _of_own_gain(
     The gain of a metric that stands for another counts only where it is known to do so, and that
     of a KPI only when its time has come. `planned` are the rows that other reasons need, by table.
     """
-    own = [one for one in found.metrics if one.role is MetricRole.OWN and one.metric not in early]
+    own = [one for one in found.metrics if one.team == file.team and one.metric not in early]
     green = [one for one in own if one.color is Color.GREEN]
     doubts = [(one, rung) for one in green if (rung := _doubt(one.metric, found.ladder))]
     if len(doubts) < len(green):

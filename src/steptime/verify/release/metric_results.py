@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator
 
 from steptime.verify.model.signed_gains import LEVEL, judge
-from steptime.verify.release.release_question import ReleaseMetric, ReleaseQuestion
+from steptime.verify.release.release_question import ReleaseQuestion
 from steptime.verify.release.still import judge_still
 from steptime.verify.values import Outcome
-from steptime.verify.values.release_verdict import Color, ErosionTotal, MetricResult, MetricRole
+from steptime.verify.values.release_verdict import Color, ErosionTotal, MetricResult
 
 
 def metric_results(asked: ReleaseQuestion) -> Iterator[MetricResult]:
@@ -23,11 +23,12 @@ def metric_results(asked: ReleaseQuestion) -> Iterator[MetricResult]:
     for metric in asked.file.metrics:
         if metric.name not in asked.measured:
             continue
-        gain, role = asked.measured[metric.name], role_of(metric, asked.file.team)
+        gain = asked.measured[metric.name]
         found, still = gain.interval(), judge_still(gain, metric.margin)
-        outcome = still if role is MetricRole.COLLEAGUE else judge(gain, metric.margin)
+        is_colleague = metric.team not in (None, asked.file.team)
+        outcome = still if is_colleague else judge(gain, metric.margin)
         p = p_better.get(metric.name)
-        is_better = role is not MetricRole.COLLEAGUE and (found.low > 0 if p is None else p < LEVEL)
+        is_better = not is_colleague and (found.low > 0 if p is None else p < LEVEL)
         color = Color.STILL if still is Outcome.PASS else Color.UNKNOWN
         if outcome is Outcome.FAIL:
             color = Color.RED
@@ -38,7 +39,6 @@ def metric_results(asked: ReleaseQuestion) -> Iterator[MetricResult]:
             kind=metric.kind,
             team=metric.team,
             owner=asked.file.owner_of(metric.team),
-            role=role,
             table=metric.table or "",
             gain=found,
             margin=metric.margin,
@@ -47,13 +47,6 @@ def metric_results(asked: ReleaseQuestion) -> Iterator[MetricResult]:
             p_better=p,
             is_online=metric.table in online,
         )
-
-
-def role_of(metric: ReleaseMetric, team: str) -> MetricRole:
-    """Return whose a metric is for a team."""
-    if metric.team is None:
-        return MetricRole.SHARED
-    return MetricRole.OWN if metric.team == team else MetricRole.COLLEAGUE
 
 
 def _holm(asked: ReleaseQuestion) -> dict[str, float]:

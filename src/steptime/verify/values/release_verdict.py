@@ -18,14 +18,6 @@ class MetricKind(str, Enum):
     KPI = "kpi"
 
 
-class MetricRole(str, Enum):
-    """Whose a metric is, seen from the team that wants to ship."""
-
-    OWN = "own"
-    COLLEAGUE = "colleague"
-    SHARED = "shared"
-
-
 class Color(str, Enum):
     """What a metric did: better, worse (or moved, of a colleague's), shown still, or not known."""
 
@@ -44,7 +36,6 @@ class MetricResult:
         kind: its rung.
         team: whose it is; None for a KPI of all.
         owner: the person of that team.
-        role: own, a colleague's, or shared.
         table: where its rows are.
         gain: how much better the candidate is, in the metric's unit; an interval of 90 %, or of a
             confidence sequence of 90 % where `is_online`.
@@ -60,7 +51,6 @@ class MetricResult:
     kind: MetricKind
     team: str | None
     owner: str | None
-    role: MetricRole
     table: str
     gain: Interval
     margin: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ _TEXTS = ("metric", "experiment", "kind", "component", "segment")
 class EffectRow:
     """What an experiment, or the release, did to a metric."""
 
-    metric: str  # by its column
+    metric: str
     effect: Number  # candidate minus reference
     error: Positive  # the standard error of it
     n: Positive = 0.0  # rows behind it; 0 where that is not known
@@ -104,49 +105,47 @@ def read_experiments(file: ReleaseFile, folder: Path) -> tuple[MetricExperiment,
 
     Raises:
         NotFoundError: the table is not there.
-        UsageError: a column is missing, or a component is of no team.
+        UsageError: a component is of no team.
         DataError: an effect stands there twice, or an experiment contradicts itself.
     """
     if file.experiments is None:
         return ()
-    metrics = {one.column or one.name: one for one in file.metrics}
+    metrics = {one.name: one for one in file.metrics}
+    known = {None, *(name for team in file.teams for name in team.components)}
     with opened(folder / file.experiments.path) as table:
         rows = sorted(effect_rows(table), key=lambda row: row.experiment)
+        for row in rows:
+            if row.component not in known:
+                raise UsageError(
+                    f"the experiments degrade `{row.component}`, which is a component of no team.",
+                    hint="Name it in `components` of the team that builds it.",
+                )
         groups = groupby(rows, key=lambda row: row.experiment)
-        found = tuple(_experiment(name, list(group), metrics) for name, group in groups)
-        known = {name for team in file.teams for name in team.components}
-        strange = {one.component for one in found if one.component is not None} - known
-        if strange:
-            raise UsageError(
-                f"the experiments degrade `{min(strange)}`, which is a component of no team.",
-                hint="Name it in `components` of the team that builds it.",
-            )
-    return found
+        return tuple(_experiment(name, list(group), metrics) for name, group in groups)
 
 
 def _experiment(
     name: str, rows: Sequence[EffectRow], metrics: Mapping[str, ReleaseMetric]
 ) -> MetricExperiment:
     for fact in ("kind", "dose", "component"):
-        values = {str(getattr(row, fact) or "") for row in rows}
+        values = {str(getattr(row, fact)) for row in rows}
         if len(values) > 1:
             told = ", ".join(f"`{one}`" for one in sorted(values))
             raise DataError(f"`{name}` has more than one {fact}: {told}.")
-    seen = set[tuple[str, str, float | None]]()
+    places = Counter((row.metric, row.segment, row.lag) for row in rows)
+    (metric, segment, _), num = places.most_common(1)[0]
+    if num > 1:
+        where = f"`{name}`, segment `{segment}`" if segment else f"`{name}`"
+        raise DataError(f"there are {num} effects of `{metric}` in {where}; it must have one.")
     gains, by_lag = dict[str, SignedGain](), dict[str, dict[float, SignedGain]]()
     by_segment = dict[str, dict[str, SignedGain]]()
     for row in sorted(rows, key=lambda row: -math.inf if row.lag is None else row.lag):
-        metric = metrics.get(row.metric)
-        if metric is None:
-            continue
-        if (row.metric, row.segment, row.lag) in seen:
-            where = f"`{name}`, segment `{row.segment}`" if row.segment else f"`{name}`"
-            raise DataError(f"there are two effects of `{metric.name}` in {where}.")
-        seen.add((row.metric, row.segment, row.lag))
-        place = by_segment.setdefault(row.segment, {}) if row.segment else gains
-        place[metric.name] = row.gain(metric)  # lags rise, so the latest stays
-        if row.lag is not None and not row.segment:
-            by_lag.setdefault(metric.name, {})[row.lag] = row.gain(metric)
+        if row.metric in metrics:
+            gain = row.gain(metrics[row.metric])
+            place = by_segment.setdefault(row.segment, {}) if row.segment else gains
+            place[row.metric] = gain  # lags rise, so the latest stays
+            if row.lag is not None and not row.segment:
+                by_lag.setdefault(row.metric, {})[row.lag] = gain
     return MetricExperiment(
         name=name,
         kind=rows[0].kind,

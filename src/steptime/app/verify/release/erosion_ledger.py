@@ -30,21 +30,18 @@ def read_ledger(path: Path) -> tuple[LedgerEntry, ...]:
     """
     try:
         lines = read_regular(path).splitlines()
+        entries = [msgspec.json.decode(line, type=LedgerEntry) for line in lines]
     except FileNotFoundError:
         return ()
-    except OSError as error:
-        raise DataError(f"the ledger `{path}` cannot be read: {error}") from error
-    entries = list[LedgerEntry]()
-    for i, line in enumerate(lines):
-        where = f"line {i + 1} of the ledger `{path}`"
-        try:
-            entry = msgspec.json.decode(line, type=LedgerEntry)
-        except msgspec.DecodeError as error:
-            raise DataError(f"{where} is damaged: {error}.", hint=_BACK) from error
-        if entry.previous != _hash_of_last(entries):
-            told = "does not follow from the line before it: one of them was changed, or is gone"
-            raise DataError(f"{where} {told}.", hint=_BACK)
-        entries.append(entry)
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"the ledger `{path}` cannot be read: {error}.", hint=_BACK) from error
+    for i, entry in enumerate(entries):
+        if entry.previous != _hash_of_last(entries[:i]):
+            raise DataError(
+                f"line {i + 1} of the ledger `{path}` does not follow from the line before it: one "
+                "of them was changed, or is gone.",
+                hint=_BACK,
+            )
     return tuple(entries)
 
 

@@ -1,13 +1,13 @@
-"""Measures the metrics of a release from its tables, and checks the tables.
+"""Turns a release file with its tables, its experiments and its ledger into a question.
 
-In: a `ReleaseFile`, and the folder to which its paths are relative. Out: gains by metric, and
-checks of the data.
+In: the path of the file. Out: gains by metric, checks of the data, and the rest, as one value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,19 @@ from steptime.app.verify.prediction_table import (
     needed_column,
     numbers_of,
 )
-from steptime.app.verify.release.effect_tables import LARGEST, effect_rows, opened
-from steptime.errors import DataError, NotFoundError, UsageError
+from steptime.app.verify.release.effect_tables import (
+    LARGEST,
+    effect_rows,
+    opened,
+    read_experiments,
+)
+from steptime.app.verify.release.erosion_ledger import read_ledger
+from steptime.app.verify.release.release_file import read_release
+from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of
 from steptime.verify.model.two_arms import ArmRows, join
-from steptime.verify.release.release_question import MetricTable, ReleaseFile, ReleaseMetric
+from steptime.verify.release.release_question import MetricTable, ReleaseMetric, ReleaseQuestion
 from steptime.verify.release.sequential import sample_ratio, sequential_gain
 from steptime.verify.values import Outcome, QualityCheck
 
@@ -41,24 +48,32 @@ LEAST_ROWS = 30
 """Of an arm: below it, an interval of the normal distribution is too narrow."""
 
 
+_LIBRARIES = ("pyarrow", "scipy", "statsmodels", "ville")
+
+
 @dataclass(slots=True)
-class TablesRead:
-    """What the tables say; `missing` is the rows that a metric lacks to be judged at all."""
+class _Read:
+    """What tables say; `missing` is the rows that a metric lacks to be judged at all."""
 
     measured: dict[str, SignedGain] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     checks: list[QualityCheck] = field(default_factory=list)
 
 
-def read_tables(file: ReleaseFile, folder: Path) -> TablesRead:
-    """Return what the tables of a release say.
+def read_question(path: Path) -> ReleaseQuestion:
+    """Return what a release file asks, with what its tables and its ledger say.
 
     Raises:
-        NotFoundError: a table or document is not there.
-        UsageError: a column or an arm is missing, or a document holds no verdict.
-        DataError: a table cannot be read, or holds what cannot be judged.
+        NotFoundError: the file, a table or a document is not there.
+        UsageError: a key, a column or an arm is missing or wrong, or a document holds no verdict.
+        DataError: a table or the ledger is damaged, or holds what cannot be judged.
+        MissingExtraError: the extra `verify-model` is not installed.
     """
-    read = TablesRead()
+    if absent := [name for name in _LIBRARIES if find_spec(name) is None]:
+        what = f"Judging a release needs {absent[0]}, which is not installed."
+        raise MissingExtraError(what, needs="steptime[verify-model]")
+    file, folder, read = read_release(path), path.parent, _Read()
+    ledger = () if file.erosion is None else read_ledger(folder / file.erosion.ledger)
     for asked in file.tables:
         metrics = [one for one in file.metrics if one.table == asked.name]
         with opened(folder / asked.path) as table:
@@ -67,10 +82,17 @@ def read_tables(file: ReleaseFile, folder: Path) -> TablesRead:
             else:
                 _read_rows(table, asked, metrics, read)
     read.checks += [_document(folder / name) for name in file.documents]
-    return read
+    return ReleaseQuestion(
+        file=file,
+        measured=read.measured,
+        missing=read.missing,
+        experiments=read_experiments(file, folder),
+        checks=tuple(read.checks),
+        ledger=tuple(one for one in ledger if one.release != file.release),
+    )
 
 
-def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: TablesRead) -> None:
+def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: _Read) -> None:
     rows = effect_rows(table)
     for metric in metrics:
         name = metric.column or metric.name
@@ -84,7 +106,7 @@ def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: Table
 
 
 def _read_rows(
-    table: pa.Table, asked: MetricTable, metrics: Iterable[ReleaseMetric], read: TablesRead
+    table: pa.Table, asked: MetricTable, metrics: Iterable[ReleaseMetric], read: _Read
 ) -> None:
     if asked.order is not None:
         needed_column(table, asked.order)

@@ -55,7 +55,7 @@ def _metrics(found: ReleaseVerdict) -> list[Block]:
             printable(one.metric),
             one.kind.value,
             printable(one.team or "all"),
-            words.describe_metric(one),
+            words.describe_metric(one, of=found.team),
             words.describe_gain(one.gain),
             f"{one.margin:g}",
             _drawn(one.gain, one.margin, _KINDS[one.color]),

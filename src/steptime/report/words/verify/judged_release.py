@@ -13,7 +13,6 @@ from steptime.verify.values.release_verdict import (
     ErosionTotal,
     IsolationCell,
     MetricResult,
-    MetricRole,
     Reason,
     ReleaseVerdict,
     Rung,
@@ -113,9 +112,9 @@ def describe_gain(gain: Interval) -> str:
     return f"{gain.estimate:+.3g} ({gain.low:+.3g} to {gain.high:+.3g})"
 
 
-def describe_metric(one: MetricResult) -> str:
-    """Say what a metric did."""
-    if one.role is MetricRole.COLLEAGUE and one.color is Color.RED:
+def describe_metric(one: MetricResult, *, of: str) -> str:
+    """Say what a metric did, seen from the team that wants to ship."""
+    if one.team not in (None, of) and one.color is Color.RED:
         return "moves"
     text = _COLORS[one.color]
     if one.outcome is Outcome.PASS and one.gain.high < 0:
