@@ -83,13 +83,9 @@ def _ladder(asked: ReleaseQuestion) -> Iterator[Rung]:
 
 def _early_kpis(file: ReleaseFile, ladder: Sequence[Rung]) -> Mapping[str, float]:
     """Return the metrics that were read before their lag, with the lag."""
-    read = {one.name: one.read_after for one in file.metrics}
-    lags = dict[str, float]()
-    for rung in ladder:
-        after = read[rung.target]
-        if rung.lag is not None and after is not None and after < rung.lag:
-            lags[rung.target] = max(rung.lag, lags.get(rung.target, 0.0))
-    return lags
+    read = {one.name: one.read_after for one in file.metrics if one.read_after is not None}
+    lags = sorted((rung.lag, rung.target) for rung in ladder if rung.lag is not None)
+    return {name: lag for lag, name in lags if read.get(name, lag) < lag}
 
 
 def _above(name: str, ladder: Sequence[Rung]) -> Iterator[Rung]:
@@ -129,10 +125,8 @@ def _of_metrics(
     """Yield what metrics say that do not do what is required of them."""
     for metric in asked.file.metrics:
         if metric.name in asked.missing:
-            need, owner = (
-                (metric.table, asked.missing[metric.name]),
-                asked.file.owner_of(metric.team),
-            )
+            need = (metric.table, asked.missing[metric.name])
+            owner = asked.file.owner_of(metric.team)
             yield _because(_OPEN, "not_measured", metric.name, owner=owner, need=need)
     for one in found.metrics:
         name, owner = one.metric, one.owner
@@ -169,8 +163,8 @@ def _of_isolation(file: ReleaseFile, found: ReleaseVerdict) -> Iterator[Reason]:
             yield _because(
                 cell.outcome,
                 "blind" if is_own else "leak",
-                cell.component,
-                other=cell.metric,
+                cell.metric,
+                other=cell.component,
                 owner=file.owner_of(cell.metric_team),
                 need=(EXPERIMENTS, None if is_own else rows),
             )
@@ -207,8 +201,8 @@ def _of_own_gain(
         yield _because(outcome, code, one.metric, other=rung.target, owner=one.owner)
     if hopes or not green:
         needs = _cheapest(file, others, planned) if outcome is _OPEN else {}
-        for name, need in needs.items() or [(None, (None, None))]:
-            yield _because(outcome, "no_gain", file.team, other=name, need=need)
+        for name, need in needs.items() or [(file.team, (None, None))]:
+            yield _because(outcome, "no_gain", name, other=file.team, need=need)
 
 
 def _doubt(name: str, ladder: Sequence[Rung]) -> Rung | None:
@@ -249,18 +243,10 @@ def _needs(file: ReleaseFile, reasons: Sequence[Reason]) -> Iterator[DataNeed]:
     """Yield the rows that decide, if the effects are as they were seen; power 80 % in all."""
     for table, rows in _rows(reasons).items():
         price = file.price_of(table)
-        served = [one for one in reasons if one.table == table and one.num_more is not None]
-        names = [
-            f"{one.other} with {one.subject}"
-            if one.code == "leak"
-            else one.other
-            if one.code == "no_gain"
-            else one.subject
-            for one in served
-        ]
+        served = [one.subject for one in reasons if one.table == table and one.num_more]
         yield DataNeed(
             table=table,
-            metrics=tuple(dict.fromkeys(filter(None, names))),
+            metrics=tuple(dict.fromkeys(served)),
             num_more=rows,
             cost=None if price is None else rows * price,
         )

@@ -64,7 +64,7 @@ def judge_rung(
         return rung
     share, slope, correlation, seen = _jackknifed(moves, pair, noise)
     naive = None if seen is None else seen.estimate
-    num_kinds, num_agree = _directions(moves, pair)
+    num_kinds, num_agree, p = _directions(moves, pair)
     rung = replace(
         rung,
         signal_share=None if share is None else share.estimate,
@@ -73,7 +73,7 @@ def judge_rung(
         slope=slope,
         num_kinds=num_kinds,
         num_kinds_agree=num_agree,
-        p_direction=_p_direction(num_agree, num_kinds),
+        p_direction=p,
         lag=_honest_lag(moves, pair),
         **proxima_scores(moves, pair, naive),
     )
@@ -136,31 +136,26 @@ def _jackknifed(
     reaches = float(t.isf(LEVEL, num - 1)) * math.sqrt(num - 1) * np.std(others, axis=0)
     found = list[Interval | None]()
     for middle, reach, most in zip(middles, reaches.tolist(), (1, math.inf, 1, 1), strict=True):
-        ends = (max(-most, min(x, most)) for x in (middle - reach, middle, middle + reach))
-        low, mid, high = map(float, ends)
+        ends = np.clip([middle - reach, middle, middle + reach], -most, most)
+        low, mid, high = ends.tolist()
         is_known = math.isfinite(middle) and math.isfinite(reach)
         found.append(Interval(estimate=mid, low=low, high=high, n=num) if is_known else None)
     return found
 
 
-def _directions(moves: Sequence[MetricExperiment], pair: tuple[str, str]) -> tuple[int, int]:
-    """Return the kinds of degradation, and those whose experiments move both the same way."""
-    kinds = {one.kind for one in moves if one.is_degraded}
-    agree = 0
+def _directions(
+    moves: Sequence[MetricExperiment], pair: tuple[str, str]
+) -> tuple[int, int, float | None]:
+    """Return the kinds of degradation, those that move both the same way, and p by chance."""
+    from scipy.stats import binomtest
+
+    kinds, agree = {one.kind for one in moves if one.is_degraded}, 0
     for kind in kinds:
         found = [one.gains for one in moves if one.is_degraded and one.kind == kind]
         proxy, target = (math.fsum(gains[name].mean for gains in found) for name in pair)
         agree += proxy * target > 0
-    return len(kinds), agree
-
-
-def _p_direction(num_agree: int, num_kinds: int) -> float | None:
-    """Return the probability that so many kinds agree by chance."""
-    from scipy.stats import binomtest
-
-    if not num_kinds:
-        return None
-    return float(binomtest(num_agree, num_kinds, alternative="greater").pvalue)
+    p = float(binomtest(agree, len(kinds), alternative="greater").pvalue) if kinds else None
+    return len(kinds), agree, p
 
 
 def _same(both: Sequence[MetricExperiment], metrics: Sequence[ReleaseMetric]) -> Outcome | None:

@@ -157,8 +157,8 @@ class Reason:
         code: the rule, a machine word: `own_worse`, `colleague_moved`, `no_gain`, `not_measured`,
             `acceptance_at_fault`, `proxy`, `kpi_too_early`, `leak`, `blind`, `check`, `erosion`.
         outcome: FAIL where more rows change nothing, INCONCLUSIVE where they may.
-        subject: the metric, check, component or team.
-        other: what it is about beside it, such as the KPI.
+        subject: the metric or the check; the team where it has no metric.
+        other: what it is about beside it: the KPI, component or team.
         owner: who answers for it.
         table: where rows are missing; None where rows decide nothing.
         num_more: rows beside those there are that decide; None where none would.

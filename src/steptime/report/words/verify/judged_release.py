@@ -37,7 +37,7 @@ _COLORS: Mapping[Color, str] = {
 _REASONS: Mapping[str, str] = {
     "own_worse": "{subject} is worse by more than its margin",
     "colleague_moved": "{subject} of another team moves by more than its margin",
-    "no_gain": "no metric of {subject} is better, and all are worse",
+    "no_gain": "no metric of {other} is better, and all are worse",
     "not_measured": "{subject} has too few rows to be judged at all",
     "acceptance_at_fault": "the acceptance metric {subject} is at fault: it is better, and {other} "
     "is worse",
@@ -45,8 +45,8 @@ _REASONS: Mapping[str, str] = {
     "nothing",
     "proxy_open": "{subject} is better, but is not shown to stand for {other}",
     "kpi_too_early": "{subject} was read too early: its sign is honest only after {other}",
-    "leak": "degrading {subject} moves {other} of another team by more than its margin",
-    "blind": "{other} does not see it when {subject} of its own team is degraded",
+    "leak": "degrading {other} moves {subject} of another team by more than its margin",
+    "blind": "{subject} does not see it when {other} of its own team is degraded",
     "check": "the check {subject} fails ({other})",
     "erosion": "all releases together have cost {subject} more than they may",
 }
@@ -54,9 +54,9 @@ _OPEN_REASONS: Mapping[str, str] = {
     **_REASONS,
     "own_worse": "{subject} may be worse by its margin: its rows do not decide",
     "colleague_moved": "{subject} of another team is not shown to stay still",
-    "no_gain": "no metric of {subject} is shown to be better",
-    "leak": "{other} is not shown to stay still when {subject} is degraded",
-    "blind": "{other} is not shown to move when {subject} of its own team is degraded",
+    "no_gain": "no metric of {other} is shown to be better",
+    "leak": "{subject} is not shown to stay still when {other} is degraded",
+    "blind": "{subject} is not shown to move when {other} of its own team is degraded",
     "check": "the check {subject} is undecided ({other})",
 }
 _RUNG_REASONS: Mapping[str, str] = {
