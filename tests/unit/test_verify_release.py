@@ -15,6 +15,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("ville", reason="the extra steptime[verify-model] is not installed")
 pytest.importorskip("pyarrow")
 
+from steptime.app.verify.release.release_tables import read_question  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
 from steptime.errors import DataError  # noqa: E402
 from steptime.report.blocks.verify.release_report import release_report  # noqa: E402
@@ -437,7 +438,7 @@ def test_what_does_not_ship_is_not_recorded(
         ('proxy_for = "retention"', 'proxy_for = "ndcg"', "`ndcg` is no rung above"),
         ("noise_correlation = 0.3", "", "missing required field `noise_correlation`"),
         ('unit = "user"\nprice', 'unit = "query"\nprice', "UnitMismatch: `search_success` is per"),
-        ('"old"\nid', '"odd"\nid', "has the values `old`, `new`; a comparison is of two"),
+        ('"old"\nid', '"odd"\nid', "`ranker` has no value `odd`; it has old and new (in `offline"),
         ('components = ["bidder"]', "", "degrade `bidder`, which is a component of no team"),
         ('id = "query"', 'order = "query"', "tables[0].order is of an `online` table"),
         ('path = "online.csv"', 'path = "none.csv"', "there is no file `none.csv`"),
@@ -505,6 +506,16 @@ def test_rows_of_one_query_are_not_independent(
         gain = json.loads(capsys.readouterr().out)["data"]["metrics"][0]["gain"]
         widths.append(gain["high"] - gain["low"])
     assert widths[1] == pytest.approx(widths[0], rel=0.02)
+
+
+def test_a_metric_of_labels_and_predictions_is_read_as_for_a_comparison(example: Path) -> None:
+    rows = [f"q{i},{arm},1,{int(i % 4 != 0 or arm == 'new')}" for i in range(40)
+            for arm in ("old", "new")]  # fmt: skip
+    text = "\n".join(["query,ranker,label,prediction", *rows])
+    (example / "offline.csv").write_text(text + "\n", encoding="utf-8")
+    edited(example, 'table = "offline"', 'table = "offline"\ncolumn = "accuracy"')
+
+    assert read_question(Path("release.toml")).measured["ndcg"].mean == pytest.approx(0.25)
 
 
 def test_a_table_with_a_handful_of_rows_decides_nothing_and_says_what_it_lacks(

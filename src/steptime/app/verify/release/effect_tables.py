@@ -73,7 +73,8 @@ def opened(path: Path) -> Iterator[pa.Table]:
         yield table
     except (DataError, UsageError) as error:
         told = f"{str(error).rstrip('.')} (in `{path}`)."
-        raise type(error)(told, hint=error.hint) from error
+        hint = error.hint and error.hint.replace("--", "")  # options are keys of the file here
+        raise type(error)(told, hint=hint) from error
     except pa.ArrowException as error:
         raise DataError(f"`{path}` cannot be read: {error}") from error
 

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from steptime.app.verify.prediction_table import (
-    codes_of,
-    ids_of,
-    needed_column,
-    numbers_of,
-)
+from steptime.app.verify.prediction_rows import RowsAsked, read_rows
+from steptime.app.verify.prediction_table import needed_column
 from steptime.app.verify.release.effect_tables import (
     LARGEST,
     effect_rows,
@@ -30,19 +26,14 @@ from steptime.app.verify.release.release_file import read_release
 from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of
-from steptime.verify.model.two_arms import ArmRows, join
 from steptime.verify.release.release_question import MetricTable, ReleaseMetric, ReleaseQuestion
 from steptime.verify.release.sequential import sample_ratio, sequential_gain
 from steptime.verify.values import Outcome, QualityCheck
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from steptime.verify.model.two_arms import Codes
-
-    Mask = NDArray[np.bool_]
+    from steptime.verify.model.two_arms import Arms
 
 LEAST_ROWS = 30
 """Of an arm: below it, an interval of the normal distribution is too narrow."""
@@ -108,68 +99,52 @@ def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: _Read
 def _read_rows(
     table: pa.Table, asked: MetricTable, metrics: Iterable[ReleaseMetric], read: _Read
 ) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if asked.order is not None:
         needed_column(table, asked.order)
         table = table.sort_by(asked.order)
-    is_candidate = _candidates(table, asked)
-    nums = (int((~is_candidate).sum()), int(is_candidate.sum()))
-    has_ids = asked.paired or asked.id in table.column_names
-    ids = _codes(table, asked.id) if has_ids else None
-    groups = None if asked.group is None else _codes(table, asked.group)
-    if not asked.paired:  # whose arms have the same ids, or it is refused
-        read.checks.append(sample_ratio(*nums, share=asked.candidate_share, of=asked.name))
+    arms = pc.cast(needed_column(table, asked.arm), pa.string())
+    if arms.null_count:
+        raise DataError(f"{arms.null_count:,} rows have no `{asked.arm}`.")
+    is_candidate = pc.not_equal(arms, asked.reference_arm).to_numpy()
+    num_candidate = int(is_candidate.sum())
+    nums = (len(is_candidate) - num_candidate, num_candidate)
     for metric in metrics:
         _check_unit(metric, asked)
-        if min(nums) < LEAST_ROWS:
-            read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
-            continue
-        scores = metric.sign * numbers_of(table, metric.column or metric.name)
-        if (abs(scores) > LARGEST).any():
+        found = _arms(table, asked, metric)
+        reference, candidate = found.reference.scores, found.candidate.scores
+        if max(abs(reference).max(), abs(candidate).max()) > LARGEST:
             told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
             raise DataError(f"{told}, whose squares are too large to be summed.")
-        arms = (
-            ArmRows(
-                scores=scores[None, arm],
-                ids=None if ids is None else ids[arm],
-                groups=None if groups is None else groups[arm],
+        if min(nums) < LEAST_ROWS:
+            read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
+        elif asked.online:
+            scores = np.empty(len(is_candidate))  # in the order of arrival
+            scores[~is_candidate], scores[is_candidate] = reference[0], candidate[0]
+            read.measured[metric.name] = sequential_gain(
+                metric.sign * scores, is_candidate.astype(float), share=asked.candidate_share
             )
-            for arm in (~is_candidate, is_candidate)
-        )
-        joined = join(*arms, must_pair=asked.paired)  # which checks the scores and ids, too
-        if asked.online:
-            units, share = is_candidate.astype(float), asked.candidate_share
-            read.measured[metric.name] = sequential_gain(scores, units, share=share)
         else:
-            read.measured[metric.name] = gain_of(joined, sign=1.0)
+            read.measured[metric.name] = gain_of(found, sign=metric.sign)
+    if not asked.paired:  # whose arms have the same ids, or it is refused
+        read.checks.append(sample_ratio(*nums, share=asked.candidate_share, of=asked.name))
 
 
-def _codes(table: pa.Table, name: str) -> Codes:
-    """Return numbers that are equal where the values of a column are (num_rows,)."""
-    found = ids_of([needed_column(table, name)])
-    assert found is not None
-    codes: Codes = found[0]
-    return codes
-
-
-def _candidates(table: pa.Table, asked: MetricTable) -> Mask:
-    """Return which rows are of the candidate (num_rows,).
-
-    Raises:
-        UsageError: there are not two arms, or none of them is the reference.
-    """
-    found = codes_of([needed_column(table, asked.arm)])
-    assert found is not None
-    (codes,), values = found
-    if len(values) != 2 or asked.reference_arm not in values:
-        told = ", ".join(f"`{one}`" for one in values[:5])
-        raise UsageError(
-            f"`{asked.arm}` has the values {told}; a comparison is of two arms, of which one is "
-            f"the reference, `{asked.reference_arm}`.",
-            hint="Name the column with `arm`, and the reference with `reference_arm`; leave other "
-            "arms out of the file.",
-        )
-    is_candidate: Mask = codes != values.index(asked.reference_arm)
-    return is_candidate
+def _arms(table: pa.Table, asked: MetricTable, metric: ReleaseMetric) -> Arms:
+    """Return the rows of both arms, as a comparison of two models reads them."""
+    rows = RowsAsked(
+        reference=table,
+        arm=asked.arm,
+        reference_arm=asked.reference_arm,
+        metric=metric.column or metric.name,
+        id_column="" if asked.online else asked.id,  # rows of pairs would change their order
+        group=asked.group,
+        must_pair=asked.paired,
+    )
+    return read_rows(rows).arms
 
 
 def _check_unit(metric: ReleaseMetric, asked: MetricTable) -> None:
