@@ -90,5 +90,6 @@ def sample_ratio(num_reference: int, num_candidate: int, *, share: float, of: st
         estimate=p,
         limit=_RATIO_P,
         n=whole,
-        detail=f"{of}: {num_reference:,} of the reference, {num_candidate:,} of the candidate",
+        detail=f"{of}: {num_reference:,} of the reference, {num_candidate:,} of the candidate, "
+        f"p {p:.3g}",
     )

@@ -37,11 +37,8 @@ def read_ledger(path: Path) -> tuple[LedgerEntry, ...]:
         raise DataError(f"the ledger `{path}` cannot be read: {error}.", hint=_BACK) from error
     for i, entry in enumerate(entries):
         if entry.previous != _hash_of_last(entries[:i]):
-            raise DataError(
-                f"line {i + 1} of the ledger `{path}` does not follow from the line before it: one "
-                "of them was changed, or is gone.",
-                hint=_BACK,
-            )
+            told = f"line {i + 1} of the ledger `{path}` does not follow from the line before it"
+            raise DataError(f"{told}: one of them was changed, or is gone.", hint=_BACK)
     return tuple(entries)
 
 
@@ -61,12 +58,10 @@ def record_release(path: Path, asked: ReleaseQuestion, found: ReleaseVerdict) ->
         DataError: the ledger has changed since the release was judged.
         StoreError: it cannot be written.
     """
-    if asked.file.erosion is None:
-        told = f"--record: `{path}` names no ledger."
-        name_one = 'Name one:  [erosion] ledger = "erosion.jsonl", reference = "NAME"'
-        raise UsageError(told, hint=name_one)
-    ledger, reference = path.parent / asked.file.erosion.ledger, asked.file.erosion.reference
-    eroded = {one.metric for one in found.erosion}
+    if (erosion := asked.file.erosion) is None:
+        hint = 'Name one:  [erosion] ledger = "erosion.jsonl", reference = "NAME"'
+        raise UsageError(f"--record: `{path}` names no ledger.", hint=hint)
+    ledger, eroded = path.parent / erosion.ledger, {one.metric for one in found.erosion}
     gains = {one.metric: one.gain.estimate for one in found.metrics if one.metric in eroded}
     try:
         with ledger.open("ab") as file:
@@ -77,17 +72,16 @@ def record_release(path: Path, asked: ReleaseQuestion, found: ReleaseVerdict) ->
                 raise UsageError(told, hint="Give this release a new name.")
             if entries != asked.ledger:
                 raise DataError(
-                    f"the ledger `{ledger}` has changed since it was read; judge again."
+                    f"the ledger `{ledger}` has changed since it was read: judge again."
                 )
             entry = LedgerEntry(
                 release=found.release,
-                reference=reference,
+                reference=erosion.reference,
                 gains=gains,
                 previous=_hash_of_last(entries),
             )
-            if entries and not read_regular(ledger).endswith(b"\n"):  # an editor took it off
-                file.write(b"\n")
-            file.write(_line(entry))
+            is_cut = entries and not read_regular(ledger).endswith(b"\n")  # by an editor
+            file.write(b"\n" * bool(is_cut) + _line(entry))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

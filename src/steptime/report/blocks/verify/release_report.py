@@ -117,13 +117,8 @@ def _isolation(found: ReleaseVerdict) -> list[Block]:
 
 
 def _checks(found: ReleaseVerdict) -> list[Block]:
-    told = [
-        (one.outcome.value, printable(f"{one.name}: {one.detail}"))
-        if one.estimate is None
-        else (one.outcome.value, printable(f"{one.name}: {one.detail}, p {one.estimate:.3g}"))
-        for one in found.checks
-    ]
-    return labeled(*told)
+    told = [(one.outcome.value, f"{one.name}: {one.detail}") for one in found.checks]
+    return labeled(*((outcome, printable(text)) for outcome, text in told))
 
 
 def _erosion(found: ReleaseVerdict) -> list[Block]:
