@@ -107,7 +107,7 @@ def test_degradations_show_a_proxy_and_refute_another(
     assert np.median(slopes) == pytest.approx(slope, abs=0.05)
 
 
-def test_doses_and_lags_and_segments_are_read() -> None:
+def test_kinds_and_lags_and_segments_are_read() -> None:
     def one(dose: float, kind: str) -> MetricExperiment:
         gains = {"s": SignedGain(-dose, 0.1, 9), "y": SignedGain(-dose, 0.1, 9)}
         lags = {1.0: SignedGain(dose, 0.1, 9), 7.0: SignedGain(-dose, 0.1, 9)}
