@@ -38,8 +38,10 @@ from steptime.verify.model.signed_gains import LEVEL, SignedGain
 from steptime.verify.release.judge_release import judge_release
 from steptime.verify.release.proxima import proxima_scores
 from steptime.verify.release.release_question import (
-    Measured,
+    ExperimentTable,
     MetricExperiment,
+    MetricTable,
+    ReleaseFile,
     ReleaseMetric,
     ReleaseQuestion,
     Team,
@@ -102,13 +104,9 @@ def whole_decision(scores: Any, treated: Any) -> bool:
     if min(treated.sum(), (1 - treated).sum()) < 100:
         return False
     gain = sequential_gain(scores, treated, share=0.5)
-    asked = ReleaseQuestion(
-        release="r",
-        team="us",
-        teams=TEAMS,
-        metrics=(metric,),
-        measured={"m": Measured(gain=gain, table="t", is_online=True)},
-    )
+    tables = (MetricTable(name="t", path="t.csv", online=True),)
+    file = ReleaseFile(release="r", team="us", teams=TEAMS, metrics=(metric,), tables=tables)
+    asked = ReleaseQuestion(file=file, measured={"m": gain})
     return judge_release(asked).outcome is Outcome.PASS
 
 
@@ -187,7 +185,6 @@ class Users:
 def experiment(name: str, users: Users, effects: Any, num: int, **facts: Any) -> MetricExperiment:
     signs = {**EARLY, "retained": 1.0}
     error, whole = np.sqrt(np.diag(users.noise()) / num), np.array(users.shares) @ effects
-    noise = users.noise() / num
 
     def gains(row: Any) -> dict[str, SignedGain]:
         return {
@@ -195,9 +192,8 @@ def experiment(name: str, users: Users, effects: Any, num: int, **facts: Any) ->
             for i, x in enumerate(METRICS)
         }
 
-    shared = {(x, "retained"): signs[x] * float(noise[i, -1]) for i, x in enumerate(EARLY)}
     parts = {" ".join(x): gains(row) for x, row in zip(SEGMENTS, effects, strict=True)}
-    return MetricExperiment(name=name, gains=gains(whole), noise=shared, by_segment=parts, **facts)
+    return MetricExperiment(name=name, gains=gains(whole), by_segment=parts, **facts)
 
 
 def all_proxies() -> dict[str, Any]:
@@ -303,13 +299,10 @@ def question(
     """The early metric below retention, both of the team, whose rows come in over time."""
     whole = np.array(users.shares) @ effects
     reach = float(normal_mixture(num, 2 * LEVEL, best_rho(1000, 2 * LEVEL))) / num
-    spread = np.sqrt(np.diag(users.noise()))
+    noise = users.noise()
+    spread = np.sqrt(np.diag(noise))
     measured = {
-        name: Measured(
-            gain=SignedGain(float(whole[i]), float(spread[i]) * reach / Z, num),
-            table="users",
-            is_online=True,
-        )
+        name: SignedGain(float(whole[i]), float(spread[i]) * reach / Z, num)
         for i, name in ((0, "watch"), (4, "retained"))
     }
     metrics = (
@@ -325,14 +318,18 @@ def question(
             name="retained", kind=MetricKind.KPI, team="us", margin=0.0005, table="users"
         ),
     )
-    return ReleaseQuestion(
+    file = ReleaseFile(
         release="test",
         team="us",
         teams=TEAMS,
         metrics=metrics,
-        measured=measured,
-        experiments=ladder,
+        tables=(MetricTable(name="users", path="users.csv", online=True),),
+        experiments=ExperimentTable(
+            path="experiments.csv",
+            noise_correlation=float(noise[0, 4] / (spread[0] * spread[4])),
+        ),
     )
+    return ReleaseQuestion(file=file, measured=measured, experiments=ladder)
 
 
 def main() -> None:

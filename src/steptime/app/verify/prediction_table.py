@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.errors import DataError, NotFoundError
+from steptime.errors import DataError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ def read_table(source: Any, useful: set[str] | None) -> pa.Table:
     if not isinstance(source, Path):
         return _in_memory(source)
     if not source.is_file():
-        raise NotFoundError(f"there is no file `{source}`.", hint="Name a table of predictions.")
+        raise NotFoundError(f"there is no file `{source}`.", hint="Name a table.")
     try:
         kind = source.suffix.lower()
         if kind in (".parquet", ".pq"):
@@ -85,6 +85,20 @@ def column_of(table: pa.Table, name: str | None) -> Any:
     return None if name is None or name not in table.column_names else table.column(name)
 
 
+def needed_column(table: pa.Table, name: str) -> Any:
+    """Return a column.
+
+    Raises:
+        UsageError: there is none of that name, or more than one.
+    """
+    num = table.column_names.count(name)
+    if num == 1:
+        return table.column(name)
+    told = f"there are {num} columns" if num else "there is no column"
+    known = ", ".join(f"`{one}`" for one in table.column_names)
+    raise UsageError(f"{told} `{name}`; the table has {known}.")
+
+
 def ids_of(columns: Sequence[Any]) -> list[Any] | None:
     """Return numbers that are equal where ids are; whole numbers are their own."""
     import pyarrow as pa
@@ -120,13 +134,14 @@ def numbers_of(table: pa.Table, name: str) -> Floats:
     """Return a column as numbers (num_rows,).
 
     Raises:
+        UsageError: there is no such column.
         DataError: it holds something else.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        column = pc.cast(table.column(name), pa.float64())
+        column = pc.cast(needed_column(table, name), pa.float64())
     except pa.ArrowException as error:
         raise DataError(f"`{name}` holds something that is no number: {error}") from error
     found: Floats = column.to_numpy()

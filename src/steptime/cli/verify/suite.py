@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from steptime.errors import NotFoundError, UsageError
-from steptime.record.regular_file import read_regular
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from steptime.app.verify.toml_file import read_toml
+from steptime.errors import UsageError
 
 _FILES = frozenset(
     {"file", "reference", "candidate", "train", "inputs", "predict", "predict_reference"}
@@ -28,7 +22,7 @@ def take_suite(options: argparse.Namespace, path: str) -> None:
         NotFoundError: the file is not there.
         UsageError: it is no TOML, or a key is unknown or of the wrong kind.
     """
-    document = _read(Path(path))
+    document = read_toml(Path(path), hint="--suite names a file.")
     known = {name for name in vars(options) if name not in _APART and name[0] != "_"}
     options.probe = [*_probes(path, document.pop("probe", [])), *options.probe]
     for key, value in document.items():
@@ -55,16 +49,6 @@ def _probes(path: str, value: Any) -> list[Any]:
         }
         for one in value
     ]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = tomllib.loads(read_regular(path).decode())
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is no suite `{path}`.", hint="--suite names a file.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"`{path}` cannot be read as TOML: {error}") from error
-    return found
 
 
 _NUMBERS = frozenset({"margin", "slice-margin"})

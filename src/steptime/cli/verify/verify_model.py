@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import JSON_BESIDE
 from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
-
-if TYPE_CHECKING:
-    from steptime.verify.values.model_verdict import ModelVerdict
 
 SUMMARY = "judge by predictions whether a model is as good as another"
 DESCRIPTION = """\
@@ -134,14 +130,13 @@ def execute(options: argparse.Namespace) -> int:
         require=options.require,
     )
     document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
-    if options.format == "md" and options.json is None:
-        from steptime.report.markdown.paint_markdown import paint_markdown
-
-        print(paint_markdown(model_report(verdict)), end="")
-    else:
-        put(options, document, lambda: model_report(verdict), is_beside=True)
+    put(options, document, lambda: model_report(verdict), is_beside=True)
     if options.output is not None:
-        _write_page(options.output, verdict)
+        from steptime.app.stored.page_file import write_page_file
+
+        target = Path(options.output)
+        written = write_page_file(model_report(verdict), target, target)
+        tell(f"the page of this verdict: {written}")
     return _CODES[verdict.outcome.value]
 
 
@@ -181,13 +176,3 @@ def _shares(options: argparse.Namespace) -> dict[str, dict[str, float]]:
                 raise UsageError(f"--share: `{part}` is not VALUE:SHARE, such as phone:0.7.")
             found[column][value] = share
     return found
-
-
-def _write_page(target: str, verdict: ModelVerdict) -> None:
-    from steptime.app.stored.page_file import write_page_file
-    from steptime.core.version import installed_version
-    from steptime.report.blocks.verify.model_report import model_report
-    from steptime.report.html.paint_html import paint_page
-
-    page = paint_page(model_report(verdict), version=installed_version())
-    tell(f"the page of this verdict: {write_page_file(page, Path(target), Path(target))}")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON_BESIDE
 from steptime.cli.output import check_target, put, tell
-
-if TYPE_CHECKING:
-    from steptime.verify.values.release_verdict import ReleaseVerdict
 
 SUMMARY = "decide whether a model may ship"
 DESCRIPTION = """\
@@ -46,39 +42,27 @@ _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 def execute(options: argparse.Namespace) -> int:
     """Decide, and print why."""
     check_target("--output", options.output)
-    from dataclasses import replace
-
-    from steptime.app.verify.release.asked_release import read_question, record_release
+    from steptime.app.verify.release.erosion_ledger import record_release
+    from steptime.app.verify.release.release_tables import read_question
     from steptime.report.blocks.verify.release_report import release_report
     from steptime.report.document.envelope import enclose
     from steptime.verify.release.judge_release import judge_release
 
     path = Path(options.file)
-    file, question = read_question(path)
+    question = read_question(path)
     found = judge_release(question)
     code = _CODES[found.outcome.value]
     if options.record and code == 0:
-        record_release(path, file, found)
-        found = replace(found, is_recorded=True)
+        record_release(path, question, found)
+        tell("this release is written to the ledger.")
     elif options.record:
         tell("the release does not ship, so it is not recorded.")
     document = enclose("verify release", found, exit_code=code)
-    if options.format == "md" and options.json is None:
-        from steptime.report.markdown.paint_markdown import paint_markdown
-
-        print(paint_markdown(release_report(found)), end="")
-    else:
-        put(options, document, lambda: release_report(found), is_beside=True)
+    put(options, document, lambda: release_report(found), is_beside=True)
     if options.output is not None:
-        _write_page(options.output, found)
+        from steptime.app.stored.page_file import write_page_file
+
+        target = Path(options.output)
+        written = write_page_file(release_report(found), target, target)
+        tell(f"the page of this decision: {written}")
     return code
-
-
-def _write_page(target: str, found: ReleaseVerdict) -> None:
-    from steptime.app.stored.page_file import write_page_file
-    from steptime.core.version import installed_version
-    from steptime.report.blocks.verify.release_report import release_report
-    from steptime.report.html.paint_html import paint_page
-
-    page = paint_page(release_report(found), version=installed_version())
-    tell(f"the page of this decision: {write_page_file(page, Path(target), Path(target))}")

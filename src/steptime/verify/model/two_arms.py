@@ -99,7 +99,7 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
         if must_pair:
             raise DataError(
                 "RowsDiffer: the rows have no id, so they cannot be paired.",
-                hint="Name the column with --id; rows are never joined by their order.",
+                hint="Name the column of the ids; rows are never joined by their order.",
             )
         return Arms(reference, candidate, is_paired=False)
     import numpy as np
@@ -112,7 +112,7 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
         raise DataError(
             f"RowsDiffer: {missing:,} rows of the reference are missing in the candidate, and "
             f"{extra:,} are in the candidate alone.",
-            hint="Score both models on the same rows, or leave --paired out.",
+            hint="Score both models on the same rows, or do not ask for pairs.",
         )
     return Arms(reference, candidate, is_paired=False)
 
@@ -135,5 +135,5 @@ def _check(name: str, arm: ArmRows) -> None:
         if num_twice:
             raise DataError(
                 f"{num_twice:,} rows of the {name} arm have an id that stands there already.",
-                hint="Each row needs an id of its own: is --id the right column?",
+                hint="Each row needs an id of its own: is that the right column of ids?",
             )

@@ -7,11 +7,11 @@ not, as its public code defines them. The scores describe; they decide nothing h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from steptime.verify.model.signed_gains import SignedGain
 from steptime.verify.release.release_question import MetricExperiment
-from steptime.verify.values.release_verdict import SegmentFlips
 
 _WEIGHTS = (0.6, 0.2, 0.2)
 """Of correlation, direction and steadiness over segments: the defaults of its public code."""
@@ -27,32 +27,26 @@ def proxima_scores(
         pair: the proxy, and its target.
         correlation: of their effects; None where one of them never differs, which counts as 0.
     """
-    agree = [_agree(one.gains[pair[0]].mean, one.gains[pair[1]].mean) for one in moves]
-    accuracy = sum(agree) / len(agree)
     flips = dict[str, list[bool]]()
     for one in moves:
         for segment, gains in one.by_segment.items():
-            if all(name in gains for name in pair):
-                is_same = _agree(gains[pair[0]].mean, gains[pair[1]].mean)
-                flips.setdefault(segment, []).append(not is_same)
+            if pair[0] in gains and pair[1] in gains:
+                flips.setdefault(segment, []).append(not _agree(gains, pair))
+    accuracy = sum(_agree(one.gains, pair) for one in moves) / len(moves)
     cells = [flip for found in flips.values() for flip in found]
     fragility = sum(cells) / len(cells) if cells else None
     reliability = None
     if fragility is not None:
         parts = (((correlation or 0.0) + 1) / 2, accuracy, 1 - fragility)
         reliability = sum(w * x for w, x in zip(_WEIGHTS, parts, strict=True))
-    segments = [
-        SegmentFlips(segment=name, num_experiments=len(found), flip_rate=sum(found) / len(found))
-        for name, found in flips.items()
-    ]
     return {
         "directional_accuracy": accuracy,
         "fragility_rate": fragility,
         "reliability": reliability,
-        "segments": tuple(sorted(segments, key=lambda one: (-one.flip_rate, one.segment))),
+        "segment_flips": {name: sum(found) / len(found) for name, found in flips.items()},
     }
 
 
-def _agree(proxy: float, target: float) -> bool:
+def _agree(gains: Mapping[str, SignedGain], pair: tuple[str, str]) -> bool:
     """Return whether both say ship, or both do not; no effect is none to ship for."""
-    return (proxy > 0) == (target > 0)
+    return (gains[pair[0]].mean > 0) == (gains[pair[1]].mean > 0)

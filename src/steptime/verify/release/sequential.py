@@ -7,7 +7,6 @@ ratio of the arms: chi-squared at 0.001.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from steptime.errors import DataError
@@ -26,8 +25,9 @@ LEAST_UNITS = 100
 _NARROWEST = 1000
 """Units at which the sequence is narrowest; stated before the data, or it would not hold."""
 
-_SORTED = -6.0
-"""Standard deviations by which the changes of arm fall short of those of a shuffled order."""
+_SORTED = 0.5
+"""Of the changes of arm of a shuffled order (A. Wald, J. Wolfowitz, Annals of Mathematical
+Statistics 11, 1940): seven standard deviations below them in the smallest arms that are judged."""
 
 
 def sequential_gain(scores: Floats, is_candidate: Floats, *, share: float) -> SignedGain:
@@ -44,17 +44,26 @@ def sequential_gain(scores: Floats, is_candidate: Floats, *, share: float) -> Si
     Raises:
         DataError: an arm has fewer than 100 units, or the rows are sorted by arm.
     """
-    num_candidate = int(is_candidate.sum())
-    least = min(num_candidate, len(scores) - num_candidate)
+    from scipy.stats import norm
+
+    num, num_candidate = len(scores), int(is_candidate.sum())
+    least = min(num_candidate, num - num_candidate)
     if least < LEAST_UNITS:
         raise DataError(
             f"TooFewUnits: an arm has {least:,} units; a sequence of looks needs {LEAST_UNITS} of "
             "each.",
             hint="Wait for more, or leave `online` out and look once.",
         )
-    _check_order(is_candidate, num_candidate)
+    num_changes = int((is_candidate[1:] != is_candidate[:-1]).sum())
+    expected = 2 * num_candidate * (num - num_candidate) / num
+    if num_changes < _SORTED * expected:
+        raise DataError(
+            f"the rows change their arm {num_changes:,} times, where about {expected:,.0f} are "
+            "expected of units in the order of their arrival.",
+            hint="Name the column of the time with `order`, or leave `online` out.",
+        )
     estimate, radius = sequence_of(scores, is_candidate, share=share)
-    return SignedGain(float(estimate[-1]), float(radius[-1]) / _quantile(), len(scores))
+    return SignedGain(float(estimate[-1]), float(radius[-1] / norm.isf(LEVEL)), num)
 
 
 def sequence_of(scores: Floats, is_candidate: Floats, *, share: float) -> tuple[Floats, Floats]:
@@ -66,27 +75,6 @@ def sequence_of(scores: Floats, is_candidate: Floats, *, share: float) -> tuple[
     )
     test.fit(scores, is_candidate)
     return test.estimate_, test.upper_ - test.estimate_
-
-
-def _quantile() -> float:
-    from scipy.stats import norm
-
-    return float(norm.isf(LEVEL))
-
-
-def _check_order(is_candidate: Floats, num_candidate: int) -> None:
-    """Refuse rows that are sorted by arm: too few runs of equal arms (A. Wald, J. Wolfowitz)."""
-    num = len(is_candidate)
-    num_runs = 1 + int((is_candidate[1:] != is_candidate[:-1]).sum())
-    product = 2.0 * num_candidate * (num - num_candidate)
-    mean = product / num + 1
-    deviation = math.sqrt(product * (product - num) / (num**2 * (num - 1.0)))
-    if num_runs < mean + _SORTED * deviation:
-        raise DataError(
-            f"the rows change their arm {num_runs - 1:,} times, where about {mean:,.0f} are "
-            "expected of units in the order of their arrival.",
-            hint="Name the column of the time with `order`, or leave `online` out.",
-        )
 
 
 def sample_ratio(num_reference: int, num_candidate: int, *, share: float, of: str) -> QualityCheck:
@@ -102,5 +90,6 @@ def sample_ratio(num_reference: int, num_candidate: int, *, share: float, of: st
         estimate=p,
         limit=_RATIO_P,
         n=whole,
-        detail=f"{of}: {num_reference:,} of the reference, {num_candidate:,} of the candidate",
+        detail=f"{of}: {num_reference:,} of the reference, {num_candidate:,} of the candidate, "
+        f"p {p:.3g}",
     )

@@ -1,4 +1,4 @@
-"""Tests of a gain beside "not worse": better, and still, which is shown and not assumed.
+"""Tests of a gain beside "not worse": still, which is shown and not assumed, and the rows for it.
 
 Source: D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987, for two one-sided tests.
 """
@@ -6,6 +6,7 @@ Source: D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987, for two one-side
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from steptime.core.interval import Interval
 from steptime.verify.model.signed_gains import LEVEL, SignedGain
@@ -24,43 +25,34 @@ def judge_still(gain: SignedGain, margin: float) -> Outcome:
     return Outcome.FAIL if beyond else Outcome.INCONCLUSIVE
 
 
-def p_not_better(gain: SignedGain) -> float:
-    """Return the probability of such a gain, were there none."""
-    from scipy.stats import norm
-
-    if gain.error == 0:
-        return 0.0 if gain.mean > 0 else 1.0
-    return float(norm.sf(gain.mean / gain.error))
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return the gravest answer; PASS where there is none."""
+    found = set(outcomes)
+    return next((one for one in (Outcome.FAIL, Outcome.INCONCLUSIVE) if one in found), Outcome.PASS)
 
 
 def mean_gain(gains: list[SignedGain]) -> SignedGain:
     """Return the mean of independent gains with its error."""
     num = len(gains)
-    error = math.sqrt(math.fsum(one.error**2 for one in gains)) / num
+    error = math.hypot(*(one.error for one in gains)) / num
     mean = math.fsum(one.mean for one in gains) / num
     return SignedGain(mean, error, sum(one.num for one in gains))
 
 
-def as_gain(found: Interval) -> SignedGain:
-    """Return the gain whose interval of 90 % this is."""
-    from scipy.stats import norm
-
-    error = (found.high - found.low) / 2 / float(norm.isf(LEVEL))
-    return SignedGain(found.estimate, error, found.n)
-
-
-def num_more(gain: SignedGain, distance: float, *, num_tests: int) -> int | None:
+def num_more(gain: Interval, distance: float, *, num_tests: int) -> int | None:
     """Return the rows, beside those there are, that show a distance; None where none would.
 
     Args:
-        gain: with the error of the rows that there are.
-        distance: from the gain to the border that it must keep clear of, above 0.
+        gain: with its interval of 90 %, of the rows that there are.
+        distance: from the gain to the border that it must keep clear of.
         num_tests: tests that must all be decided: each is planned with its share of the power.
     """
     from scipy.stats import norm
 
-    if distance <= 0 or gain.error == 0 or gain.num == 0:
+    level = float(norm.isf(LEVEL))
+    error = (gain.high - gain.low) / 2 / level
+    if not distance or not error or not gain.n:
         return None
-    reach = float(norm.isf(LEVEL) + norm.isf((1 - _POWER) / max(num_tests, 1)))
-    needed = gain.num * (reach * gain.error / distance) ** 2
-    return max(math.ceil(needed) - gain.num, 1) if math.isfinite(needed) else None
+    reach = level + float(norm.isf((1 - _POWER) / max(num_tests, 1)))
+    needed = gain.n * (reach * error / distance) ** 2
+    return max(math.ceil(needed) - gain.n, 1) if math.isfinite(needed) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from steptime.core.interval import Interval
@@ -15,14 +16,6 @@ class MetricKind(str, Enum):
     ACCEPTANCE = "acceptance"
     TEAM = "team"
     KPI = "kpi"
-
-
-class MetricRole(str, Enum):
-    """Whose a metric is, seen from the team that wants to ship."""
-
-    OWN = "own"
-    COLLEAGUE = "colleague"
-    SHARED = "shared"
 
 
 class Color(str, Enum):
@@ -43,7 +36,6 @@ class MetricResult:
         kind: its rung.
         team: whose it is; None for a KPI of all.
         owner: the person of that team.
-        role: own, a colleague's, or shared.
         table: where its rows are.
         gain: how much better the candidate is, in the metric's unit; an interval of 90 %, or of a
             confidence sequence of 90 % where `is_online`.
@@ -53,14 +45,12 @@ class MetricResult:
             those of colleagues stay still within it.
         p_better: that it is not better, after Holm over all own metrics; None of others.
         is_online: its rows may be looked at as often as one likes.
-        is_allowed_loss: it passes and is worse nevertheless: a loss within the margin.
     """
 
     metric: str
     kind: MetricKind
     team: str | None
     owner: str | None
-    role: MetricRole
     table: str
     gain: Interval
     margin: float
@@ -68,22 +58,6 @@ class MetricResult:
     outcome: Outcome
     p_better: float | None = None
     is_online: bool = False
-    is_allowed_loss: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFlips:
-    """How often proxy and target point in opposite directions within one segment.
-
-    Attributes:
-        segment: its name.
-        num_experiments: those that have both metrics in it.
-        flip_rate: the fraction of them with opposite directions.
-    """
-
-    segment: str
-    num_experiments: int
-    flip_rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +78,11 @@ class Rung:
         slope: what the target moves when the proxy moves by 1, likewise.
         num_kinds, num_kinds_agree: kinds of degradation, and those that move both the same way.
         p_direction: of so many that agree, by chance.
-        num_doses_kinds, num_monotone: kinds with four doses or more, A/A included, and those whose
-            loss grows with the dose (exact Kendall, one-sided, 5 %).
         lag: the earliest lag at which the target has the proxy's sign in 80 % of the degradations;
             None where there are no lags, or never.
         directional_accuracy, fragility_rate, reliability: the scores of PROXIMA, beside
             `naive_correlation`; the last two are None without segments.
-        segments: flips by segment, the worst first.
+        segment_flips: by segment, how often both point in opposite directions, a fraction.
     """
 
     metric: str
@@ -125,23 +97,20 @@ class Rung:
     num_kinds: int = 0
     num_kinds_agree: int = 0
     p_direction: float | None = None
-    num_doses_kinds: int = 0
-    num_monotone: int = 0
     lag: float | None = None
     directional_accuracy: float | None = None
     fragility_rate: float | None = None
     reliability: float | None = None
-    segments: tuple[SegmentFlips, ...] = ()
+    segment_flips: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationCell:
-    """What degrading a component does to a metric.
+    """What degrading a component does to a metric: one of its own team must move, others not.
 
     Attributes:
         component, component_team: what was degraded, and whose it is.
         metric, metric_team: what was measured, and whose it is.
-        is_own: both are of one team: the metric must move. Otherwise it must stay still.
         gain: the gain of the metric: of an own cell the mean over kinds at their highest dose, of
             others that of the kind that is farthest from still.
         margin: the change that does not matter.
@@ -153,7 +122,6 @@ class IsolationCell:
     component_team: str
     metric: str
     metric_team: str
-    is_own: bool
     gain: Interval
     margin: float
     num_experiments: int
@@ -186,14 +154,14 @@ class Reason:
     """One thing that keeps a release from shipping.
 
     Attributes:
-        code: a machine word: `own_worse`, `own_open`, `colleague_moved`, `colleague_open`,
-            `no_gain`, `no_gain_open`, `not_measured`, `acceptance_at_fault`, `proxy_refuted`,
-            `proxy_open`, `kpi_too_early`, `leaks`, `leak_open`, `blind`, `blind_open`,
-            `check_failed`, `check_open`, `erosion`.
+        code: the rule, a machine word: `own_worse`, `colleague_moved`, `no_gain`, `not_measured`,
+            `acceptance_at_fault`, `proxy`, `kpi_too_early`, `leak`, `blind`, `check`, `erosion`.
         outcome: FAIL where more rows change nothing, INCONCLUSIVE where they may.
-        subject: the metric, check or component.
-        other: what it is about beside it, such as the KPI.
+        subject: the metric or the check; the team where it has no metric.
+        other: what it is about beside it: the KPI, component or team.
         owner: who answers for it.
+        table: where rows are missing; None where rows decide nothing.
+        num_more: rows beside those there are that decide; None where none would.
     """
 
     code: str
@@ -201,6 +169,8 @@ class Reason:
     subject: str
     other: str | None = None
     owner: str | None = None
+    table: str | None = None
+    num_more: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,12 +196,10 @@ class ReleaseVerdict:
 
     Attributes:
         release: its name.
-        team: the team that wants to ship.
-        owner: its person.
+        team, owner: the team that wants to ship, and its person.
         outcome: the answer.
-        reasons: everything that keeps it from shipping; empty for PASS.
+        reasons: everything that keeps it from shipping, the final ones first; empty for PASS.
         needs: the cheapest rows that would decide what is open.
-        cost: of all needs together; None where a price is missing.
         currency: of the prices.
         metrics: what each metric did.
         ladder: whether each metric stands for the one above it.
@@ -239,8 +207,6 @@ class ReleaseVerdict:
         checks: of the data: the ratio of the arms, and verdicts that were handed in.
         erosion: what releases have cost since the first reference.
         first_reference: the reference of the first release in the ledger.
-        is_recorded: this release was written to the ledger.
-        notes: what was assumed, as machine words.
     """
 
     release: str
@@ -249,7 +215,6 @@ class ReleaseVerdict:
     outcome: Outcome
     reasons: tuple[Reason, ...] = ()
     needs: tuple[DataNeed, ...] = ()
-    cost: float | None = None
     currency: str = ""
     metrics: tuple[MetricResult, ...] = ()
     ladder: tuple[Rung, ...] = ()
@@ -257,5 +222,3 @@ class ReleaseVerdict:
     checks: tuple[QualityCheck, ...] = ()
     erosion: tuple[ErosionTotal, ...] = ()
     first_reference: str | None = None
-    is_recorded: bool = False
-    notes: tuple[str, ...] = ()

@@ -1,231 +1,158 @@
-"""Measures the metrics of a release from its tables, and checks the tables.
+"""Turns a release file with its tables, its experiments and its ledger into a question.
 
-In: a `ReleaseFile`, and the folder to which its paths are relative. Out: gains by metric, and
-checks of the data.
+In: the path of the file. Out: gains by metric, checks of the data, and the rest, as one value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptime.app.verify.release.release_file import MetricTable, ReleaseFile
-from steptime.app.verify.release.table_columns import TableColumns, read_columns
-from steptime.errors import DataError, NotFoundError, UsageError
+import msgspec
+
+from steptime.app.verify.prediction_rows import RowsAsked, read_rows
+from steptime.app.verify.prediction_table import needed_column
+from steptime.app.verify.release.effect_tables import (
+    LARGEST,
+    effect_rows,
+    opened,
+    read_experiments,
+)
+from steptime.app.verify.release.erosion_ledger import read_ledger
+from steptime.app.verify.release.release_file import read_release
+from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
 from steptime.verify.model.signed_gains import SignedGain, gain_of
-from steptime.verify.model.two_arms import ArmRows, join
-from steptime.verify.release.release_question import Measured, ReleaseMetric
+from steptime.verify.release.release_question import MetricTable, ReleaseMetric, ReleaseQuestion
 from steptime.verify.release.sequential import sample_ratio, sequential_gain
 from steptime.verify.values import Outcome, QualityCheck
 
 if TYPE_CHECKING:
-    from steptime.verify.model.two_arms import Floats
+    import pyarrow as pa
+
+    from steptime.verify.model.two_arms import Arms
 
 LEAST_ROWS = 30
 """Of an arm: below it, an interval of the normal distribution is too narrow."""
 
 
-@dataclass(slots=True)
-class TablesRead:
-    """What the tables say; `missing` is the rows that a metric lacks to be judged at all."""
+_LIBRARIES = ("pyarrow", "scipy", "statsmodels", "ville")
 
-    measured: dict[str, Measured] = field(default_factory=dict)
+
+@dataclass(slots=True)
+class _Read:
+    """What tables say; `missing` is the rows that a metric lacks to be judged at all."""
+
+    measured: dict[str, SignedGain] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     checks: list[QualityCheck] = field(default_factory=list)
 
 
-def read_tables(file: ReleaseFile, folder: Path) -> TablesRead:
-    """Return what the tables of a release say.
+def read_question(path: Path) -> ReleaseQuestion:
+    """Return what a release file asks, with what its tables and its ledger say.
 
     Raises:
-        NotFoundError: a table or document is not there.
-        UsageError: a column or an arm is missing, or a document holds no verdict.
-        DataError: a table cannot be read, or holds what cannot be judged.
+        NotFoundError: the file, a table or a document is not there.
+        UsageError: a key, a column or an arm is missing or wrong, or a document holds no verdict.
+        DataError: a table or the ledger is damaged, or holds what cannot be judged.
+        MissingExtraError: the extra `verify-model` is not installed.
     """
-    read = TablesRead()
-    for table in file.tables:
-        metrics = [one for one in file.metrics if one.table == table.name]
-        columns = read_columns(folder / table.path)
-        if table.effects:
-            read.measured |= _effects(columns, table, metrics)
-        else:
-            _read_rows(columns, table, metrics, read)
+    if absent := [name for name in _LIBRARIES if find_spec(name) is None]:
+        what = f"Judging a release needs {absent[0]}, which is not installed."
+        raise MissingExtraError(what, needs="steptime[verify-model]")
+    file, folder, read = read_release(path), path.parent, _Read()
+    ledger = () if file.erosion is None else read_ledger(folder / file.erosion.ledger)
+    for asked in file.tables:
+        metrics = [one for one in file.metrics if one.table == asked.name]
+        with opened(folder / asked.path) as table:
+            if asked.effects:
+                _read_effects(table, metrics, read)
+            else:
+                _read_rows(table, asked, metrics, read)
     read.checks += [_document(folder / name) for name in file.documents]
-    return read
+    return ReleaseQuestion(
+        file=file,
+        measured=read.measured,
+        missing=read.missing,
+        experiments=read_experiments(file, folder),
+        checks=tuple(read.checks),
+        ledger=tuple(one for one in ledger if one.release != file.release),
+    )
 
 
-# -- effects
-
-
-def _effects(
-    columns: TableColumns, table: MetricTable, metrics: Iterable[ReleaseMetric]
-) -> dict[str, Measured]:
-    rows = dict[str, SignedGain]()
-    codes, names = columns.codes("metric")
-    for name, gain in zip((names[code] for code in codes.tolist()), gains_in(columns), strict=True):
-        if name in rows:
-            raise DataError(f"`{columns.path}` has two effects of `{name}`.")
-        rows[name] = gain
-    found = dict[str, Measured]()
+def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: _Read) -> None:
+    rows = effect_rows(table)
     for metric in metrics:
         name = metric.column or metric.name
-        if name not in rows:
-            raise UsageError(
-                f"`{columns.path}` has no effect of `{name}`; it has {', '.join(sorted(rows))}."
-            )
-        found[metric.name] = Measured(gain=signed(rows[name], metric), table=table.name)
-    return found
-
-
-def gains_in(columns: TableColumns) -> list[SignedGain]:
-    """Return the effect of each row of a table of effects, as it is.
-
-    Raises:
-        DataError: an effect is no finite number, or its error is none above 0.
-    """
-    import numpy as np
-
-    effects, errors = columns.numbers("effect"), columns.numbers("error")
-    nums = columns.numbers("n") if "n" in columns else np.zeros(len(effects))
-    for i, (effect, error) in enumerate(zip(effects, errors, strict=True)):
-        if not (np.isfinite(effect) and np.isfinite(error) and error >= 0):
-            raise DataError(
-                f"NonFiniteMetric: row {i + 1} of `{columns.path}` has the effect {effect:g} with "
-                f"the error {error:g}.",
-                hint="An effect is a number, and its standard error is one that is not below 0.",
-            )
-    nums = np.nan_to_num(nums)
-    rows = zip(effects.tolist(), errors.tolist(), nums.tolist(), strict=True)
-    return [SignedGain(effect, error, int(num)) for effect, error, num in rows]
-
-
-def signed(gain: SignedGain, metric: ReleaseMetric) -> SignedGain:
-    """Return an effect as a gain: more is better."""
-    return SignedGain(metric.sign * gain.mean, gain.error, gain.num)
+        found = [row for row in rows if row.metric == name]
+        if len(found) != 1:
+            raise DataError(f"there are {len(found)} effects of `{name}`; it must have one.")
+        read.measured[metric.name] = found[0].gain(metric)
 
 
 # -- rows
 
 
 def _read_rows(
-    columns: TableColumns, table: MetricTable, metrics: Iterable[ReleaseMetric], read: TablesRead
+    table: pa.Table, asked: MetricTable, metrics: Iterable[ReleaseMetric], read: _Read
 ) -> None:
-    is_candidate = candidates_in(columns, table.arm, table.reference_arm)
-    order = _order(columns, table)
-    is_candidate = is_candidate[order]
-    nums = (int((~is_candidate).sum()), int(is_candidate.sum()))
-    ids = columns.codes(table.id)[0][order] if table.id in columns else None
-    groups = None if table.group is None else columns.codes(table.group)[0][order]
-    if not _are_pairs(ids, is_candidate):
-        read.checks.append(sample_ratio(*nums, share=table.candidate_share, of=table.name))
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if asked.order is not None:
+        needed_column(table, asked.order)
+        table = table.sort_by(asked.order)
+    arms = pc.cast(needed_column(table, asked.arm), pa.string())
+    if arms.null_count:
+        raise DataError(f"{arms.null_count:,} rows have no `{asked.arm}`.")
+    is_candidate = pc.not_equal(arms, asked.reference_arm).to_numpy()
+    num_candidate = int(is_candidate.sum())
+    nums = (len(is_candidate) - num_candidate, num_candidate)
     for metric in metrics:
-        _check_unit(metric, table)
+        _check_unit(metric, asked)
+        found = _arms(table, asked, metric)
+        reference, candidate = found.reference.scores, found.candidate.scores
+        if max(abs(reference).max(), abs(candidate).max()) > LARGEST:
+            told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
+            raise DataError(f"{told}, whose squares are too large to be summed.")
         if min(nums) < LEAST_ROWS:
             read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
-            continue
-        scores = _scores(columns, metric, order, is_candidate)
-        try:
-            gain = _gain(metric.sign * scores, {"ids": ids, "groups": groups}, is_candidate, table)
-        except DataError as error:
-            told = f"{error} (`{metric.name}` in `{columns.path}`)"
-            raise DataError(told, hint=error.hint) from None
-        read.measured[metric.name] = Measured(gain=gain, table=table.name, is_online=table.online)
-
-
-def _gain(scores: Floats, codes: Any, is_candidate: Any, table: MetricTable) -> SignedGain:
-    if table.online:
-        _check_finite(scores)
-        units = is_candidate.astype(float)
-        return sequential_gain(scores, units, share=table.candidate_share)
-    reference, candidate = (
-        ArmRows(scores=scores[None, arm], **{k: v[arm] for k, v in codes.items() if v is not None})
-        for arm in (~is_candidate, is_candidate)
-    )
-    return gain_of(join(reference, candidate, must_pair=table.paired), sign=1.0)
-
-
-def candidates_in(columns: TableColumns, arm: str, reference_arm: str) -> Any:
-    """Return which rows are of the candidate (num_rows,).
-
-    Raises:
-        UsageError: there are not two arms, or none of them is the reference.
-    """
-    codes, values = columns.codes(arm)
-    if len(values) != 2:
-        raise UsageError(
-            f"`{arm}` of `{columns.path}` has {len(values)} values ({', '.join(values[:5])}); a "
-            "comparison is of two arms.",
-            hint="Name the column with `arm`, and leave other arms out of the file.",
-        )
-    if reference_arm not in values:
-        raise UsageError(
-            f"`{arm}` of `{columns.path}` has no value `{reference_arm}`; it has "
-            f"{' and '.join(values)}.",
-            hint="Name the reference with `reference_arm`.",
-        )
-    return codes != values.index(reference_arm)
-
-
-def _order(columns: TableColumns, table: MetricTable) -> Any:
-    import numpy as np
-
-    if table.order is None:
-        return np.arange(len(columns))
-    return np.argsort(columns.numbers(table.order), kind="stable")
-
-
-def _are_pairs(ids: Any, is_candidate: Any) -> bool:
-    """Return whether both arms have the same ids, so that their ratio says nothing."""
-    import numpy as np
-
-    if ids is None:
-        return False
-    return bool(np.array_equal(np.sort(ids[~is_candidate]), np.sort(ids[is_candidate])))
-
-
-def _check_unit(metric: ReleaseMetric, table: MetricTable) -> None:
-    units = (metric.unit, table.unit)
-    if metric.denominator is None and None not in units and metric.unit != table.unit:
-        raise DataError(
-            f"UnitMismatch: `{metric.name}` is per {metric.unit}, and a row of `{table.name}` is "
-            f"one {table.unit}.",
-            hint="Name the column that counts them with `denominator`: the metric is then a ratio.",
-        )
-
-
-def _scores(columns: TableColumns, metric: ReleaseMetric, order: Any, is_candidate: Any) -> Floats:
-    """Return the metric of each row; of a ratio of sums, values whose mean and spread are its.
-
-    Source: the delta method, as in A. Deng, U. Knoblich, J. Lu, KDD 2018.
-    """
-    scores: Floats = columns.numbers(metric.column or metric.name)[order]
-    if metric.denominator is None:
-        return scores
-    below = columns.numbers(metric.denominator)[order]
-    found: Floats = scores.copy()
-    for arm in (~is_candidate, is_candidate):
-        middle = float(below[arm].mean())
-        if not middle > 0:
-            raise DataError(
-                f"ZeroVariance: `{metric.denominator}` adds up to {middle * arm.sum():g} in one "
-                f"arm of `{columns.path}`; a ratio is divided by it."
+        elif asked.online:
+            scores = np.empty(len(is_candidate))  # in the order of arrival
+            scores[~is_candidate], scores[is_candidate] = reference[0], candidate[0]
+            read.measured[metric.name] = sequential_gain(
+                metric.sign * scores, is_candidate.astype(float), share=asked.candidate_share
             )
-        ratio = float(scores[arm].mean()) / middle
-        found[arm] = (scores[arm] - ratio * below[arm]) / middle + ratio
-    return found
+        else:
+            read.measured[metric.name] = gain_of(found, sign=metric.sign)
+    if not asked.paired:  # whose arms have the same ids, or it is refused
+        read.checks.append(sample_ratio(*nums, share=asked.candidate_share, of=asked.name))
 
 
-def _check_finite(scores: Floats) -> None:
-    import numpy as np
+def _arms(table: pa.Table, asked: MetricTable, metric: ReleaseMetric) -> Arms:
+    """Return the rows of both arms, as a comparison of two models reads them."""
+    rows = RowsAsked(
+        reference=table,
+        arm=asked.arm,
+        reference_arm=asked.reference_arm,
+        metric=metric.column or metric.name,
+        id_column="" if asked.online else asked.id,  # rows of pairs would change their order
+        group=asked.group,
+        must_pair=asked.paired,
+    )
+    return read_rows(rows).arms
 
-    num_bad = int((~np.isfinite(scores)).sum())
-    if num_bad:
+
+def _check_unit(metric: ReleaseMetric, asked: MetricTable) -> None:
+    if None not in (metric.unit, asked.unit) and metric.unit != asked.unit:
         raise DataError(
-            f"NonFiniteMetric: the metric is no finite number in {num_bad:,} of {len(scores):,} "
-            "rows."
+            f"UnitMismatch: `{metric.name}` is per {metric.unit}, and a row of `{asked.name}` is "
+            f"one {asked.unit}.",
+            hint=f"Make a table with a row for each {metric.unit}, or with its effect.",
         )
 
 
@@ -234,20 +161,14 @@ def _check_finite(scores: Floats) -> None:
 
 def _document(path: Path) -> QualityCheck:
     """Return the verdict of a document that a command wrote with `--json`."""
-    import msgspec
-
     try:
-        data = msgspec.json.decode(read_regular(path), type=dict[str, Any])
+        found: Any = msgspec.json.decode(read_regular(path))
+        command, outcome = str(found["command"]), Outcome(found["data"]["outcome"])
     except FileNotFoundError as error:
         raise NotFoundError(f"documents: there is no file `{path}`.") from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"documents: `{path}` cannot be read: {error}") from error
-    inner = data.get("data")
-    outcome = inner.get("outcome") if isinstance(inner, Mapping) else None
-    if outcome not in [one.value for one in Outcome]:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"documents: `{path}` holds no verdict.",
+            f"documents: `{path}` holds no verdict: {error!r}.",
             hint="Write one: steptime verify model ... --json FILE",
-        )
-    detail = f"{data.get('command', '?')}: {path.name}"
-    return QualityCheck(name="document", outcome=Outcome(outcome), detail=detail)
+        ) from error
+    return QualityCheck(name="document", outcome=outcome, detail=f"{command}: {path.name}")

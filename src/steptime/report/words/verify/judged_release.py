@@ -13,7 +13,6 @@ from steptime.verify.values.release_verdict import (
     ErosionTotal,
     IsolationCell,
     MetricResult,
-    MetricRole,
     Reason,
     ReleaseVerdict,
     Rung,
@@ -24,27 +23,21 @@ ANSWERS: Mapping[Outcome, str] = {
     Outcome.FAIL: "Do not ship",
     Outcome.INCONCLUSIVE: "Not yet",
 }
-COLORS: Mapping[Color, str] = {
+STANDS: Mapping[Outcome, str] = {
+    Outcome.PASS: "yes",
+    Outcome.FAIL: "NO",
+    Outcome.INCONCLUSIVE: "unknown",
+}
+_COLORS: Mapping[Color, str] = {
     Color.GREEN: "better",
     Color.RED: "worse",
     Color.STILL: "still",
     Color.UNKNOWN: "unknown",
 }
-MUSTS: Mapping[MetricRole, str] = {
-    MetricRole.OWN: "not be worse",
-    MetricRole.SHARED: "not be worse",
-    MetricRole.COLLEAGUE: "stay still",
-}
-NOTES: Mapping[str, str] = {
-    "no_isolation": "no experiment degrades a component of a team, so there is no isolation matrix",
-}
 _REASONS: Mapping[str, str] = {
     "own_worse": "{subject} is worse by more than its margin",
-    "own_open": "{subject} may be worse by its margin: its rows do not decide",
     "colleague_moved": "{subject} of another team moves by more than its margin",
-    "colleague_open": "{subject} of another team is not shown to stay still",
-    "no_gain": "no metric of {subject} is better, and all are worse",
-    "no_gain_open": "no metric of {subject} is shown to be better",
+    "no_gain": "no metric of {other} is better, and all are worse",
     "not_measured": "{subject} has too few rows to be judged at all",
     "acceptance_at_fault": "the acceptance metric {subject} is at fault: it is better, and {other} "
     "is worse",
@@ -52,13 +45,19 @@ _REASONS: Mapping[str, str] = {
     "nothing",
     "proxy_open": "{subject} is better, but is not shown to stand for {other}",
     "kpi_too_early": "{subject} was read too early: its sign is honest only after {other}",
-    "leaks": "degrading {subject} moves {other} of another team by more than its margin",
-    "leak_open": "{other} is not shown to stay still when {subject} is degraded",
-    "blind": "{other} does not see it when {subject} of its own team is degraded",
-    "blind_open": "{other} is not shown to move when {subject} of its own team is degraded",
-    "check_failed": "the check {subject} fails ({other})",
-    "check_open": "the check {subject} is undecided ({other})",
+    "leak": "degrading {other} moves {subject} of another team by more than its margin",
+    "blind": "{subject} does not see it when {other} of its own team is degraded",
+    "check": "the check {subject} fails ({other})",
     "erosion": "all releases together have cost {subject} more than they may",
+}
+_OPEN_REASONS: Mapping[str, str] = {
+    **_REASONS,
+    "own_worse": "{subject} may be worse by its margin: its rows do not decide",
+    "colleague_moved": "{subject} of another team is not shown to stay still",
+    "no_gain": "no metric of {other} is shown to be better",
+    "leak": "{subject} is not shown to stay still when {other} is degraded",
+    "blind": "{subject} is not shown to move when {other} of its own team is degraded",
+    "check": "the check {subject} is undecided ({other})",
 }
 _RUNG_REASONS: Mapping[str, str] = {
     "no_experiments": "fewer than three experiments have both metrics",
@@ -75,22 +74,22 @@ _RUNG_REASONS: Mapping[str, str] = {
 
 def describe_answer(found: ReleaseVerdict) -> str:
     """Say the answer in one sentence."""
-    first = found.reasons[0] if found.reasons else None
-    who = f"{found.team} ({found.owner})"
-    if first is None:
-        return f"{found.release} of {who}: an own metric is better, and nothing speaks against it"
-    more = f", and {len(found.reasons) - 1} more" if len(found.reasons) > 1 else ""
-    return f"{found.release} of {who}: {describe_reason(first, has_owner=False)}{more}"
+    who = f"{found.release} of {found.team} ({found.owner})"
+    told = list(dict.fromkeys(describe_reason(one, has_owner=False) for one in found.reasons))
+    if not told:
+        return f"{who}: an own metric is better, and nothing speaks against it"
+    return f"{who}: {told[0]}" + (f", and {len(told) - 1} more" if len(told) > 1 else "")
 
 
 def describe_reason(reason: Reason, *, has_owner: bool = True) -> str:
     """Say one thing that keeps the release from shipping."""
-    text = _REASONS[reason.code].format(subject=reason.subject, other=reason.other)
+    words = _OPEN_REASONS if reason.outcome is Outcome.INCONCLUSIVE else _REASONS
+    text = words[reason.code].format(subject=reason.subject, other=reason.other)
     return f"{text} (ask {reason.owner})" if has_owner and reason.owner else text
 
 
 def describe_need(need: DataNeed, currency: str) -> str:
-    """Return `12,000 more rows in offline decide ndcg, for 240 EUR`."""
+    """Return `12,000 more rows in offline decide ndcg, for 240.00 EUR`."""
     text = f"{format_count(need.num_more)} more rows in {need.table} decide "
     text += ", ".join(need.metrics)
     return text if need.cost is None else f"{text}, for {_price(need.cost, currency)}"
@@ -98,9 +97,10 @@ def describe_need(need: DataNeed, currency: str) -> str:
 
 def describe_cost(found: ReleaseVerdict) -> str | None:
     """Return the price of all needs together; None where there is only one, or none is known."""
-    if found.cost is None or len(found.needs) < 2:
+    costs = [one.cost for one in found.needs if one.cost is not None]
+    if len(costs) < max(len(found.needs), 2):
         return None
-    return f"{_price(found.cost, found.currency)} together"
+    return f"{_price(sum(costs), found.currency)} together"
 
 
 def _price(cost: float, currency: str) -> str:
@@ -112,72 +112,55 @@ def describe_gain(gain: Interval) -> str:
     return f"{gain.estimate:+.3g} ({gain.low:+.3g} to {gain.high:+.3g})"
 
 
-def describe_metric(one: MetricResult) -> str:
-    """Say what a metric did."""
-    if one.role is MetricRole.COLLEAGUE and one.color is Color.RED:
+def describe_metric(one: MetricResult, *, of: str) -> str:
+    """Say what a metric did, seen from the team that wants to ship."""
+    if one.team not in (None, of) and one.color is Color.RED:
         return "moves"
-    text = COLORS[one.color]
-    if one.is_allowed_loss:
+    text = _COLORS[one.color]
+    if one.outcome is Outcome.PASS and one.gain.high < 0:
         text += ", significantly worse but within the margin"
     if one.is_online:
         text += ", at any look"
     return text
 
 
+EVIDENCE = ("signal", "r without noise", "r as it is", "kinds", "lag")
+
+
+def describe_evidence(rung: Rung) -> tuple[str, ...]:
+    """Return a cell for each of `EVIDENCE`."""
+    share, r, naive = rung.signal_share, rung.correlation, rung.naive_correlation
+    return (
+        "" if share is None else format_percent(max(share, 0.0)),
+        "" if r is None else f"{r.estimate:.2f} ({r.low:.2f} to {r.high:.2f})",
+        "" if naive is None else f"{naive:.2f}",
+        f"{rung.num_kinds_agree} of {rung.num_kinds}",
+        "" if rung.lag is None else f"{rung.lag:g}",
+    )
+
+
 def describe_rung(rung: Rung) -> str:
-    """Say whether a metric stands for the one above it, and on what that rests."""
-    if rung.outcome is Outcome.PASS:
-        return "stands for it"
-    verb = "does not stand for it" if rung.outcome is Outcome.FAIL else "undecided"
-    return f"{verb}: {_RUNG_REASONS[rung.reason or '']}"
+    """Say why a metric does not stand for the one above it, and PROXIMA's scores."""
+    told = [] if rung.reason is None else [f"{_RUNG_REASONS[rung.reason]}."]
+    if rung.fragility_rate is not None and rung.directional_accuracy is not None:
+        told.append(
+            f"PROXIMA: correlation {rung.naive_correlation or 0.0:.2f}, direction "
+            f"{format_percent(rung.directional_accuracy)}, flips in "
+            f"{format_percent(rung.fragility_rate)} of the segments, reliability "
+            f"{rung.reliability or 0.0:.2f}."
+        )
+    flips = sorted(rung.segment_flips.items(), key=lambda one: -one[1])[:3]
+    if named := ", ".join(f"{name} {format_percent(rate)}" for name, rate in flips if rate > 0):
+        told.append(f"Most flips: {named}.")
+    return " ".join(told)
 
 
-def describe_evidence(rung: Rung) -> str | None:
-    """Return the figures behind a rung."""
-    if rung.signal_share is None:
-        return None
-    parts = [f"signal {format_percent(max(rung.signal_share, 0.0))} of the spread"]
-    if rung.correlation is not None:
-        r = rung.correlation
-        parts.append(f"r {r.estimate:.2f} ({r.low:.2f} to {r.high:.2f}) without noise")
-    if rung.naive_correlation is not None:
-        parts.append(f"r {rung.naive_correlation:.2f} as it is")
-    if rung.slope is not None:
-        slope = rung.slope
-        parts.append(f"slope {slope.estimate:.3g} ({slope.low:.3g} to {slope.high:.3g})")
-    if rung.p_direction is not None:
-        kinds = f"{rung.num_kinds_agree} of {rung.num_kinds} kinds move both the same way"
-        parts.append(f"{kinds} (p {rung.p_direction:.2g})")
-    if rung.num_doses_kinds:
-        parts.append(f"loss grows with the dose in {rung.num_monotone} of {rung.num_doses_kinds}")
-    if rung.lag is not None:
-        parts.append(f"honest after {rung.lag:g}")
-    return f"{rung.num_experiments} experiments; " + ", ".join(parts)
-
-
-def describe_proxima(rung: Rung) -> str | None:
-    """Return PROXIMA's scores; None without segments."""
-    if rung.fragility_rate is None or rung.directional_accuracy is None:
-        return None
-    text = f"correlation {rung.naive_correlation or 0.0:.2f}"
-    text += f", direction {format_percent(rung.directional_accuracy)}"
-    text += f", flips in {format_percent(rung.fragility_rate)} of the segments"
-    text += f", reliability {rung.reliability:.2f}"
-    worst = [one for one in rung.segments if one.flip_rate > 0][:3]
-    names = ", ".join(f"{one.segment} {format_percent(one.flip_rate)}" for one in worst)
-    return f"{text}; most flips: {names}" if names else text
-
-
-def describe_cell(cell: IsolationCell | None) -> str:
+def describe_cell(cell: IsolationCell) -> str:
     """Return a cell of the isolation matrix, in margins."""
-    if cell is None:
-        return "–"
-    size = f"{cell.gain.estimate / cell.margin:+.2g} m"
-    if cell.is_own:
-        words = {Outcome.PASS: "moves", Outcome.FAIL: "BLIND", Outcome.INCONCLUSIVE: "unknown"}
-    else:
-        words = {Outcome.PASS: "still", Outcome.FAIL: "LEAKS", Outcome.INCONCLUSIVE: "unknown"}
-    return f"{words[cell.outcome]} {size}"
+    words = {Outcome.PASS: "still", Outcome.FAIL: "LEAKS", Outcome.INCONCLUSIVE: "unknown"}
+    if cell.component_team == cell.metric_team:
+        words |= {Outcome.PASS: "moves", Outcome.FAIL: "BLIND"}
+    return f"{words[cell.outcome]} {cell.gain.estimate / cell.margin:+.2g} m"
 
 
 def describe_erosion(total: ErosionTotal) -> str:
