@@ -280,7 +280,7 @@ def test_each_format_gives_the_same_verdict(
         (["rows.csv", "--arm", "arm", "--metric", "nope"], "has no column `nope`; it has `arm`"),
         (["rows.csv", "--arm", "m", "--metric", "m"], "`m` has 3 values"),
         (["none.csv", "--arm", "arm", "--metric", "m"], "there is no file `none.csv`"),
-        (["rows.csv", "--arm", "arm", "--metric", "m", "--margin", "-1"], "is below 0"),
+        (["rows.csv", "--arm", "arm", "--metric", "m", "--margin", "-1"], "it must be a size"),
         (
             ["rows.csv", "--arm", "arm", "--metric", "m", "--share", "k=x:1"],
             "--share: `k` is no --slice",

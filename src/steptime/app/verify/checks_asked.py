@@ -2,66 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
 
 from steptime.errors import UsageError
+from steptime.verify.model.whole_verdict import REQUIRABLE
 from steptime.verify.values.probe_asked import PERTURBATION, ProbeAsked
+
+Predictor = str | Callable[[Any], Any]
+"""FILE.py:FUNCTION, or a function."""
+
+_NEEDED = (
+    ("probe", "predict"),
+    ("predict", "probe"),
+    ("predict", "inputs"),
+    ("predict_reference", "predict"),
+    ("time", "train"),
+    ("inputs", "train", "predict"),
+)
+"""Each has no effect without one of the others."""
+
+_EMPTY = (tuple, type(None))
+"""Types of what is not given where it is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecksAsked:
-    """What else is asked.
+    """What else is asked, by the names of the options.
 
     Attributes:
         train: the table of the training rows, for simple predictors and leaks.
         inputs: the features of the evaluation rows, for the same and for probes.
-        predict, predict_reference: predictors of both arms, as FILE.py:FUNCTION.
-        probes: what they are probed for.
+        predict, predict_reference: predictors of both arms.
+        probe: what they are probed for.
         python: the interpreter that runs them; None for the first on the PATH.
         limit_s: the time after which one is ended [s].
         time: the column of the time, for the last value.
-        humans: columns with the labels of people.
-        preferences: columns with what people prefer.
-        others: further columns of numbers.
+        human: columns with the labels of people.
+        preference: columns with what people prefer.
+        also: further columns of numbers.
+        require: what is shown and must hold, too: of `REQUIRABLE`.
     """
 
-    train: Path | None = None
-    inputs: Path | None = None
-    predict: str | None = None
-    predict_reference: str | None = None
-    probes: tuple[ProbeAsked, ...] = ()
+    train: Any = None
+    inputs: Any = None
+    predict: Predictor | None = None
+    predict_reference: Predictor | None = None
+    probe: tuple[ProbeAsked, ...] = ()
     python: str | None = None
     limit_s: float = 600.0
     time: str | None = None
-    humans: tuple[str, ...] = ()
-    preferences: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    human: tuple[str, ...] = ()
+    preference: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what has no effect without something else.
 
         Raises:
-            UsageError: something that another option needs is missing.
+            UsageError: something that another option needs is missing, or a name is unknown.
         """
-        lacks = [
-            ("--probe", "--predict", self.probes and self.predict is None),
-            ("--predict", "--probe", self.predict is not None and not self.probes),
-            ("--predict", "--inputs", self.predict is not None and self.inputs is None),
-            ("--predict-reference", "--predict", self.predict_reference and not self.predict),
-            (
-                "--predict-reference",
-                "--probe perturbation",
-                self.predict_reference and all(one.kind != PERTURBATION for one in self.probes),
-            ),
-            ("--time", "--train", self.time is not None and self.train is None),
-            ("--inputs", "--train or --predict", self.inputs and not (self.train or self.predict)),
-        ]
-        for given, needed, is_lacking in lacks:
-            if is_lacking:
-                raise UsageError(f"{given} has no effect without {needed}.", hint=f"Add {needed}.")
+        given = self.given
+        for name, *others in _NEEDED:
+            if name in given and not given & {*others}:
+                option, needed = (
+                    " or ".join(f"--{one.replace('_', '-')}" for one in some)
+                    for some in ([name], others)
+                )
+                raise UsageError(f"{option} has no effect without {needed}.", hint=f"Add {needed}.")
+        is_perturbed = any(one.kind == PERTURBATION for one in self.probe)
+        if self.predict_reference is not None and not is_perturbed:
+            raise UsageError("--predict-reference has no effect without a probe perturbation.")
+        for name in self.require:
+            if name not in REQUIRABLE:
+                raise UsageError(
+                    f"--require: there is no check `{name}`.",
+                    hint=f"It is one of {', '.join(REQUIRABLE)}; others decide in any case.",
+                )
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing else is asked."""
-        return not any((self.train, self.predict, self.humans, self.preferences, self.others))
+    def given(self) -> set[str]:
+        """The names of what is given."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name for name, one in values.items() if not isinstance(one, _EMPTY) or one}

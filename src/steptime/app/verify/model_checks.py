@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.verify.checks_asked import ChecksAsked
-from steptime.app.verify.predict_process import PredictorProcess
+from steptime.app.verify.feature_tables import alike, column_texts, need_column, read_inputs
+from steptime.app.verify.predict_process import ask_function, ask_process
 from steptime.app.verify.prediction_rows import RowsAsked
 from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
-from steptime.app.verify.probe_inputs import column_values, read_inputs
-from steptime.app.verify.table_parts import compare_tables
 from steptime.errors import DataError, UsageError
 from steptime.verify.model.human_labels import compare_numbers, count_preferences, judge_humans
+from steptime.verify.model.leaks import LeakRows, find_leaks
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY
 from steptime.verify.model.probes import run_probes
 from steptime.verify.model.simple_predictors import (
@@ -25,158 +24,166 @@ from steptime.verify.model.simple_predictors import (
     MOST_TRAIN,
     SEED,
     LabeledRows,
-    SimpleQuestion,
     judge_simple,
     score_of,
 )
 from steptime.verify.model.two_arms import ArmRows
-from steptime.verify.model.whole_verdict import with_checks
+from steptime.verify.values.check_results import (
+    HumanVerdict,
+    LeakVerdict,
+    ModelChecks,
+    OtherColumn,
+    ProbeReport,
+    SimpleVerdict,
+)
 from steptime.verify.values.model_verdict import ModelVerdict
-from steptime.verify.values.predictor_results import ModelChecks, OtherColumn, SimpleVerdict
-from steptime.verify.values.probe_results import ProbeReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ARRAYS = (".npz", ".npy")
+
+_OF_ROWS = {"train", "predict", "human", "preference", "also"}
 
 
-def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> ModelVerdict:
-    """Return the verdict of a comparison with everything else that is asked.
+def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> ModelChecks | None:
+    """Return everything else that is asked of the candidate; None where nothing is.
 
     Raises:
         SteptimeError: a file, a column or the predictor is not what it must be.
     """
-    if rows.seed is not None and (asked.train is not None or asked.humans):
+    if not asked.given & _OF_ROWS:
+        return None
+    if rows.seed is not None and (asked.train is not None or asked.human):
         raise UsageError("--train and --human judge one training; leave --seed out.")
-    features = asked.inputs or rows.candidate or rows.reference
-    if asked.train is not None and features.suffix.lower() in _ARRAYS:
-        raise UsageError(f"--train compares tables, and `{features}` has arrays.")
-    tables = [_arm(rows, verdict.reference_arm, rows.reference)]
-    tables.append(_arm(rows, verdict.candidate_arm, rows.candidate or rows.reference))
-    simple = leaks = None
-    if asked.train is not None:
-        no_features = {LABEL, PREDICTION, PROBABILITY, rows.metric, rows.arm or ""}
-        no_features |= {*asked.humans, *asked.preferences, *asked.others}
-        leaks = compare_tables(asked.train, features, id_column=rows.id_column, without=no_features)
-        simple = _simple(verdict, rows, asked, tables[1], no_features | {rows.id_column})
-    human = None
-    if asked.humans:
-        if rows.metric != "accuracy":
-            raise UsageError("--human compares labels, which needs --metric accuracy.")
-        names = [LABEL, PREDICTION, *asked.humans]
-        truth, said, *others = (_texts(_column(tables[1], name)) for name in names)
-        answers = dict(zip(asked.humans, others, strict=True))
-        human = judge_humans(truth, answers, (truth == said).astype(float))
-    checks = ModelChecks(
+    candidate = _arm(rows, verdict.candidate_arm, rows.candidate)
+    others = list[OtherColumn]()
+    if asked.also:
+        tables = (_arm(rows, verdict.reference_arm, rows.reference), candidate)
+        others += (_numbers(tables, name, rows.id_column) for name in asked.also)
+    for name in asked.preference:
+        others.append(count_preferences(name, column_texts(candidate, name)))
+    simple, leaks = _beside_training(verdict, rows, asked, candidate)
+    return ModelChecks(
         simple=simple,
-        human=human,
-        others=(
-            *(_numbers(tables, rows, name) for name in asked.others),
-            *(
-                count_preferences(name, _texts(_column(tables[1], name)))
-                for name in asked.preferences
-            ),
-        ),
         leaks=leaks,
+        human=_humans(candidate, rows.metric, asked.human) if asked.human else None,
+        others=tuple(others),
         probes=None if asked.predict is None else _probes(rows, asked),
     )
-    return with_checks(verdict, checks)
 
 
-def _arm(rows: RowsAsked, name: str, source: Path) -> pa.Table:
+def _arm(rows: RowsAsked, name: str, source: Any) -> pa.Table:
+    """Return the rows of one arm, of its own table or of the one that has both."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_table(source, None)
     if rows.candidate is not None:
-        return table
+        return read_table(source, None)
+    table = read_table(rows.reference, None)
     return table.filter(pc.equal(pc.cast(table.column(str(rows.arm)), pa.string()), name))
 
 
-def _column(table: pa.Table, name: str) -> Any:
-    if name not in table.column_names:
-        known = ", ".join(f"`{one}`" for one in table.column_names)
-        raise UsageError(f"there is no column `{name}`; the table has {known}.")
-    return table.column(name)
-
-
-def _texts(column: Any) -> Any:
-    """Return values as text (num_rows,), empty where there is none."""
-    import pyarrow as pa
-
-    return column_values(column.cast(pa.string()))
+def _humans(candidate: pa.Table, metric: str, names: Sequence[str]) -> HumanVerdict:
+    if metric != "accuracy":
+        raise UsageError("--human compares labels, which needs --metric accuracy.")
+    truth, said, *others = alike(*((candidate, name) for name in (LABEL, PREDICTION, *names)))
+    answers = {
+        name: column_texts(candidate, name) if one.dtype == object else one
+        for name, one in zip(names, others, strict=True)
+    }
+    return judge_humans(truth, answers, (truth == said).astype(float))
 
 
 def _probes(rows: RowsAsked, asked: ChecksAsked) -> ProbeReport:
-    assert asked.inputs is not None
     inputs = read_inputs(asked.inputs, id_column=rows.id_column)
+    ask = partial(ask_process, python=asked.python, limit_s=asked.limit_s)
     asks = [
-        partial(
-            PredictorProcess(predictor=name, python=asked.python, limit_s=asked.limit_s).ask, inputs
-        )
-        for name in (asked.predict, asked.predict_reference)
-        if name is not None
+        partial(ask_function, one, inputs) if callable(one) else partial(ask, one, inputs)
+        for one in (asked.predict, asked.predict_reference)
+        if one is not None
     ]
-    return run_probes(inputs, asked.probes, *asks)
+    return run_probes(inputs, asked.probe, *asks)
 
 
-def _simple(
-    verdict: ModelVerdict,
-    rows: RowsAsked,
-    asked: ChecksAsked,
-    candidate: pa.Table,
-    no_features: set[str],
-) -> SimpleVerdict:
-    """Return the candidate among simple predictors."""
+def _beside_training(
+    verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked, candidate: pa.Table
+) -> tuple[SimpleVerdict | None, LeakVerdict | None]:
+    """Return what the training rows say of the candidate, and which are in the evaluation, too."""
+    if asked.train is None:
+        return None, None
     if rows.metric not in NEEDS:
         raise UsageError(
             f"--train: the metric `{rows.metric}` cannot be had of a simple predictor.",
             hint=f"With --train, --metric is one of {', '.join(NEEDS)}.",
         )
-    assert asked.train is not None
-    train, candidate = (
-        _drawn(read_table(asked.train, None), MOST_TRAIN),
-        _drawn(candidate, MOST_ROWS),
-    )
-    table = candidate if asked.inputs is None else _aligned(asked.inputs, candidate, rows.id_column)
-    for one in (train, table) if asked.time is not None else ():
-        _column(one, str(asked.time))
-    output = PROBABILITY if PROBABILITY in NEEDS[rows.metric] else PREDICTION
-    answers = [_column(train, LABEL), _column(candidate, LABEL), _column(candidate, output)]
-    values = [column_values(one) for one in answers]
-    if rows.metric != "accuracy":
-        numbers = zip((train, candidate, candidate), (LABEL, LABEL, output), strict=True)
-        values = [numbers_of(one, name) for one, name in numbers]
-    elif any(one.dtype.kind in "US" for one in values):
-        values = [_texts(one) for one in answers]
-    names = [
-        name
-        for name in train.column_names
-        if name in table.column_names and name not in no_features
-    ]
+    train = read_table(asked.train, None)
+    features = candidate if asked.inputs is None else read_table(asked.inputs, None)
+    for table in (train, features) if asked.time is not None else ():
+        need_column(table, str(asked.time))
+    no_features = {LABEL, PREDICTION, PROBABILITY, rows.id_column, rows.metric, rows.arm}
+    no_features |= {*asked.human, *asked.preference, *asked.also}
+    shared = [name for name in train.column_names if name in features.column_names]
+    names = [name for name in shared if name not in no_features]
     if not names:
         raise UsageError(
-            f"`{asked.train}` shares no feature with the evaluation rows.",
+            "the training shares no feature with the evaluation rows.",
             hint="--inputs names the table with their features.",
         )
-    train_rows, here = (
-        LabeledRows(
-            columns={name: column_values(one.column(name)) for name in names},
-            labels=labels,
+    id_column = rows.id_column if rows.id_column in shared else None
+    leaks = compare_tables(train, features, names, id_column=id_column)
+    train, candidate = _drawn(train, MOST_TRAIN), _drawn(candidate, MOST_ROWS)
+    if asked.inputs is None:
+        features = candidate
+    else:
+        features = _aligned(features, candidate, rows.id_column)
+    return _simple(verdict, asked, (train, features, candidate), names), leaks
+
+
+def compare_tables(
+    train: pa.Table, rows: pa.Table, names: Sequence[str], *, id_column: str | None
+) -> LeakVerdict:
+    """Return which rows of one table stand in the other, by columns that both have."""
+
+    def read(i: int, name: str) -> Any:
+        return alike((train, name), (rows, name))[i]
+
+    known, here = (
+        LeakRows(
+            num=table.num_rows,
+            columns=map(partial(read, i), names),
+            ids=None if id_column is None else read(i, id_column),
         )
-        for one, labels in ((train, values[0]), (table, values[1]))
+        for i, table in enumerate((train, rows))
+    )
+    return find_leaks(known, here, names)
+
+
+def _simple(
+    verdict: ModelVerdict,
+    asked: ChecksAsked,
+    tables: tuple[pa.Table, pa.Table, pa.Table],
+    names: Sequence[str],
+) -> SimpleVerdict:
+    """Return the candidate among simple predictors, by training, features and predictions."""
+    train, features, candidate = tables
+    output = PROBABILITY if PROBABILITY in NEEDS[verdict.metric] else PREDICTION
+    answers = [(train, LABEL), (candidate, LABEL), (candidate, output)]
+    for one in answers:
+        need_column(*one)
+    read = alike(*answers) if verdict.metric == "accuracy" else [numbers_of(*a) for a in answers]
+    columns = {name: alike((train, name), (features, name)) for name in names}
+    known, here = (
+        LabeledRows(columns={name: both[i] for name, both in columns.items()}, labels=read[i])
+        for i in (0, 1)
     )
     return judge_simple(
-        train_rows,
+        known,
         here,
-        score_of(rows.metric, values[1], values[2]),
-        SimpleQuestion(
-            metric=rows.metric,
-            is_better_down=verdict.is_better_down,
-            margin=verdict.margin,
-            time=asked.time,
-        ),
+        score_of(verdict.metric, read[1], read[2]),
+        metric=verdict.metric,
+        is_better_down=verdict.is_better_down,
+        margin=verdict.margin,
+        time=asked.time,
     )
 
 
@@ -190,26 +197,25 @@ def _drawn(table: pa.Table, most: int) -> pa.Table:
     return table.take(np.sort(chosen))
 
 
-def _aligned(path: Path, candidate: pa.Table, id_column: str) -> pa.Table:
+def _aligned(features: pa.Table, candidate: pa.Table, id_column: str) -> pa.Table:
     """Return the features of the evaluation in the order of the candidate's rows, by id."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_table(path, None)
-    known, wanted = (_column(one, id_column).cast(pa.string()) for one in (table, candidate))
+    known, wanted = (pa.array(one) for one in alike((features, id_column), (candidate, id_column)))
     if pc.count_distinct(known).as_py() < len(known):
-        raise DataError(f"an id stands more than once in `{path}`.", hint="Is --id right?")
-    at = pc.index_in(wanted, value_set=known.combine_chunks())
+        raise DataError("an id stands more than once in --inputs.", hint="Is --id right?")
+    at = pc.index_in(wanted, value_set=known)
     if at.null_count:
-        raise DataError(f"RowsDiffer: {at.null_count:,} rows of the candidate are not in `{path}`.")
-    return table.take(at)
+        raise DataError(f"RowsDiffer: {at.null_count:,} rows of the candidate are not in --inputs.")
+    return features.take(at)
 
 
-def _numbers(tables: Sequence[pa.Table], rows: RowsAsked, name: str) -> OtherColumn:
+def _numbers(tables: Sequence[pa.Table], name: str, id_column: str) -> OtherColumn:
     """Return another column of both arms."""
     for table in tables:
-        _column(table, name)
-    ids = codes_of([column_of(table, rows.id_column) for table in tables])
+        need_column(table, name)
+    ids = codes_of([column_of(table, id_column) for table in tables])
     one, other = (
         ArmRows(scores=numbers_of(table, name)[None], ids=None if ids is None else ids[0][i])
         for i, table in enumerate(tables)

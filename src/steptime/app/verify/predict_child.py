@@ -18,32 +18,48 @@ def answer(plan: Mapping[str, Any]) -> None:
     """Predict everything that the plan names.
 
     Args:
-        plan: `predictor` (FILE.py:FUNCTION), `folder`, `is_array`, and for each of `tasks` the
-            change, the dose of it, and the check.
+        plan: `predictor` (FILE.py:FUNCTION), `folder`, `is_array`, and for each of `tasks` a change
+            of the user's, its dose, and a check.
     """
     import numpy as np
 
-    def read(name: str) -> dict[str, Any]:
+    def read(name: str) -> dict[str, Any]:  # keys have a letter more: any name is a column's
         with np.load(os.path.join(plan["folder"], name), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-
-    def write(name: str, arrays: Mapping[str, Any]) -> None:
-        plain = {key: _plain(values) for key, values in arrays.items()}
-        np.savez(os.path.join(plan["folder"], name), **plain)
+            return {key[1:]: file[key] for key in file.files}
 
     predict = load(plan["predictor"])
-    for number, (change, dose, check) in enumerate(plan["tasks"]):
-        columns = {**read("base.npz"), **read(f"inputs-{number}.npz")}
-        rows = columns["x"] if plan["is_array"] else columns
-        changed: Mapping[str, Any] = {}
-        if change:
-            rows = load(change)(rows, *(() if dose is None else (dose,)))
-            changed = {"x": rows} if plan["is_array"] else rows
-        write(f"changed-{number}.npz", changed)
-        found = {"predictions": predict(rows)}
-        if check:
-            found["complies"] = load(check)(rows, found["predictions"])
-        write(f"answers-{number}.npz", found)
+    for number, task in enumerate(plan["tasks"]):
+        columns = read(f"inputs-{number}.npz")
+        found = react(predict, read("base.npz"), columns, *task, is_array=plan["is_array"])
+        np.savez(os.path.join(plan["folder"], f"answers-{number}.npz"), **found)
+
+
+def react(
+    predict: Callable[[Any], Any],
+    base: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    change: str | None,
+    dose: float | None,
+    check: str | None,
+    *,
+    is_array: bool,
+) -> dict[str, Any]:
+    """Return predictions, which rows (num_rows,) are changed beside `base`, and which comply."""
+    import numpy as np
+
+    def rows_of(some: Mapping[str, Any]) -> dict[str, Any]:
+        own = {name: values.copy() for name, values in some.items()}
+        is_whole = not is_array or "x" in some
+        return own if is_whole else {"x": np.stack(list(own.values()), axis=1)}
+
+    before, after = rows_of(base), rows_of({**base, **columns})
+    rows: Any = after["x"] if is_array else after
+    if change:
+        rows = load(change)(rows, *(() if dose is None else (dose,)))
+    changed = _changed(before, {"x": rows} if is_array else rows)
+    predictions = predict(rows)
+    found = {"predictions": _plain(predictions), "changed": changed}
+    return {**found, "complies": _plain(load(check)(rows, predictions))} if check else found
 
 
 @cache
@@ -65,6 +81,22 @@ def load(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(module, function))
 
 
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+    """Return which rows (num_rows,) differ in some column."""
+    import numpy as np
+
+    found = np.zeros(len(next(iter(before.values()))), dtype=bool)
+    for name, values in after.items():
+        old, new = before.get(name), np.asarray(values)
+        if old is None or new.shape != old.shape:
+            return np.ones_like(found)
+        is_other = new != old
+        if old.dtype.kind == "f" and new.dtype.kind == "f":
+            is_other &= ~(np.isnan(old) & np.isnan(new))
+        found |= is_other.reshape(len(found), -1).any(axis=1)
+    return found
+
+
 def _plain(values: Any) -> Any:
     """Return an array without objects, of a list, a table's column, or a tensor."""
     import numpy as np
@@ -72,4 +104,7 @@ def _plain(values: Any) -> Any:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     found = np.asarray(values)
-    return found.astype(str) if found.dtype.kind == "O" else found
+    if found.dtype.kind != "O":
+        return found
+    has_none = any(one is None for one in found.ravel().tolist())
+    return found.astype(float if has_none else str)  # of numbers, None is none

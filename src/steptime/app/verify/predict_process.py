@@ -1,4 +1,4 @@
-"""Asks a user's predictor in a process of the user's Python.
+"""Asks a predictor: a function of this program, or one in a process of the user's Python.
 
 In: what is to be predicted. Out: the answers, or one error with the last lines that it wrote.
 """
@@ -10,11 +10,14 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from steptime.app.verify.predict_child import react
 from steptime.core.printable import printable
 from steptime.errors import NotFoundError, ScriptFailedError, UsageError
 from steptime.launch.user_command import user_environment
@@ -34,91 +37,104 @@ child.answer(json.loads(sys.argv[2]))
 _LAST_LINES, _LAST_BYTES = 6, 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictorProcess:
-    """A predictor, and the Python that runs it.
+def ask_function(
+    predict: Callable[[Any], Any], inputs: ProbeInputs, requests: Sequence[PredictRequest]
+) -> list[RowAnswers]:
+    """Return the answers of a function, in the order of the requests."""
+    _check_functions(*requests)
+    ask, base, is_array = partial(react, predict), inputs.columns, inputs.is_array
+    answers = (ask(base, one.columns, *one.task(), is_array=is_array) for one in requests)
+    return [RowAnswers(**one) for one in answers]
 
-    Attributes:
-        predictor: `FILE.py:FUNCTION`.
-        python: the interpreter; None for the first on the PATH.
+
+def ask_process(
+    predictor: str,
+    inputs: ProbeInputs,
+    requests: Sequence[PredictRequest],
+    *,
+    python: str | None = None,
+    limit_s: float = 600.0,
+) -> list[RowAnswers]:
+    """Return the answers of `FILE.py:FUNCTION`, in the order of the requests.
+
+    Args:
+        predictor: the predictor.
+        inputs: the rows.
+        requests: what it is asked.
+        python: the interpreter that runs it; None for the first on the PATH.
         limit_s: the time after which it is ended [s].
+
+    Raises:
+        UsageError: a function is not named as FILE.py:FUNCTION.
+        NotFoundError: there is no such file, or no such Python.
+        ScriptFailedError: the predictor ended without all answers, or took too long.
     """
-
-    predictor: str
-    python: str | None = None
-    limit_s: float = 600.0
-
-    def ask(self, inputs: ProbeInputs, requests: Sequence[PredictRequest]) -> list[RowAnswers]:
-        """Return the answers, in the order of the requests.
-
-        Raises:
-            UsageError: a function is not named as FILE.py:FUNCTION.
-            NotFoundError: there is no such file, or no such Python.
-            ScriptFailedError: the predictor ended with an error, or took too long.
-        """
-        import numpy as np
-
-        for one in (self.predictor, *(n for r in requests for n in (r.change, r.check) if n)):
-            _check_function(one)
-        environment = user_environment()
-        python = find_python(self.python, environment)
-        with tempfile.TemporaryDirectory(prefix="steptime-") as name:
-            folder = Path(name)
-            np.savez(folder / "base.npz", **inputs.columns)
-            for number, request in enumerate(requests):
-                np.savez(folder / f"inputs-{number}.npz", **request.columns)
-            plan = {
-                "predictor": self.predictor,
-                "folder": name,
-                "is_array": inputs.is_array,
-                "tasks": [(one.change, one.dose, one.check) for one in requests],
-            }
-            words = [python, "-c", _BOOT, str(_CHILD), json.dumps(plan)]
-            self._run(words, folder, environment)
-            return [_read(folder, number) for number in range(len(requests))]
-
-    def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
-        with (folder / "said").open("w+b") as said:
-            child = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=environment,
-                start_new_session=True,
-            )
-            how = f"did not end within {self.limit_s:g} s (--timeout)"
-            try:
-                child.wait(timeout=self.limit_s)
-                how = f"ended with exit code {child.returncode}"
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-            if child.returncode == 0:
-                return
-            said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
-            lines = said.read().decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
-        raise ScriptFailedError(
-            "\n".join([f"the predictor `{self.predictor}` {how}.", *map(printable, lines)]),
-            hint="It runs in the Python of --python; without it, in the first on the PATH.",
-        )
-
-
-def _read(folder: Path, number: int) -> RowAnswers:
     import numpy as np
 
-    with np.load(folder / f"answers-{number}.npz", allow_pickle=False) as file:
-        found = dict(file)
-    with np.load(folder / f"changed-{number}.npz", allow_pickle=False) as file:
-        return RowAnswers(columns=dict(file), **found)
+    _check_functions(PredictRequest(change=predictor), *requests)
+    environment = user_environment()
+    with tempfile.TemporaryDirectory(prefix="steptime-") as made:
+        folder = Path(made)
+        parts = [("base", inputs.columns)]
+        parts += [(f"inputs-{i}", request.columns) for i, request in enumerate(requests)]
+        for name, columns in parts:  # `file` is a name that NumPy keeps for itself
+            arrays = {f"_{column}": values for column, values in columns.items()}
+            np.savez(folder / f"{name}.npz", **arrays)
+        plan = {
+            "predictor": predictor,
+            "folder": made,
+            "is_array": inputs.is_array,
+            "tasks": [one.task() for one in requests],
+        }
+        words = [find_python(python, environment), "-c", _BOOT, str(_CHILD), json.dumps(plan)]
+        how, said = _run(words, folder / "said", environment, limit_s)
+        with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile):
+            if how == "ended with exit code 0":
+                return [_read(folder / f"answers-{i}.npz") for i in range(len(requests))]
+    raise ScriptFailedError(
+        "\n".join([f"the predictor `{predictor}` {how} before it had answered.", *said]),
+        hint="It runs in the Python of --python; without it, in the first on the PATH.",
+    )
 
 
-def _check_function(name: str) -> None:
-    path, _, function = name.rpartition(":")
-    if not path.endswith(".py") or not function.isidentifier():
-        raise UsageError(f"`{name}` is no predictor or function.", hint="Write FILE.py:FUNCTION.")
-    if not Path(path).is_file():
-        raise NotFoundError(f"there is no file `{path}`.", hint="Write FILE.py:FUNCTION.")
+def _run(
+    words: list[str], said: Path, environment: dict[str, str], limit_s: float
+) -> tuple[str, list[str]]:
+    """Run a process and end its group; return how it ended, and the last lines that it wrote."""
+    with said.open("w+b") as output:
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(timeout=limit_s)
+            how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+        except subprocess.TimeoutExpired:
+            how = f"did not end within {limit_s:g} s (--timeout)"
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    return how, [printable(line) for line in lines[-_LAST_LINES:]]
+
+
+def _read(path: Path) -> RowAnswers:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as file:
+        return RowAnswers(**dict(file))
+
+
+def _check_functions(*requests: PredictRequest) -> None:
+    for name in {name for one in requests for name in (one.change, one.check) if name}:
+        path, _, function = name.rpartition(":")
+        if not path.endswith(".py") or not function.isidentifier():
+            raise UsageError(f"`{name}` is no function.", hint="Write FILE.py:FUNCTION.")
+        if not Path(path).is_file():
+            raise NotFoundError(f"there is no file `{path}`.", hint="Write FILE.py:FUNCTION.")

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steptime.app.verify.checks_asked import ChecksAsked, Predictor
+from steptime.app.verify.model_checks import check_model
 from steptime.app.verify.prediction_rows import RowsAsked, read_rows
 from steptime.errors import UsageError
 from steptime.verify.model.judge_model import ModelQuestion, judge_model
 from steptime.verify.model.metrics import BETTER_DOWN
+from steptime.verify.model.whole_verdict import with_checks
 from steptime.verify.values.model_verdict import ModelVerdict
+from steptime.verify.values.probe_asked import probe_asked
 
 
 def verify_model(
@@ -31,6 +35,18 @@ def verify_model(
     shares: Mapping[str, Mapping[str, float]] | None = None,
     slice_margin: float | None = None,
     hunt: Sequence[str] = (),
+    train: Any = None,
+    inputs: Any = None,
+    time: str | None = None,
+    human: Sequence[str] = (),
+    preference: Sequence[str] = (),
+    also: Sequence[str] = (),
+    predict: Predictor | None = None,
+    predict_reference: Predictor | None = None,
+    probes: Sequence[str | Mapping[str, object]] = (),
+    python: str | None = None,
+    timeout_s: float = 600.0,
+    require: Sequence[str] = (),
 ) -> ModelVerdict:
     """Say whether a model is as good as another, as `steptime verify model` does.
 
@@ -52,6 +68,17 @@ def verify_model(
         shares: by column, the share of each value that counts.
         slice_margin: the loss of one slice that does not matter; None for `margin`.
         hunt: columns in which slices are looked for where the candidate is worse; `all`.
+        train: the training rows: simple predictors made from them must be beaten, and no row of
+            the evaluation may stand in them.
+        inputs: the features of the evaluation rows, by id; an array for a predictor of arrays.
+        time: the column of the time: the last value before a row is a simple predictor.
+        human: columns with the labels of people.
+        preference: columns that say `candidate`, `reference` or `tie`.
+        also: further columns of numbers in both arms.
+        predict, predict_reference: predictors of `inputs`: a function, or `FILE.py:FUNCTION`,
+            which runs in a process of `python`, or of the first on the PATH, for `timeout_s` [s].
+        probes: `KIND:KEY=VALUE,...`, or a mapping of these keys.
+        require: checks that decide, too: `calibrated`, `human`, `preferred`.
 
     Returns:
         The verdict, which the documents of `--json` hold.
@@ -71,23 +98,36 @@ def verify_model(
         raise UsageError(f"better is `{better}`; it must be `up` or `down`.")
     if candidate is None and arm is None:
         raise UsageError("there is one table and no column that names the model of a row (arm).")
-    found = read_rows(
-        RowsAsked(
-            reference=_source(reference),
-            candidate=_source(candidate),
-            arm=arm,
-            reference_arm=reference_arm,
-            metric=metric,
-            id_column=id_column,
-            group=group,
-            seed=seed,
-            slices=slices,
-            hunted=hunt,
-            must_pair=paired,
-        )
+    asked = ChecksAsked(
+        train=_source(train),
+        inputs=_source(inputs),
+        predict=predict,
+        predict_reference=predict_reference,
+        probe=tuple(map(probe_asked, probes)),
+        python=python,
+        limit_s=timeout_s,
+        time=time,
+        human=tuple(human),
+        preference=tuple(preference),
+        also=tuple(also),
+        require=tuple(require),
     )
+    rows = RowsAsked(
+        reference=_source(reference),
+        candidate=_source(candidate),
+        arm=arm,
+        reference_arm=reference_arm,
+        metric=metric,
+        id_column=id_column,
+        group=group,
+        seed=seed,
+        slices=slices,
+        hunted=hunt,
+        must_pair=paired,
+    )
+    found = read_rows(rows)
     way = better or ("down" if metric in BETTER_DOWN else "up")
-    return judge_model(
+    verdict = judge_model(
         found.arms,
         ModelQuestion(
             metric=metric,
@@ -103,6 +143,7 @@ def verify_model(
             notes=found.notes,
         ),
     )
+    return with_checks(verdict, check_model(verdict, rows, asked), asked.require)
 
 
 def _source(source: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ _FILES = frozenset(
 _APART = frozenset({"suite", "json", "output", "format", "words", "command"})
 
 
-def take_suite(options: argparse.Namespace, path: str) -> Mapping[str, Any]:
-    """Set each option of a suite that the command line does not give; return its tables.
+def take_suite(options: argparse.Namespace, path: str) -> None:
+    """Set each option of a suite that the command line does not give; its probes come first.
 
     Raises:
         NotFoundError: the file is not there.
@@ -31,19 +30,31 @@ def take_suite(options: argparse.Namespace, path: str) -> Mapping[str, Any]:
     """
     document = _read(Path(path))
     known = {name for name in vars(options) if name not in _APART and name[0] != "_"}
-    tables = {key: document.pop(key) for key in ("probe",) if key in document}
+    options.probe = [*_probes(path, document.pop("probe", [])), *options.probe]
     for key, value in document.items():
         name = key.replace("-", "_")
         if name not in known:
             names = ", ".join(sorted(one.replace("_", "-") for one in known))
-            raise UsageError(
-                f"`{path}`: there is no key `{key}`.", hint=f"Keys are: {names}, probe."
-            )
+            raise UsageError(f"`{path}`: there is no key `{key}`.", hint=f"Keys are: {names}.")
         if getattr(options, name) in (None, [], False):
             setattr(options, name, _fitting(path, key, value))
         if name in _FILES and getattr(options, name) == value:
             setattr(options, name, str(Path(path).parent / value))
-    return tables
+
+
+def _probes(path: str, value: Any) -> list[Any]:
+    """Return the probes of a suite, whose functions lie in files beside it."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise UsageError(f"`{path}`: `probe` is {value!r}; write each probe as [[probe]].")
+    return [
+        {
+            key: str(Path(path).parent / part)
+            if key in ("change", "check") and ":" in str(part)
+            else part
+            for key, part in one.items()
+        }
+        for one in value
+    ]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -57,7 +68,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 _NUMBERS = frozenset({"margin", "slice-margin"})
-_LISTS = frozenset({"slice", "hunt", "require", "human", "preference", "also"})
+_LISTS = frozenset({"slice", "hunt", "human", "preference", "also", "require"})
 _SWITCHES = frozenset({"paired"})
 
 

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.cli.option_values import parse_time
 from steptime.cli.options import JSON_BESIDE
 from steptime.cli.output import check_target, put, tell
-from steptime.cli.verify.model_options import CHECKS, checks_asked
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,9 +63,24 @@ question:
   --hunt COLUMN  look for slices in this column where the candidate is worse; `all` is each column
       of few values (repeatable)
   --share SHARES  COLUMN=VALUE:0.7,VALUE:0.3 are the shares that count (repeatable)
-"""
-    + CHECKS
-    + """\
+candidate beside the training and people:
+  --train FILE  the training rows: simple predictors made from them must be beaten, and no row of
+      the evaluation may stand in them
+  --inputs FILE  the features of the evaluation rows, by id; without it, the candidate's table
+  --time COLUMN  the time of a row: the last value before it is a simple predictor
+  --human COLUMN  labels by a person; with several, their agreement comes first (repeatable)
+  --preference COLUMN  candidate, reference or tie, as a person prefers (repeatable)
+  --also COLUMN  another column of numbers in both arms, such as a benchmark (repeatable)
+  --require CHECK  also decide by a check that is else shown alone: calibrated, human or preferred
+      (repeatable)
+probes:
+  --predict FILE:FUNCTION  the candidate's predictor: gets a dict of columns of --inputs, or its
+      array `x`, and returns a prediction for each row
+  --predict-reference FILE:FUNCTION  the reference's, beside which perturbations are judged
+  --probe PROBE  KIND:KEY=VALUE,... with a KIND of perturbation, fresh, invariance, direction or
+      compliance (repeatable)
+  --python FILE  the Python that runs them; without it, the first on the PATH
+  --timeout TIME  the time for each predictor (without it: 10m)
 output:
   -o, --output FILE  also write a page to FILE (HTML)
   --format {text,md}  md is Markdown, for a pull request or an agent (default: text)
@@ -84,14 +99,11 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.blocks.verify.model_report import model_report
     from steptime.report.document.envelope import enclose
 
-    tables = {} if options.suite is None else take_suite(options, options.suite)
+    if options.suite is not None:
+        take_suite(options, options.suite)
     if options.metric is None:
         raise UsageError("--metric is missing: what is compared.", hint="steptime verify model -h")
-    for name, size in (("--margin", options.margin), ("--slice-margin", options.slice_margin)):
-        if size is not None and not 0 <= size < float("inf"):
-            raise UsageError(f"{name}: `{size}` is below 0 or no number; it is a size.")
     reference, candidate = _files(options)
-    checks = checks_asked(options, tables)
     verdict = verify_model(
         reference,
         candidate,
@@ -108,20 +120,19 @@ def execute(options: argparse.Namespace) -> int:
         shares=_shares(options),
         slice_margin=options.slice_margin,
         hunt=options.hunt,
+        train=options.train,
+        inputs=options.inputs,
+        time=options.time,
+        human=options.human,
+        preference=options.preference,
+        also=options.also,
+        predict=options.predict,
+        predict_reference=options.predict_reference,
+        probes=options.probe,
+        python=options.python,
+        timeout_s=parse_time(options.timeout or "10m", flag="--timeout"),
+        require=options.require,
     )
-    if not checks.is_empty:
-        from steptime.app.verify.model_checks import check_model
-        from steptime.app.verify.prediction_rows import RowsAsked
-
-        rows = RowsAsked(
-            reference=reference,
-            candidate=candidate,
-            arm=options.arm,
-            metric=options.metric,
-            id_column=options.id or "id",
-            seed=options.seed,
-        )
-        verdict = check_model(verdict, rows, checks)
     document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
     if options.format == "md" and options.json is None:
         from steptime.report.markdown.paint_markdown import paint_markdown

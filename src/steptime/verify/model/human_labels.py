@@ -9,7 +9,6 @@ of 0.4 by J. R. Landis, G. G. Koch, Biometrics 33, 1977 (below it, agreement is 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,10 @@ import numpy as np
 
 from steptime.core.interval import Interval
 from steptime.errors import DataError
-from steptime.verify.model.probe_judging import rate_of
-from steptime.verify.model.signed_gains import SignedGain, gain_of
+from steptime.verify.model.signed_gains import gain_of, paired_gain, rate_of
 from steptime.verify.model.two_arms import ArmRows, join
 from steptime.verify.values import Outcome
-from steptime.verify.values.predictor_results import HumanVerdict, OtherColumn, PredictorRow
+from steptime.verify.values.check_results import HumanVerdict, OtherColumn, PredictorRow
 
 if TYPE_CHECKING:
     from steptime.verify.model.two_arms import Floats
@@ -55,8 +53,7 @@ def judge_humans(labels: Any, answers: Mapping[str, Any], right: Floats) -> Huma
         reason = "few_shared"
     elif kappa is None or kappa < _LEAST_KAPPA:
         reason = "people_disagree"
-    difference = right[shared] - np.mean(list(scores.values()), axis=0)
-    gain = SignedGain(float(difference.mean()), float(difference.std()) / math.sqrt(num), num)
+    gain = paired_gain(right[shared] - np.mean(list(scores.values()), axis=0))
     return HumanVerdict(
         rows=tuple(
             PredictorRow(kind="human", column=name, num_rows=num, mean=float(one.mean()))
@@ -72,17 +69,14 @@ def judge_humans(labels: Any, answers: Mapping[str, Any], right: Floats) -> Huma
 
 def _agreement(said: list[Any]) -> float | None:
     """Return the agreement beyond chance; None for one person, or one answer alone."""
-    from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa
+    from sklearn.metrics import cohen_kappa_score
+    from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
-    names, codes = np.unique(np.stack(said, axis=1), return_inverse=True)
-    codes = codes.reshape(-1, len(said))
-    if len(said) < 2 or len(names) < 2:
+    if len(said) < 2 or len(np.unique(np.stack(said))) < 2:
         return None
-    if len(said) > 2:
-        return float(fleiss_kappa(aggregate_raters(codes)[0]))
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table, (codes[:, 0], codes[:, 1]), 1)
-    return float(cohens_kappa(table).kappa)
+    if len(said) == 2:
+        return float(cohen_kappa_score(*said))
+    return float(fleiss_kappa(aggregate_raters(np.stack(said, axis=1))[0]))
 
 
 def compare_numbers(column: str, reference: ArmRows, candidate: ArmRows) -> OtherColumn:

@@ -1,13 +1,13 @@
 """Counts the rows of an evaluation that also stand in the training.
 
-In: both tables, part by part. Out: a `LeakVerdict`. Ids decide where there are any. Rows whose
-features are the same may be copies, or may repeat by nature where few values are possible; then
-training rows repeat each other as often, and the two cannot be distinguished.
+In: the rows of both, column by column. Out: a `LeakVerdict`. Ids decide where there are any. Rows
+whose features are the same may be copies, or may repeat by nature where few values are possible;
+then training rows repeat each other as often, and the two cannot be distinguished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,16 @@ import numpy as np
 
 from steptime.core.interval import Interval
 from steptime.errors import DataError
-from steptime.verify.model.probe_judging import rate_of
-from steptime.verify.model.twins.near_text import near_texts
-from steptime.verify.model.twins.row_hashes import hash_rows
+from steptime.verify.model.near_text import near_texts, normal_text
+from steptime.verify.model.signed_gains import rate_of
 from steptime.verify.values import Outcome
-from steptime.verify.values.leak_results import LeakCount, LeakVerdict
+from steptime.verify.values.check_results import LeakCount, LeakVerdict
 
 _EXAMPLES = 5
+_STEPS = 512
+"""Of a number's leading digits: numbers that agree in about three digits are nearly equal, as a
+table that was exported twice differs in later ones."""
+
 _MOST_TEXTS = 100_000
 """Rows of each side whose text is compared piece by piece: some seconds of one core."""
 
@@ -30,97 +33,96 @@ _LONG_TEXT = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowPart:
-    """Some rows of a table.
+class LeakRows:
+    """The rows of one table.
 
     Attributes:
-        columns: the features (num_rows,) each, in the same order for both tables.
+        num: how many there are.
+        columns: the features, numbers or text (num_rows,) each, in the same order and of the same
+            types for both tables; each is used once.
         ids: the id of each row (num_rows,); None without ids.
     """
 
-    columns: Sequence[Any]
+    num: int
+    columns: Iterable[Any]
     ids: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """The hashes of all rows by kind, and the ids and texts of the first ones."""
-
-    hashes: dict[str, Any]
-    names: list[str]
-    texts: list[str]
-    num: int
-
-
-def find_leaks(
-    train: Iterable[RowPart], evaluation: Iterable[RowPart], columns: Sequence[str]
-) -> LeakVerdict:
+def find_leaks(train: LeakRows, rows: LeakRows, columns: Sequence[str]) -> LeakVerdict:
     """Return which rows of the evaluation stand in the training.
 
     Args:
-        train: the rows of the training, in parts.
-        evaluation: the rows of the evaluation.
+        train: the rows of the training.
+        rows: the rows of the evaluation.
         columns: the names of the features.
 
     Raises:
         DataError: a table has no rows.
     """
-    here, there = _read(evaluation, "evaluation"), _read(train, "training")
-    found, counts = np.zeros(here.num, dtype=bool), list[LeakCount]()
-    for kind, hashes in here.hashes.items():
-        hit = np.isin(hashes, there.hashes[kind]) & ~found
-        own = None if kind == "id" else _repeats(there.hashes[kind])
-        counts.append(_count(kind, hit, here.names, own=own))
+    for name, one in (("evaluation", rows), ("training", train)):
+        if not one.num:
+            raise DataError(f"EmptySlice: the {name} has no rows.")
+    (here, texts), (there, known) = _read(rows), _read(train)
+    found, counts = np.zeros(rows.num, dtype=bool), list[LeakCount]()
+    for kind, hashes in here.items():
+        hit = np.isin(hashes, there[kind]) & ~found
+        own = None if kind == "id" else _repeats(there[kind])
+        counts.append(_count(kind, hit, rows.ids, own))
         found |= hit
-    has_texts = bool(here.texts and there.texts)
-    if has_texts:
-        hit = near_texts(here.texts, there.texts) & ~found[: len(here.texts)]
-        twins = int(near_texts(there.texts, there.texts).sum()) if hit.any() else 0
-        own = rate_of(twins, len(there.texts))
-        counts.append(_count("text", hit, here.names, own=own))
+    if texts and known:
+        hit = near_texts(texts, known) & ~found[: len(texts)]
+        own = None
+        if hit.any():  # a tenth of the training is examined as the evaluation is
+            twins = near_texts(known[::10], [one for i, one in enumerate(known) if i % 10])
+            own = rate_of(int(twins.sum()), len(twins))
+        counts.append(_count("text", hit, rows.ids, own))
     outcomes = {count.outcome for count in counts}
-    if "id" in here.hashes:
+    if rows.ids is not None:
         outcomes -= {Outcome.INCONCLUSIVE}  # the ids tell copies from what repeats
     grave = (Outcome.FAIL, Outcome.INCONCLUSIVE)
     return LeakVerdict(
-        num_train=there.num,
-        num_rows=here.num,
+        num_train=train.num,
+        num_rows=rows.num,
         columns=tuple(columns),
         counts=tuple(counts),
         outcome=next((one for one in grave if one in outcomes), Outcome.PASS),
-        num_texts=max(len(here.texts), len(there.texts)) if has_texts else None,
+        num_texts=max(len(texts), len(known)) if texts and known else None,
     )
 
 
-def _read(parts: Iterable[RowPart], name: str) -> _Side:
-    hashes, num = dict[str, list[Any]](), 0
-    names, texts = list[str](), list[str]()
-    for part in parts:
-        for kind, some in _hashed(part):
-            hashes.setdefault(kind, []).append(some)
-        begin, num = num, num + len(part.ids if part.ids is not None else part.columns[0])
-        if begin < _MOST_TEXTS:
-            names += map(str, range(begin, num) if part.ids is None else part.ids.tolist())
-            if len(texts) == begin:  # text i is that of row i
-                texts += _texts(part.columns, _MOST_TEXTS - begin)
-    if not num:
-        raise DataError(f"EmptySlice: the {name} has no rows.")
-    return _Side({kind: np.concatenate(some) for kind, some in hashes.items()}, names, texts, num)
+def _read(rows: LeakRows) -> tuple[dict[str, Any], list[str]]:
+    """Return hashes of all rows by kind, and the long texts of the first ones, each row's in one.
+
+    Two unlike rows of ten million beside ten million have the same hash of 64 bits with a chance
+    of 1 in 200,000 over all pairs.
+    """
+    from pandas.util import hash_array
+
+    found, texts = dict[str, Any](), list[list[str]]()
+    if rows.ids is not None:
+        found["id"] = hash_array(rows.ids, categorize=False)
+    for values in rows.columns:
+        for kind, same in (("exact", _plain(values)), ("near", _rounded(values))):
+            before = found.get(kind, np.zeros(rows.num, dtype=np.uint64))
+            hashes = hash_array(same, categorize=False)
+            found[kind] = hash_array(before * np.uint64(31) + hashes)
+        some = values[:_MOST_TEXTS].tolist() if values.dtype == object else []
+        if sum(map(len, some)) > _LONG_TEXT * len(some):
+            texts.append(some)
+    return found, [" ".join(row) for row in zip(*texts, strict=True)]
 
 
-def _hashed(part: RowPart) -> Iterator[tuple[str, Any]]:
-    if part.ids is not None:
-        yield "id", hash_rows([part.ids], is_near=False)
-    if part.columns:
-        yield "exact", hash_rows(part.columns, is_near=False)
-        yield "near", hash_rows(part.columns, is_near=True)
+def _plain(values: Any) -> Any:
+    """Return numbers with one NaN, and without minus zero."""
+    return np.where(np.isnan(values), np.nan, values + 0.0) if values.dtype.kind == "f" else values
 
 
-def _texts(columns: Sequence[Any], most: int) -> list[str]:
-    """Return the long texts of each row in one; nothing where there are none."""
-    texts = [values[:most].tolist() for values in columns if values.dtype.kind in "UO"]
-    long = [some for some in texts if sum(map(len, some)) > _LONG_TEXT * len(some)]
-    return [" ".join(row) for row in zip(*long, strict=True)]
+def _rounded(values: Any) -> Any:
+    """Return what people would call the same: numbers of three digits, and normal text."""
+    if values.dtype == object:
+        return np.array([normal_text(text) for text in values.tolist()], dtype=object)
+    leading, power = np.frexp(_plain(values.astype(np.float64)))
+    return np.ldexp(np.rint(leading * _STEPS) / _STEPS, power) + 0.0
 
 
 def _repeats(hashes: Any) -> Interval:
@@ -129,23 +131,19 @@ def _repeats(hashes: Any) -> Interval:
     return rate_of(int(counts[counts > 1].sum()), len(hashes))
 
 
-def _count(kind: str, hit: Any, names: Sequence[str], *, own: Interval | None) -> LeakCount:
-    num_found = int(hit.sum())
-    share = rate_of(num_found, len(hit))
-    outcome = Outcome.PASS
-    if num_found:
+def _count(kind: str, hit: Any, ids: Any, own: Interval | None) -> LeakCount:
+    share, outcome = rate_of(int(hit.sum()), len(hit)), Outcome.PASS
+    if hit.any():
         # Rows drawn alike meet a training row as often as training rows meet each other.
         is_nature = own is not None and own.estimate > 0 and share.low <= own.high
         outcome = Outcome.INCONCLUSIVE if is_nature else Outcome.FAIL
+    first = np.flatnonzero(hit)[:_EXAMPLES].tolist()
     return LeakCount(
         kind=kind,
         num_rows=len(hit),
-        num_found=num_found,
+        num_found=int(hit.sum()),
         share=share,
         own_share=None if own is None else own.estimate,
         outcome=outcome,
-        examples=tuple(
-            names[i] if i < len(names) else f"row {i}"
-            for i in np.flatnonzero(hit)[:_EXAMPLES].tolist()
-        ),
+        examples=tuple(f"row {i}" if ids is None else str(ids[i]) for i in first),
     )

@@ -3,25 +3,23 @@
 In: predictions before and after. Out: a `ProbeResult`. A mean over rows would hide moves up and
 down that cancel, so each row is judged.
 
-Sources: C. J. Clopper, E. S. Pearson, Biometrika 26, 1934, for the bounds of a rate; the delta
-method for a ratio of means, its terms paired by row.
+Source: the delta method for a ratio of means, its terms paired by row.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from steptime.core.interval import Interval
 from steptime.errors import DataError, UsageError
-from steptime.verify.model.signed_gains import LEVEL, SignedGain, judge
+from steptime.verify.model.signed_gains import LEVEL, judge, paired_gain, rate_of
 from steptime.verify.values import Outcome
+from steptime.verify.values.check_results import ProbeDose, ProbeResult, ViolatingRow
 from steptime.verify.values.probe_asked import DIRECTION, ProbeAsked
-from steptime.verify.values.probe_results import ProbeDose, ProbeResult, ViolatingRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +58,8 @@ def predictions_of(predictions: Any, num_rows: int) -> Array:
     values = np.asarray(predictions)
     if values.shape[:1] != (num_rows,):
         raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
+    if values.dtype.kind not in "biufUSO":
+        raise DataError(f"the predictor returned {values.dtype}; expected numbers or labels.")
     values = values.reshape(num_rows, -1)
     if values.dtype.kind in "OS":
         values = values.astype(str)
@@ -129,15 +129,6 @@ def judge_rows(
     )
 
 
-def rate_of(num_hit: int, num: int) -> Interval:
-    """Return a rate with its bounds, each of them one-sided at 5 %."""
-    from scipy.stats import beta
-
-    low = float(beta.ppf(LEVEL, num_hit, num - num_hit + 1)) if num_hit else 0.0
-    high = float(beta.isf(LEVEL, num_hit + 1, num - num_hit)) if num_hit < num else 1.0
-    return Interval(estimate=num_hit / num, low=low, high=high, n=num)
-
-
 def _decide(rate: Interval, own: Interval, allowed: float) -> tuple[Outcome, int | None]:
     """Judge a rate less the predictor's own, each at the bound that is least in its favor."""
     if rate.high - own.low <= allowed:
@@ -179,7 +170,7 @@ def _harm(asked: ProbeAsked, base: Array, after: Array) -> Array:
         return cast("Array", (base != after).reshape(len(base), -1).any(axis=1).astype(float))
     tolerance = asked.tolerance
     if tolerance is None:
-        if not bool(((base >= 0) & (base <= 1)).all()):
+        if not _are_probabilities(base):
             raise UsageError(
                 f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
                 "probabilities, so how far may they move and count as the same?"
@@ -213,38 +204,34 @@ def _told(value: Any) -> str:
 
 
 def judge_doses(
-    asked: ProbeAsked,
-    mine: Reactions,
-    theirs: Reactions | None,
-    doses: Sequence[float],
-    labels: Array | None,
+    asked: ProbeAsked, seen: Sequence[Reactions], doses: Sequence[float], labels: Array | None
 ) -> ProbeResult:
-    """Return the retained metric at each dose, beside the reference's where there is one."""
+    """Return the retained metric at each dose, of `seen` first the candidate's.
+
+    The second, where there is one, is the reference's, beside which it is judged.
+    """
     found, metric = list[ProbeDose](), ""
     for i, dose in enumerate(doses):
-        metric, ratio, terms = _retained(mine, i, labels)
-        other = gain = outcome = None
-        if theirs is not None:
-            _, other, other_terms = _retained(theirs, i, labels)
-            error = float((terms - other_terms).std()) / math.sqrt(len(terms))
-            signed = SignedGain(ratio - other, error, len(terms))
-            gain = signed.interval()
-            outcome = None if asked.margin is None else judge(signed, asked.margin)
-        found.append(
-            ProbeDose(dose=dose, retained=ratio, reference=other, gain=gain, outcome=outcome)
-        )
-    outcome = reason = None
+        metric, ratio, terms = _retained(seen[0], i, labels)
+        one = ProbeDose(dose=dose, retained=ratio)
+        for reference in seen[1:]:
+            _, other, other_terms = _retained(reference, i, labels)
+            gain = paired_gain(terms - other_terms + ratio - other)  # the terms' mean is 0
+            outcome = None if asked.margin is None else judge(gain, asked.margin)
+            one = replace(one, reference=other, gain=gain.interval(), outcome=outcome)
+        found.append(one)
+    outcome, reason = None, None
     outcomes = {one.outcome for one in found}
-    if theirs is not None and asked.margin is None:
+    if len(seen) > 1 and asked.margin is None:
         outcome, reason = Outcome.INCONCLUSIVE, "no_margin"
-    elif theirs is not None:
+    elif len(seen) > 1:
         grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
         outcome = next(one for one in grave if one in outcomes)
         reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
-        num_rows=len(mine.base),
+        num_rows=len(seen[0].base),
         outcome=outcome,
         reason=reason,
         metric=metric,
@@ -253,10 +240,13 @@ def judge_doses(
 
 
 def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float, Array]:
-    """Return the metric's name, its ratio, and the terms (num_rows,) of the ratio's error."""
+    """Return the metric's name, its ratio, and the terms (num_rows,) of the ratio's error.
+
+    Without labels, the predictor's own decisions without a change are the truth.
+    """
     if labels is None:
-        metric = "same"
-        before, after = _same(seen.base, seen.again), _same(seen.base, seen.after[i])
+        metric, before = _right(seen.again, _decided(seen.base))
+        after, metric = _right(seen.after[i], _decided(seen.base))[1], "same"
     else:
         metric, before = _right(seen.base, labels)
         after = _right(seen.after[i], labels)[1]
@@ -268,21 +258,27 @@ def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float
     return metric, ratio, (top - ratio * bottom) / bottom.mean()
 
 
-def _same(a: Array, b: Array) -> Array:
-    if _is_label(a) or a.ndim == 2:
-        a, b = (one if _is_label(one) else one.argmax(axis=1) for one in (a, b))
-        return cast("Array", (a == b).astype(float))
-    return cast("Array", (np.abs(a - b) <= _MOVE * (a.std() or 1.0)).astype(float))
+def _decided(values: Array) -> Array:
+    """Return the label (num_rows,) that each prediction stands for."""
+    if values.ndim == 2:
+        return np.asarray(values.argmax(axis=1))
+    if _is_label(values):
+        return values
+    if not _are_probabilities(values):
+        raise UsageError("a perturbation of numbers needs the column `label` in --inputs.")
+    return (values >= 0.5).astype(int)
 
 
 def _right(values: Array, labels: Array) -> tuple[str, Array]:
     """Return whether each row (num_rows,) is right, or how far it is off."""
-    if values.ndim == 2:
-        values = values.argmax(axis=1)
-    if "U" in (values.dtype.kind, labels.dtype.kind):
-        values, labels = values.astype(str), labels.astype(str)
-    if _is_label(values):
+    is_of_class = _are_probabilities(values) and bool(np.isin(labels, (0, 1)).all())
+    if values.ndim == 2 or _is_label(values) or is_of_class:
+        values = _decided(values)
+        if "U" in (values.dtype.kind, labels.dtype.kind):
+            values, labels = values.astype(str), labels.astype(str)
         return "right", (values == labels).astype(float)
-    if bool(np.isin(labels, (0, 1)).all() and ((values >= 0) & (values <= 1)).all()):
-        return "right", ((values >= 0.5) == (labels == 1)).astype(float)
     return "error", np.abs(values - labels)
+
+
+def _are_probabilities(values: Array) -> bool:
+    return values.dtype.kind != "U" and bool(((values >= 0) & (values <= 1)).all())

@@ -7,7 +7,7 @@ Everything that is to be predicted is asked for at once, so that a model is load
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from steptime.verify.model.probe_judging import (
     predictions_of,
 )
 from steptime.verify.values import Outcome
+from steptime.verify.values.check_results import ProbeReport, ProbeResult
 from steptime.verify.values.probe_asked import (
     COMPLIANCE,
     DIRECTION,
@@ -37,7 +38,6 @@ from steptime.verify.values.probe_asked import (
     PERTURBATION,
     ProbeAsked,
 )
-from steptime.verify.values.probe_results import ProbeReport, ProbeResult
 
 SEED = 20_260_101
 """Of every chance in a probe: the same inputs give the same verdict."""
@@ -58,8 +58,9 @@ class ProbeInputs:
     """The rows on which a predictor is probed.
 
     Attributes:
-        columns: by name, an array (num_rows, ...); `x` alone where the inputs are one array.
-        is_array: whether the predictor gets `x` itself, not a dict of columns.
+        columns: by name, an array (num_rows, ...). Of an array (num_rows, num_features), they are
+            its features by their number; of another array, it is `x` alone.
+        is_array: whether the predictor gets that array, not a dict of columns.
         labels: the true label of each row (num_rows,); None where there are none.
         rows: the id of each row.
     """
@@ -81,23 +82,27 @@ class PredictRequest:
 
     Attributes:
         columns: those that are changed; empty for the inputs as they are.
-        change: a function of the user's that changes them, by its name.
+        change: a function of the user's that changes them, as FILE.py:FUNCTION.
         dose: what that function gets beside them.
         check: a function of the user's that says of inputs and predictions which rows comply.
     """
 
-    columns: Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
     change: str | None = None
     dose: float | None = None
     check: str | None = None
 
+    def task(self) -> tuple[str | None, float | None, str | None]:
+        """Return what functions of the user's are asked."""
+        return self.change, self.dose, self.check
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowAnswers:
-    """The predictions (num_rows, ...); inputs that a user's function made; rows that comply."""
+    """Predictions (num_rows, ...), and the rows (num_rows,) that were changed and that comply."""
 
     predictions: Any
-    columns: Mapping[str, Any] | None = None
+    changed: Any
     complies: Any = None
 
 
@@ -106,11 +111,12 @@ Ask = Callable[[Sequence[PredictRequest]], Sequence[RowAnswers]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """A probe with its change, the doses of that, and a request for each of them."""
+    """A probe with its change, the rows that it should change, and a request for each dose."""
 
     asked: ProbeAsked
-    change: str | None
-    doses: tuple[float | None, ...]
+    change: str | None = None
+    num_claimed: int
+    doses: tuple[float | None, ...] = (None,)
     requests: tuple[PredictRequest, ...]
 
 
@@ -130,26 +136,24 @@ def run_probes(
         DataError: a prediction is no finite number.
     """
     planned = [_plan(inputs, probe, number) for number, probe in enumerate(asked)]
-    requests = [PredictRequest(columns={})] * 2
-    requests += [request for one in planned for request in one.requests]
+    requests = [PredictRequest()] * 2 + [request for one in planned for request in one.requests]
     answers = list(ask(requests))
-    mine = [predictions_of(one.predictions, inputs.num_rows) for one in answers]
-    theirs = []
-    if reference is not None:
-        theirs = [predictions_of(one.predictions, inputs.num_rows) for one in reference(requests)]
-    is_constant = bool((mine[0] == mine[0][:1]).all())
+    both = [answers] if reference is None else [answers, list(reference(requests))]
+    base, *others = (
+        [predictions_of(one.predictions, inputs.num_rows) for one in some] for some in both
+    )
+    is_constant = bool((base[0] == base[0][:1]).all())
     has_direction = any(one.kind == DIRECTION for one in asked)
     results, at = list[ProbeResult](), 2
     for one in planned:
         part = slice(at, at + len(one.requests))
         at = part.stop
-        seen = Reactions(mine[0], mine[1], mine[part])
-        others = Reactions(theirs[0], theirs[1], theirs[part]) if theirs else None
-        found = _judge(one, inputs, seen, others, answers[part])
+        seen = [Reactions(some[0], some[1], some[part]) for some in (base, *others)]
+        found = _judge(one, inputs, seen, answers[part])
         results.append(_guarded(found, is_constant=is_constant, has_direction=has_direction))
     return ProbeReport(
         num_rows=inputs.num_rows,
-        is_random=not np.array_equal(mine[0], mine[1]),
+        is_random=not np.array_equal(base[0], base[1]),
         is_constant=is_constant,
         results=tuple(results),
     )
@@ -157,27 +161,80 @@ def run_probes(
 
 def _plan(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> _Planned:
     """Return the requests of a probe."""
+    num = inputs.num_rows
     if asked.kind == COMPLIANCE:
-        request = PredictRequest(columns={}, check=asked.check)
-        return _Planned(asked=asked, change=None, doses=(None,), requests=(request,))
-    change = _draw(inputs, asked, number) if asked.kind == FRESH else str(asked.change)
+        request = PredictRequest(check=asked.check)
+        return _Planned(asked=asked, num_claimed=num, requests=(request,))
+    change = str(asked.change)
+    is_of_user = ":" in change
+    if asked.kind == FRESH:
+        change = _draw(inputs, asked, number)
     doses: tuple[float | None, ...] = (asked.size,)
     if asked.kind == PERTURBATION:
         doses = asked.doses or _DOSES.get(change, _FRACTIONS)
-    elif ":" not in change and asked.size is None:
+    elif asked.size is None and not is_of_user:
         doses = (_SIZES.get(change, 1.0),)
-    requests = tuple(
-        PredictRequest(columns={}, change=change, dose=dose)
-        if ":" in change
-        else PredictRequest(columns=_changed(inputs, asked, change, dose or 0.0, (SEED, number, i)))
-        for i, dose in enumerate(doses)
-    )
-    return _Planned(asked=asked, change=change, doses=doses, requests=requests)
+    if is_of_user:
+        requests = tuple(PredictRequest(change=change, dose=dose) for dose in doses)
+    else:
+        targets = _targets(inputs, asked, change)
+
+        def changed(i: int, dose: float) -> PredictRequest:
+            random = np.random.default_rng((SEED, number, i))
+            how = Dosed(dose=dose, value=asked.value, random=random)
+            columns = {name: make(inputs.columns[name], how) for name, make in targets}
+            return PredictRequest(columns=columns)
+
+        requests = tuple(changed(i, dose or 0.0) for i, dose in enumerate(doses))
+        num = int(np.logical_or.reduce([_has_value(inputs.columns[n]) for n, _ in targets]).sum())
+    return _Planned(asked=asked, change=change, num_claimed=num, doses=doses, requests=requests)
+
+
+def _changers(values: Any) -> tuple[str, Mapping[str, Changer]]:
+    """Return what the values are, and what can be done to them."""
+    if values.ndim >= 3:
+        return "pictures", OF_PICTURES
+    return ("text", OF_TEXT) if is_text(values) else ("numbers", OF_NUMBERS)
+
+
+def _has_value(values: Any) -> Any:
+    """Return which rows (num_rows,) have something that can be changed."""
+    has = values != "" if is_text(values) else ~np.isnan(values)
+    return has.reshape(len(has), -1).any(axis=1)
+
+
+def _names(inputs: ProbeInputs, asked: ProbeAsked) -> list[str]:
+    """Return the column that is changed; of an array, all features where none is named."""
+    if asked.column is None and not inputs.is_array:
+        raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
+    if asked.column is not None and asked.column not in inputs.columns:
+        known = ", ".join(f"`{one}`" for one in list(inputs.columns)[:20])
+        raise UsageError(f"the inputs have no column `{asked.column}`; they have {known}.")
+    return list(inputs.columns) if asked.column is None else [asked.column]
+
+
+def _targets(inputs: ProbeInputs, asked: ProbeAsked, change: str) -> list[tuple[str, Changer]]:
+    """Return each column that is changed, with what changes it."""
+    found = list[tuple[str, Changer]]()
+    for name in _names(inputs, asked):
+        values = inputs.columns[name]
+        what, known = _changers(values)
+        if change not in known:
+            raise UsageError(
+                f"there is no change `{change}` of {what}, which `{name}` has.",
+                hint=f"Name one of {', '.join(known)}, or a function of yours: FILE.py:FUNCTION",
+            )
+        if _has_value(values).any():
+            found.append((name, known[change]))
+    if not found:
+        raise UsageError(f"ProbeDidNothing: `{asked.name}` finds no value that it could change.")
+    return found
 
 
 def _draw(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> str:
     """Draw an augmentation that the training did not use."""
-    known = [name for name in _changers(_column(inputs, asked)[1]) if name in _FRESH]
+    first = inputs.columns[_names(inputs, asked)[0]]
+    known = [name for name in _changers(first)[1] if name in _FRESH]
     left = [name for name in known if name not in asked.trained]
     if not left:
         raise UsageError(
@@ -187,79 +244,8 @@ def _draw(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> str:
     return left[int(np.random.default_rng((SEED, number)).integers(len(left)))]
 
 
-def _changers(values: Any) -> Mapping[str, Changer]:
-    return OF_PICTURES if values.ndim >= 3 else OF_TEXT if is_text(values) else OF_NUMBERS
-
-
-def _column(inputs: ProbeInputs, asked: ProbeAsked) -> tuple[str, Any]:
-    """Return the name and the values that a probe changes."""
-    name = asked.column
-    if inputs.is_array:
-        values = inputs.columns["x"]
-        if name is None:
-            return "x", values
-        if values.ndim == 2 and name in map(str, range(values.shape[1])):
-            return "x", values[:, int(name)]
-        raise UsageError(
-            f"the array of shape {values.shape} has no column `{name}`.",
-            hint="`column` is the number of a feature of an array (rows, features), from 0.",
-        )
-    if name is None:
-        raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
-    if name not in inputs.columns:
-        known = ", ".join(f"`{one}`" for one in inputs.columns)
-        raise UsageError(f"the inputs have no column `{name}`; they have {known}.")
-    return name, inputs.columns[name]
-
-
-def _changed(
-    inputs: ProbeInputs, asked: ProbeAsked, change: str, dose: float, seed: tuple[int, ...]
-) -> dict[str, Any]:
-    """Return the column that is changed."""
-    name, values = _column(inputs, asked)
-    known = _changers(values)
-    if change not in known or (values.ndim == 2 and change not in ("noise", "jitter", "corrupt")):
-        what = "pictures" if values.ndim >= 3 else "text" if is_text(values) else "numbers"
-        raise UsageError(
-            f"there is no change `{change}` of {what} of shape {values.shape}.",
-            hint=f"Name one of {', '.join(known)}, or a function of yours: FILE.py:FUNCTION",
-        )
-    how = Dosed(dose=dose, value=asked.value, random=np.random.default_rng(seed))
-    changed = known[change](values, how)
-    if inputs.is_array and asked.column is not None:
-        whole = inputs.columns["x"].astype(np.result_type(values, changed))
-        whole[:, int(asked.column)] = changed
-        changed = whole
-    return {name: changed}
-
-
-def _changed_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    """Return which rows (num_rows,) differ in some column."""
-    num = len(next(iter(before.values())))
-    found = np.zeros(num, dtype=bool)
-    for name, new in after.items():
-        old = before.get(name)
-        if old is None or new.shape != old.shape:
-            return np.ones(num, dtype=bool)
-        is_other = new != old
-        if old.dtype.kind == "f" and new.dtype.kind == "f":
-            is_other &= ~(np.isnan(old) & np.isnan(new))
-        found |= is_other.reshape(num, -1).any(axis=1)
-    return found
-
-
-def _has_value(values: Any) -> Any:
-    """Return which rows (num_rows,) have something that can be changed."""
-    has = values != "" if is_text(values) else values == values  # NaN is not itself
-    return has.reshape(len(values), -1).any(axis=1)
-
-
 def _judge(
-    one: _Planned,
-    inputs: ProbeInputs,
-    seen: Reactions,
-    others: Reactions | None,
-    answers: Sequence[RowAnswers],
+    one: _Planned, inputs: ProbeInputs, seen: Sequence[Reactions], answers: Sequence[RowAnswers]
 ) -> ProbeResult:
     asked, num = one.asked, inputs.num_rows
     if asked.kind == COMPLIANCE:
@@ -270,25 +256,20 @@ def _judge(
                 f"each of the {num:,} rows."
             )
         every = np.ones(num, dtype=bool)
-        return judge_rows(asked, seen, every, inputs.rows, breaks=~complies.astype(bool))
-    made = [
-        request.columns or answer.columns or {}
-        for request, answer in zip(one.requests, answers, strict=True)
-    ]
-    changed = [_changed_rows(inputs.columns, columns) for columns in made]
-    claimed = num if ":" in str(one.change) else int(_has_value(_column(inputs, asked)[1]).sum())
-    least = 1 if one.change in PARTIAL else _LEAST_CHANGED * claimed
-    for rows in changed:
-        if not rows.sum() >= max(least, 1):
-            raise UsageError(
-                f"ProbeDidNothing: `{asked.name}` changed {rows.sum():,} of the {claimed:,} rows "
-                f"that it should change by `{one.change}`.",
-                hint="What changes nothing proves nothing: choose another change, column or size.",
-            )
+        return judge_rows(asked, seen[0], every, inputs.rows, breaks=~complies.astype(bool))
+    changed = [np.asarray(answer.changed) for answer in answers]
+    claimed, fewest = one.num_claimed, min(int(rows.sum()) for rows in changed)
+    least = max(1 if one.change in PARTIAL else _LEAST_CHANGED * claimed, 1)
+    if fewest < least:
+        raise UsageError(
+            f"ProbeDidNothing: `{asked.name}` changed {fewest:,} of the {claimed:,} rows "
+            f"that it should change by `{one.change}`.",
+            hint="What changes nothing proves nothing: choose another change, column or size.",
+        )
     if asked.kind == PERTURBATION:
-        found = judge_doses(asked, seen, others, [dose or 0.0 for dose in one.doses], inputs.labels)
+        found = judge_doses(asked, seen, [dose or 0.0 for dose in one.doses], inputs.labels)
     else:
-        found = judge_rows(asked, seen, changed[0], inputs.rows)
+        found = judge_rows(asked, seen[0], changed[0], inputs.rows)
     return replace(found, change=one.change)
 
 

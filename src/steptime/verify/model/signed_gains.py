@@ -78,6 +78,24 @@ class SignedGain:
         return float(t.isf(LEVEL, self.freedom))
 
 
+def paired_gain(differences: Floats) -> SignedGain:
+    """Return the mean of the differences (num_rows,) of pairs, with its error."""
+    num = len(differences)
+    return SignedGain(float(differences.mean()), float(differences.std()) / math.sqrt(num), num)
+
+
+def rate_of(num_hit: int, num: int) -> Interval:
+    """Return a rate with its bounds, each of them one-sided at 5 %.
+
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26, 1934.
+    """
+    from scipy.stats import beta
+
+    low = float(beta.ppf(LEVEL, num_hit, num - num_hit + 1)) if num_hit else 0.0
+    high = float(beta.isf(LEVEL, num_hit + 1, num - num_hit)) if num_hit < num else 1.0
+    return Interval(estimate=num_hit / num, low=low, high=high, n=num)
+
+
 def judge(gain: SignedGain, margin: float) -> Outcome:
     """Return whether a gain is not worse by the margin or more."""
     found = gain.interval()

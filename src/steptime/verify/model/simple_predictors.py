@@ -7,8 +7,7 @@ not seen the rows on which it is judged.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,9 +16,9 @@ import numpy as np
 
 from steptime.errors import DataError
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY, scores_of
-from steptime.verify.model.signed_gains import SignedGain
+from steptime.verify.model.signed_gains import SignedGain, paired_gain
 from steptime.verify.values import Outcome
-from steptime.verify.values.predictor_results import PredictorRow, SimpleVerdict
+from steptime.verify.values.check_results import PredictorRow, SimpleVerdict
 
 SEED = 0
 _FOLDS = 5
@@ -34,12 +33,11 @@ _CATEGORIES = 50
 _LEAST_ROWS = 50
 """Of the training: fewer leave ten rows in a fold."""
 
+_LEAST_PROBABILITY = 0.001
+"""Of a simple predictor: a miss that was called impossible costs a logarithm without bound."""
+
 _PROBABILITIES = frozenset(name for name, needs in NEEDS.items() if PROBABILITY in needs)
 _NUMBERS = frozenset({"absolute_error", "squared_error", "rmse"})
-
-Columns = Mapping[str, Any]
-Rule = Callable[[Columns, Any, Columns], Any]
-"""Gets features and labels of some rows, and returns predictions for the features of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +49,30 @@ class LabeledRows:
         labels: the label of each row (num_rows,): numbers, or text for accuracy.
     """
 
-    columns: Columns
+    columns: Mapping[str, Any]
     labels: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleQuestion:
-    """What is asked: the metric, its direction, the margin, and the column of the time."""
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A simple predictor: how it learns features and labels and predicts from others' features."""
 
-    metric: str
-    is_better_down: bool
-    margin: float | None = None
-    time: str | None = None
+    kind: str
+    column: str | None
+    predict: Callable[[Any, Any, Any], Any]
+    features: Any
+    others: Any
 
 
 def judge_simple(
-    train: LabeledRows, rows: LabeledRows, scores: Any, asked: SimpleQuestion
+    train: LabeledRows,
+    rows: LabeledRows,
+    scores: Any,
+    *,
+    metric: str,
+    is_better_down: bool = False,
+    margin: float | None = None,
+    time: str | None = None,
 ) -> SimpleVerdict:
     """Return the model among simple predictors.
 
@@ -74,26 +80,34 @@ def judge_simple(
         train: the training rows.
         rows: the evaluation rows.
         scores: the model's metric of each evaluation row (num_rows,).
-        asked: the question.
+        metric: its name.
+        is_better_down: whether less of it is better.
+        margin: what does not matter.
+        time: the column of the time, for the last value.
 
     Raises:
         DataError: the training has too few rows, or one class alone (`OneClassOnly`).
     """
-    _check(train, asked)
-    rules, left_out = _rules(train, asked)
-    sign = -1.0 if asked.is_better_down else 1.0
+    _check(train, metric)
+    labels, truth = train.labels, rows.labels
+    if metric == "accuracy":  # whatever the labels are, equal ones are one class
+        codes = np.unique(np.concatenate([labels, truth]), return_inverse=True)[1].reshape(-1)
+        labels, truth = np.split(codes, [len(labels)])
+    sign = -1.0 if is_better_down else 1.0
+    tried = [(_trained(one, labels, metric), one) for one in _rules(train, rows, metric, time)]
+    best_column = max((sign * t for t, one in tried if one.kind == "one_column"), default=0.0)
     found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
     gains = list[SignedGain]()
-    for (kind, column), rule, trained in _best_of_columns(rules, train, asked, sign):
-        output = rule(train.columns, train.labels, rows.columns)
-        theirs = score_of(asked.metric, rows.labels, output)
-        difference = sign * (scores - theirs)
-        error = float(difference.std()) / math.sqrt(len(difference))
-        gains.append(SignedGain(float(difference.mean()), error, len(difference)))
+    for trained, one in tried:
+        if one.kind == "one_column" and sign * trained < best_column:
+            continue
+        best_column = np.inf if one.kind == "one_column" else best_column  # one of equals is shown
+        theirs = score_of(metric, truth, one.predict(one.features, labels, one.others))
+        gains.append(paired_gain(sign * (scores - theirs)))
         found.append(
             PredictorRow(
-                kind=kind,
-                column=column,
+                kind=one.kind,
+                column=one.column,
                 num_rows=len(scores),
                 mean=float(theirs.mean()),
                 trained=trained,
@@ -104,15 +118,15 @@ def judge_simple(
     gain = gains[best - 1]
     # PASS where the model is better, FAIL where it is by no more than what does not matter.
     outcome = Outcome.PASS if gain.interval().low > 0 else Outcome.INCONCLUSIVE
-    if outcome is not Outcome.PASS and gain.interval().high <= (asked.margin or 0.0):
+    if outcome is not Outcome.PASS and gain.interval().high <= (margin or 0.0):
         outcome = Outcome.FAIL
     return SimpleVerdict(
         rows=tuple(found),
         best=best,
         outcome=outcome,
         num_needed=gain.num_needed(0.0) if outcome is Outcome.INCONCLUSIVE else None,
-        num_train=len(train.labels),
-        left_out=tuple(left_out),
+        num_train=len(labels),
+        left_out=tuple(name for name, values in train.columns.items() if _is_free(values)),
     )
 
 
@@ -124,136 +138,91 @@ def score_of(metric: str, labels: Any, output: Any) -> Any:
     return scores_of(metric, {LABEL: labels, name: np.asarray(output, dtype=float)})
 
 
-def _check(train: LabeledRows, asked: SimpleQuestion) -> None:
+def _check(train: LabeledRows, metric: str) -> None:
     labels = train.labels
     if len(labels) < _LEAST_ROWS:
         raise DataError(f"the training has {len(labels):,} rows; simple predictors need 50.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise DataError("NonFiniteMetric: a label of the training is no finite number.")
-    if asked.metric in {*_PROBABILITIES, "f1"} and not np.isin(labels, (0, 1)).all():
-        raise DataError(f"{asked.metric} needs labels of 0 and 1, and the training has others.")
-    if asked.metric not in _NUMBERS and len(np.unique(labels)) < 2:
+    if metric in {*_PROBABILITIES, "f1"} and not np.isin(labels, (0, 1)).all():
+        raise DataError(f"{metric} needs labels of 0 and 1, and the training has others.")
+    if metric not in _NUMBERS and len(np.unique(labels)) < 2:
         raise DataError(f"OneClassOnly: every training row has the label `{labels[0]}`.")
 
 
-def _at(columns: Columns, rows: Any) -> Columns:
-    return {name: values[rows] for name, values in columns.items()}
-
-
-Named = tuple[tuple[str, str | None], Rule]
-
-
-def _rules(train: LabeledRows, asked: SimpleQuestion) -> tuple[list[Named], list[str]]:
-    """Return every simple predictor that these rows allow, and the columns that are no features."""
-    metric, texts = asked.metric, {n: v for n, v in train.columns.items() if v.dtype.kind == "U"}
-    left_out = [n for n, v in texts.items() if 2 * len(np.unique(v)) > len(v)]
-    features = [name for name in train.columns if name not in left_out]
-    first = "mean" if metric in _NUMBERS else "most_common"
-    rules: list[Named] = [((first, None), partial(_dummy, first, metric))]
-    if metric not in _NUMBERS:
-        rules.append((("stratified", None), partial(_dummy, "stratified", metric)))
-    if asked.time is not None:
-        rules.append((("last_value", asked.time), partial(_last_value, asked.time)))
-    rules += [
-        (("one_column", name), partial(_tree, name, leaves, metric))
-        for name in features
-        for leaves in _LEAVES
-    ]
-    if features:
-        rules.append((("neighbor", None), partial(_neighbor, features, metric)))
-    return rules, left_out
-
-
-def _best_of_columns(
-    rules: list[Named], train: LabeledRows, asked: SimpleQuestion, sign: float
-) -> list[tuple[tuple[str, str | None], Rule, float]]:
-    """Return each rule with its metric in training; of those on one column, the best alone."""
-    found = [(name, rule, _trained(rule, train, asked)) for name, rule in rules]
-    columns = [one for one in found if one[0][0] == "one_column"]
-    best = max(columns, key=lambda one: sign * one[2], default=None)
-    return [one for one in found if one[0][0] != "one_column" or one is best]
-
-
-def _trained(rule: Rule, train: LabeledRows, asked: SimpleQuestion) -> float:
+def _trained(one: _Rule, labels: Any, metric: str) -> float:
     """Return the mean metric of a rule on training rows that it has not seen."""
     from sklearn.model_selection import KFold
 
-    outputs = np.empty(len(train.labels), dtype=train.labels.dtype)
-    folds = KFold(_FOLDS, shuffle=True, random_state=SEED)
-    for seen, held in folds.split(train.labels):
-        parts = [_at(train.columns, rows) for rows in (seen, held)]
-        outputs[held] = rule(parts[0], train.labels[seen], parts[1])
-    return float(score_of(asked.metric, train.labels, outputs).mean())
+    outputs = np.empty(len(labels))
+    for seen, held in KFold(_FOLDS, shuffle=True, random_state=SEED).split(labels):
+        outputs[held] = one.predict(one.features[seen], labels[seen], one.features[held])
+    return float(score_of(metric, labels, outputs).mean())
 
 
-def _dummy(strategy: str, metric: str, seen: Columns, labels: Any, new: Columns) -> Any:
+def _rules(train: LabeledRows, rows: LabeledRows, metric: str, time: str | None) -> Iterator[_Rule]:
+    """Yield every simple predictor that these rows allow."""
     from sklearn.dummy import DummyClassifier, DummyRegressor
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-    x, other = np.zeros((len(labels), 1)), np.zeros((_length(new), 1))
+    dummy, tree, near = DummyClassifier, DecisionTreeClassifier, KNeighborsClassifier
+    strategies = {"most_common": "prior", "stratified": "stratified"}
     if metric in _NUMBERS:
-        of = "median" if metric == "absolute_error" else "mean"  # which is best of one number
-        return DummyRegressor(strategy=of).fit(x, labels).predict(other)
-    if strategy == "most_common":
-        strategy = "prior" if metric in _PROBABILITIES else "most_frequent"
-    elif metric in _PROBABILITIES:
-        # A drawn label is 0 or 1, of which the logarithm of a miss is without bound.
-        draw = np.random.default_rng(SEED).random(len(other))
-        return np.where(draw < labels.mean(), 0.99, 0.01)
-    made = DummyClassifier(strategy=strategy, random_state=SEED).fit(x, labels)
-    return _predicted(made, other, metric)
+        dummy, tree, near = DummyRegressor, DecisionTreeRegressor, KNeighborsRegressor
+        strategies = {"mean": "median" if metric == "absolute_error" else "mean"}
+    chance = {} if dummy is DummyRegressor else {"random_state": SEED}
+    nothing = [np.zeros((len(one.labels), 1)) for one in (train, rows)]
+    for kind, strategy in strategies.items():
+        rule = partial(_learn, dummy(strategy=strategy, **chance), metric)
+        yield _Rule(kind, None, rule, *nothing)
+    if time is not None:
+        yield _Rule("last_value", time, _last_value, train.columns[time], rows.columns[time])
+    both = {
+        name: _features(values, rows.columns[name])
+        for name, values in train.columns.items()
+        if not _is_free(values)
+    }
+    for name, pair in both.items():
+        for leaves in _LEAVES:
+            rule = partial(_learn, tree(max_leaf_nodes=leaves, random_state=SEED), metric)
+            yield _Rule("one_column", name, rule, *pair)
+    if both:
+        whole = [np.hstack(parts) for parts in zip(*both.values(), strict=True)]
+        yield _Rule("neighbor", None, partial(_learn, near(n_neighbors=1), metric), *whole)
 
 
-def _last_value(time: str, seen: Columns, labels: Any, new: Columns) -> Any:
+def _learn(estimator: Any, metric: str, features: Any, labels: Any, others: Any) -> Any:
+    made = estimator.fit(features, labels)
+    if metric not in _PROBABILITIES:
+        return made.predict(others)
+    found, classes = made.predict_proba(others), made.classes_.tolist()
+    p = found[:, classes.index(1)] if 1 in classes else np.zeros(len(found))
+    return np.clip(p, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
+
+
+def _last_value(times: Any, labels: Any, others: Any) -> Any:
     """Return for each row the label of the last training row before it."""
-    order = np.argsort(seen[time], kind="stable")
-    at = np.searchsorted(seen[time][order], new[time], side="left") - 1
+    order = np.argsort(times, kind="stable")
+    at = np.searchsorted(times[order], others, side="left") - 1
     return labels[order][np.maximum(at, 0)]
 
 
-def _tree(name: str, leaves: int, metric: str, seen: Columns, labels: Any, new: Columns) -> Any:
-    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-
-    kind = DecisionTreeRegressor if metric in _NUMBERS else DecisionTreeClassifier
-    made = kind(max_leaf_nodes=leaves, random_state=SEED)
-    x, other = _matrix([name], seen, new)
-    return _predicted(made.fit(x, labels), other, metric)
+def _is_free(values: Any) -> bool:
+    """Return whether it is text of which hardly a value repeats, so that no rule can use it."""
+    return values.dtype.kind in "UO" and 2 * len(np.unique(values)) > len(values)
 
 
-def _neighbor(features: list[str], metric: str, seen: Columns, labels: Any, new: Columns) -> Any:
-    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-
-    kind = KNeighborsRegressor if metric in _NUMBERS else KNeighborsClassifier
-    x, other = _matrix(features, seen, new)
-    return _predicted(kind(n_neighbors=1).fit(x, labels), other, metric)
-
-
-def _matrix(names: list[str], seen: Columns, new: Columns) -> list[Any]:
-    """Return the features of both (num_rows, num_features): scaled numbers, and ones for texts."""
+def _features(train: Any, rows: Any) -> list[Any]:
+    """Return a column of both (num_rows, num_features): a scaled number, or ones for texts."""
     from sklearn.preprocessing import OneHotEncoder
 
-    parts = list[list[Any]]([[], []])
-    for name in names:
-        pair = [one[name].reshape(-1, 1) for one in (seen, new)]
-        if "U" in (pair[0].dtype.kind, pair[1].dtype.kind):
-            made = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_CATEGORIES,
-                                 sparse_output=False).fit(pair[0].astype(str))  # fmt: skip
-            pair = [made.transform(values.astype(str)) for values in pair]
-        else:
-            known = pair[0][np.isfinite(pair[0])]
-            middle, spread = (known.mean(), known.std() or 1.0) if len(known) else (0.0, 1.0)
-            # A row without a value has the mean.
-            pair = [np.where(np.isfinite(v), (v - middle) / spread, 0.0) for v in pair]
-        for part, values in zip(parts, pair, strict=True):
-            part.append(values)
-    return [np.hstack(part) for part in parts]
-
-
-def _predicted(made: Any, x: Any, metric: str) -> Any:
-    if metric not in _PROBABILITIES:
-        return made.predict(x)
-    found, classes = made.predict_proba(x), made.classes_.tolist()
-    return found[:, classes.index(1)] if 1 in classes else np.zeros(len(found))
-
-
-def _length(columns: Columns) -> int:
-    return len(next(iter(columns.values()), ()))
+    pair = [values.reshape(-1, 1) for values in (train, rows)]
+    if {train.dtype.kind, rows.dtype.kind} & {"U", "O"}:
+        made = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_CATEGORIES,
+                             sparse_output=False).fit(pair[0].astype(str))  # fmt: skip
+        return [made.transform(values.astype(str)) for values in pair]
+    known = train[np.isfinite(train)]
+    middle, spread = (known.mean(), known.std() or 1.0) if len(known) else (0.0, 1.0)
+    # A row without a value has the mean.
+    return [np.where(np.isfinite(values), (values - middle) / spread, 0.0) for values in pair]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.verify.values import Outcome
 from steptime.verify.values.calibration_result import Calibration
+from steptime.verify.values.check_results import ModelChecks
 from steptime.verify.values.found_slice import Hunt
-from steptime.verify.values.predictor_results import ModelChecks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,8 @@ class ModelVerdict:
         reason: why it is not PASS, as a machine word: `no_margin`, `reversal`, `too_few_rows`,
             `too_few_runs`, `slice_worse`, `found_slice_worse`; of a check: `leak`, `rows_repeat`,
             `adds_nothing`, `simple_undecided`, `probe_violated`, `probe_undecided`,
-            `no_human_baseline`; None where the gain says it.
+            `no_human_baseline`, and `calibrated`, `human` or `preferred` with `_fails` or
+            `_undecided`; None where the gain says it.
         is_allowed_loss: it passes, and is worse nevertheless: a loss within the margin.
         p_not_worse: of the one-sided test that the candidate is worse by the margin or more.
         num_fixed, num_broken: of a paired metric of 0 and 1: rows that the candidate alone has
@@ -116,6 +117,8 @@ class ModelVerdict:
         notes: what was assumed, as machine words: `reference_is_first`, `unpaired`,
             `pooled_shares`.
         checks: what else was asked of the candidate: simple predictors, people, leaks, probes.
+        required: checks that decide because they were required: `calibrated`, `human` (not worse
+            than the mean labeler by the margin), `preferred` (by more people than the reference).
     """
 
     metric: str
@@ -146,3 +149,4 @@ class ModelVerdict:
     calibration: tuple[Calibration, ...] = ()
     notes: tuple[str, ...] = ()
     checks: ModelChecks | None = None
+    required: tuple[str, ...] = ()

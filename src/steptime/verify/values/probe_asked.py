@@ -5,9 +5,9 @@ In: `KIND:key=value,...` of a command line, or a table of a suite file. Out: a `
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,6 +29,9 @@ _LETTERS = {"INV": INVARIANCE, "DIR": DIRECTION, "MFT": COMPLIANCE}
 
 _ALLOWED = 0.01
 """Of the rows; a larger default would pass a model that fails on many."""
+
+_MOST = 1e300
+_Size = Annotated[float, msgspec.Meta(ge=0, le=_MOST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,42 +60,36 @@ class ProbeAsked:
     name: str = ""
     change: str | None = None
     column: str | None = None
-    size: float | None = None
+    size: Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)] | None = None
     value: str | None = None
-    doses: tuple[float, ...] = ()
-    expect: str | None = None
-    by: float = 0.0
-    tolerance: float | None = None
-    allowed: float = _ALLOWED
-    margin: float | None = None
+    doses: Annotated[tuple[_Size, ...], msgspec.Meta(min_length=3, max_length=5)] = ()
+    expect: Literal["up", "down"] | None = None
+    by: _Size = 0.0
+    tolerance: _Size | None = None
+    allowed: Annotated[float, msgspec.Meta(ge=0, lt=1)] = _ALLOWED
+    margin: _Size | None = None
     trained: tuple[str, ...] = ()
     check: str | None = None
 
 
-def parse_probe(text: str) -> ProbeAsked:
-    """Return a probe as a command line has it: `invariance:column=z,change=permute`.
+def probe_asked(given: str | Mapping[str, object]) -> ProbeAsked:
+    """Return a probe as a table of a suite file has it, or as a command line has it.
 
-    Lists are written with a slash: `doses=0.1/0.3/1`.
-
-    Raises:
-        UsageError: it is no probe.
-    """
-    kind, _, rest = text.partition(":")
-    given: dict[str, object] = {"kind": kind}
-    for part in filter(None, rest.split(",")):
-        key, sign, value = part.partition("=")
-        if not sign:
-            raise UsageError(f"--probe: `{part}` is not KEY=VALUE, such as column=age.")
-        given[key.strip()] = value
-    return probe_asked(given)
-
-
-def probe_asked(given: Mapping[str, object]) -> ProbeAsked:
-    """Return a probe as a table of a suite file has it.
+    That is `invariance:column=z,change=permute`; lists are written with a slash:
+    `doses=0.1/0.3/1`.
 
     Raises:
         UsageError: a key is unknown or missing, or a value is none of its kind.
     """
+    if isinstance(given, str):
+        kind, _, rest = given.partition(":")
+        pairs = [part.partition("=") for part in filter(None, rest.split(","))]
+        for key, sign, _ in pairs:
+            if not sign:
+                raise UsageError(f"--probe: `{key}` is not KEY=VALUE, such as column=age.")
+        given = {"kind": kind, **{key.strip(): value for key, _, value in pairs}}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"a probe is {given!r}; write it as KIND:KEY=VALUE,... or as a table.")
     whole = dict(given)
     for name in ("doses", "trained"):
         value = whole.get(name)
@@ -104,7 +101,10 @@ def probe_asked(given: Mapping[str, object]) -> ProbeAsked:
     try:
         asked = msgspec.convert(whole, ProbeAsked, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the probe `{given.get('kind')}` cannot be read: {error}") from error
+        raise UsageError(
+            f"the probe `{kind}` cannot be read: {error}",
+            hint="`expect` is up or down, `doses` are 3 to 5 sizes, `allowed` is a fraction.",
+        ) from error
     _check(asked, whole)
     parts = (asked.kind, asked.change or asked.check, asked.column)
     return asked if asked.name else replace(asked, name=" ".join(filter(None, parts)))
@@ -126,15 +126,6 @@ def _check(asked: ProbeAsked, given: Collection[str]) -> None:
                 f"a probe of kind {asked.kind} has no key `{key}`.",
                 hint=f"Its keys are {', '.join(['name', *needed, *useful])}.",
             )
-    if asked.expect not in (None, "up", "down"):
-        raise UsageError(f"`expect` of a probe is up or down, not `{asked.expect}`.")
-    if not 0 <= asked.allowed < 1:
-        raise UsageError(f"`allowed` of a probe is a fraction below 1, not {asked.allowed:g}.")
-    if not all(0 <= one < math.inf for one in (asked.by, asked.tolerance or 0, asked.margin or 0)):
-        raise UsageError("`by`, `tolerance` and `margin` of a probe are sizes, not below 0.")
-    if not math.isfinite(asked.size or 0):
-        raise UsageError(f"`size` of a probe is a number, not {asked.size}.")
-    doses = asked.doses
-    is_right = list(doses) == sorted(set(doses)) and all(0 < dose < math.inf for dose in doses)
-    if doses and not (3 <= len(doses) <= 5 and is_right):
+    doses = list(asked.doses)
+    if doses != sorted(set(doses)) or 0 in doses:
         raise UsageError("`doses` of a probe are 3 to 5 numbers above 0 in ascending order.")

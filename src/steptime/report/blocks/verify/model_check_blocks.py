@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from steptime.core.interval import Interval
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
 from steptime.report.blocks.phrasing import labeled, listed
-from steptime.report.blocks.values import (
-    Blank,
-    Block,
-    Curve,
-    LinePlot,
-    Section,
-    TableBlock,
-)
+from steptime.report.blocks.values import Blank, Block, Curve, LinePlot, Section, TableBlock
 from steptime.report.words.verify import model_check_words as words
-from steptime.verify.values.predictor_results import ModelChecks
-from steptime.verify.values.probe_results import ProbeReport, ProbeResult
+from steptime.verify.values.check_results import ModelChecks, ProbeReport, ProbeResult
 
 
 def check_sections(found: ModelChecks | None) -> Iterator[Section]:
@@ -48,10 +41,9 @@ def _predictors(found: ModelChecks) -> list[Block]:
             format_count(one.num_rows),
             "" if one.trained is None else f"{one.trained:.4g}",
             f"{one.mean:.4g}",
-            "" if one.gain is None else words.describe_reach(one.gain),
+            _gain(one.gain),
         )
-        for part in (simple, human)
-        for one in (() if part is None else part.rows)
+        for one in (*(simple.rows if simple else ()), *(human.rows if human else ()))
     ]
     heading = ("predictor", "n", "in training", "here", "the model over it")
     return [
@@ -62,6 +54,10 @@ def _predictors(found: ModelChecks) -> list[Block]:
             ("people", None if human is None else words.describe_humans(human)),
         ),
     ]
+
+
+def _gain(gain: Interval | None) -> str:
+    return "" if gain is None else words.describe_gain(gain)
 
 
 def _others(found: ModelChecks) -> list[Block]:
@@ -95,23 +91,21 @@ def _doses(one: ProbeResult) -> list[Block]:
             f"{dose.dose:g}",
             format_percent(dose.retained),
             "" if dose.reference is None else format_percent(dose.reference),
-            "" if dose.gain is None else words.describe_reach(dose.gain),
+            _gain(dose.gain),
             "" if dose.outcome is None else dose.outcome.value,
         )
         for dose in one.doses
     ]
-    kept: list[tuple[str, str, list[float | None]]] = [
-        ("candidate", "#d55e00", [dose.retained for dose in one.doses]),
-        ("reference", "#0072b2", [dose.reference for dose in one.doses]),
-    ]
-    across = [0.0, *(dose.dose for dose in one.doses)]
+    mine = [(dose.dose, dose.retained) for dose in one.doses]
+    theirs = [(dose.dose, dose.reference) for dose in one.doses if dose.reference is not None]
+    both = (("candidate", "#d55e00", mine), ("reference", "#0072b2", theirs))
     curves = [
-        Curve(name, list(zip(across, [1.0, *values], strict=True)), color=color, has_marks=True)
-        for name, color, values in kept
-        if values[0] is not None
+        Curve(name, [(0.0, 1.0), *points], color=color, has_marks=True)
+        for name, color, points in both
+        if points
     ]
     name = f"{printable(one.name)}: what is retained of the metric"
-    top = max(y or 0.0 for curve in curves for _, y in curve.points)
+    top = max(1.0, *(y for _, y in (*mine, *theirs)))
     plot = LinePlot(name, curves, x_name="dose", y_range=(0.0, 1.05 * top))
     heading = ("dose", "retained", "reference's", "gain", "")
     return [plot, TableBlock(heading, cells, name=name, kind="doses")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.core.interval import Interval
 from steptime.core.units import format_count
 from steptime.report.words.verify.model_check_words import describe_check
+from steptime.report.words.verify.model_check_words import describe_gain as describe_gain
 from steptime.verify.values import Outcome
 from steptime.verify.values.found_slice import Hunt
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn, SliceResult
@@ -53,11 +53,6 @@ def _worst_slice(found: ModelVerdict) -> str:
     looked_for = found.hunt.slices if found.hunt else ()
     first = next((one.conditions for one in looked_for if one.is_confirmed), ())
     return " and ".join(f"{one.column} = {one.value}" for one in first)
-
-
-def describe_gain(gain: Interval) -> str:
-    """Return `+0.0200 (0.0051 to 0.0349)`."""
-    return f"{gain.estimate:+.4g} ({gain.low:+.4g} to {gain.high:+.4g})"
 
 
 def describe_p(p: float) -> str:

@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steptime.verify.model.twins.row_hashes import mix, normal_text
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from steptime.verify.model.twins.row_hashes import Hashes
 
 _LETTERS = 5
 _BANDS, _IN_BAND = 16, 4
@@ -30,39 +26,30 @@ share 0.3 with one of 12 %: these are then checked, and refused."""
 _SIMILAR = 0.8
 """Of all pieces of both, those that both have (Jaccard)."""
 
+_SEED = 0
+
 
 def near_texts(texts: Sequence[str], others: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which texts (num_texts,) have a twin among the others; themselves do not count."""
+    """Return which texts (num_texts,) have a twin among the others."""
     found = np.zeros(len(texts), dtype=bool)
     if not len(texts) or not len(others):
         return found
-    a = _pieces(texts)
-    b = a if others is texts else _pieces(others)
+    a, b = _pieces(texts), _pieces(others)
     sizes_a, sizes_b = np.diff(a.indptr), np.diff(b.indptr)
-    signs_a = _signatures(a)
-    signs_b = signs_a if b is a else _signatures(b)
-    for wanted, known in zip(signs_a, signs_b, strict=True):
-        rows, twins = _meeting(wanted, known, is_same=b is a)
-        kept = ~found[rows] & (sizes_a[rows] > 0)
-        rows, twins = rows[kept], twins[kept]
+    for wanted, known in zip(_signatures(a), _signatures(b), strict=True):
+        keys, first = np.unique(known, return_index=True)
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        rows = np.flatnonzero((keys[at] == wanted) & (sizes_a > 0) & ~found)
+        twins = first[at[rows]]
         if len(rows):
             shared = np.asarray(a[rows].multiply(b[twins]).sum(axis=1)).ravel()
-            whole = sizes_a[rows] + sizes_b[twins] - shared
-            found[rows] |= shared >= _SIMILAR * whole
+            found[rows] = shared >= _SIMILAR * (sizes_a[rows] + sizes_b[twins] - shared)
     return found
 
 
-def _meeting(wanted: Hashes, known: Hashes, *, is_same: bool) -> tuple[Any, Any]:
-    """Return the rows that have an equal in the other, and the place of one such equal."""
-    keys, first = np.unique(known, return_index=True)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    rows = np.flatnonzero(keys[at] == wanted)
-    twins = first[at[rows]]
-    if is_same:
-        last = len(known) - 1 - np.unique(known[::-1], return_index=True)[1]
-        twins = np.where(twins == rows, last[at[rows]], twins)
-        rows, twins = rows[twins != rows], twins[twins != rows]
-    return rows, twins
+def normal_text(text: str) -> str:
+    """Return a text without case and extra spaces."""
+    return " ".join(text.casefold().split())
 
 
 def _pieces(texts: Sequence[str]) -> Any:
@@ -75,14 +62,14 @@ def _pieces(texts: Sequence[str]) -> Any:
     return made.transform(texts).tocsr()
 
 
-def _signatures(pieces: Any) -> Hashes:
+def _signatures(pieces: Any) -> NDArray[np.uint64]:
     """Return the signature of each text in each band (num_bands, num_texts)."""
     found = np.zeros((_BANDS, pieces.shape[0]), dtype=np.uint64)
     filled = np.flatnonzero(np.diff(pieces.indptr) > 0)
     words = pieces.indices.astype(np.uint64)
+    random = np.random.default_rng(_SEED)
     for number in range(_BANDS * _IN_BAND if len(filled) else 0):
-        hashes = mix(words ^ mix(np.array([number], dtype=np.uint64)))
-        least = np.minimum.reduceat(hashes, pieces.indptr[filled])
-        band = number // _IN_BAND
-        found[band, filled] = mix(found[band, filled] * np.uint64(31) + least)
+        factor, offset = random.integers(2**64, size=2, dtype=np.uint64) | np.uint64(1)
+        least = np.minimum.reduceat(words * factor + offset, pieces.indptr[filled])
+        found[number // _IN_BAND, filled] = found[number // _IN_BAND, filled] * factor + least
     return found

@@ -1,1 +1,0 @@
-"""Finds rows of one table that stand in another: by hashes, and by pieces of their text."""
