@@ -114,7 +114,9 @@ EXTRAS = {
     },
     "tensorboard": {"app/search/run_metric.py"},
     "scipy": {"verify/convergence/statistics.py", *VERIFY_MODEL},
-    **dict.fromkeys(("mapie", "pandas", "sklearn", "sliceline", "statsmodels", "ville"), VERIFY_MODEL),
+    **dict.fromkeys(
+        ("mapie", "pandas", "sklearn", "sliceline", "statsmodels", "ville"), VERIFY_MODEL
+    ),
     "pyarrow": {"app/verify/"},
     "IPython": {"notebook/magics.py"},
     "optuna": {"app/search/seek_sampler.py"},
