@@ -14,6 +14,7 @@ pa = pytest.importorskip("pyarrow")
 
 from pyarrow import csv  # noqa: E402
 
+import steptime  # noqa: E402
 from steptime.app.verify.model_checks import compare_tables  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
 from steptime.errors import DataError  # noqa: E402
@@ -255,11 +256,82 @@ def test_a_candidate_passes_with_everything_that_is_asked(
     assert "Probes" in (place / "page.html").read_text(encoding="utf-8")
 
 
+def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
+    train, rows = make_rows(800, 1), make_rows(600, 2)
+    old, new = (
+        {"id": np.arange(600), "label": rows.labels, "prediction": np.where(hit, rows.labels, 2)}
+        for hit in (np.arange(600) % 50 > 1, np.arange(600) % 50 > 0)
+    )
+    asked = {
+        "train": {"id": np.arange(800) + 1000, **train.columns, "label": train.labels},
+        "inputs": {"id": np.arange(600), **rows.columns},
+        "predict": lambda columns: 1 / (1 + np.exp(-columns["c"])),
+        "probes": [{"kind": "DIR", "column": "c", "change": "add", "expect": "up"}, PROBES[0]],
+        "preference": ["pref"],
+        "human": ["label"],
+    }
+    new["pref"] = np.where(np.arange(600) % 3, "candidate", "reference")
+    found = steptime.verify_model(
+        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+    )
+
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "no_human_baseline")
+    assert found.checks is not None
+    assert [one.outcome for one in found.checks.probes.results] == [Outcome.PASS] * 2
+    assert found.checks.simple.outcome is Outcome.PASS
+    asked.pop("human")
+    again = steptime.verify_model(
+        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+    )
+    assert again.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("num", "true", "outcome", "reason"),
+    [
+        (4000, 0.9, Outcome.PASS, None),
+        (4000, 0.7, Outcome.FAIL, "calibrated_fails"),
+        (30, 0.9, Outcome.INCONCLUSIVE, "calibrated_undecided"),
+    ],
+)
+def test_calibration_decides_where_it_is_required(
+    num: int, true: float, outcome: Outcome, reason: str | None
+) -> None:
+    random = np.random.default_rng(0)
+    label = (random.random(num) < true).astype(int)
+    rows = {"id": np.arange(num), "label": label, "probability": np.full(num, 0.9)}
+    question = {"metric": "brier", "margin": 0.01}
+
+    assert steptime.verify_model(rows, rows, **question).outcome is Outcome.PASS
+    found = steptime.verify_model(rows, rows, require=["calibrated"], **question)
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "required", "outcome", "reason"),
+    [
+        ("reference", "preferred", Outcome.FAIL, "preferred_fails"),
+        ("tie", "preferred", Outcome.INCONCLUSIVE, "preferred_undecided"),
+        ("tie", "human", Outcome.INCONCLUSIVE, "human_undecided"),
+    ],
+)
+def test_what_people_say_decides_where_it_is_required(
+    said: str, required: str, outcome: Outcome, reason: str
+) -> None:
+    rows = {"id": np.arange(50), "m": np.ones(50), "pref": np.full(50, said)}
+    found = steptime.verify_model(
+        rows, rows, metric="m", margin=0.1, preference=["pref"], require=[required]
+    )
+
+    assert (found.outcome, found.reason) == (outcome, reason)
+
+
 def test_a_suite_holds_probes_with_files_beside_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "suite.toml").write_text(
         'metric = "accuracy"\nmargin = 0.05\ninputs = "test.csv"\npredict = "model.py:predict"\n'
+        'require = ["calibrated"]\n'
         '[[probe]]\nkind = "perturbation"\ncolumn = "c"\nchange = "noise"\ndoses = [0.1, 0.3, 1]\n'
         '[[probe]]\nkind = "DIR"\nexpect = "down"\nchange = "model.py:lower"\n'
     )
@@ -277,6 +349,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
     [
         (["--probe", PROBES[0]], 2, "--probe has no effect without --predict"),
         (["--predict", "model.py:predict"], 2, "--predict has no effect without --probe"),
+        (["--require", "fast"], 2, "--require: there is no check `fast`"),
         (["--time", "t"], 2, "--time has no effect without --train"),
         ([*BESIDE, "--time", "t"], 2, "there is no column `t`"),
         (["--train", "none.csv"], 2, "there is no file `none.csv`"),
