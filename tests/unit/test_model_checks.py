@@ -208,6 +208,17 @@ def test_rows_that_repeat_by_nature_are_no_leak() -> None:
     assert found.outcome is Outcome.INCONCLUSIVE
 
 
+def test_a_few_rows_that_are_nearly_alike_by_chance_are_no_leak() -> None:
+    random = np.random.default_rng(0)
+    train, rows = ({"a": random.normal(size=n), "b": random.normal(size=n)} for n in (3000, 4000))
+    found, counts = leaks(train, rows)
+
+    assert 0 < counts["near"].num_found < 40
+    assert found.outcome is Outcome.INCONCLUSIVE
+    ids = ({**one, "id": np.arange(len(one["a"])) + at} for one, at in ((train, 0), (rows, 9000)))
+    assert leaks(*ids)[0].outcome is Outcome.PASS
+
+
 # -- the command
 
 MODEL = "import numpy as np\n\ndef predict(rows):\n    return 1 / (1 + np.exp(-rows['c']))\n"

@@ -71,8 +71,8 @@ candidate beside the training and people:
   --human COLUMN  labels by a person; with several, their agreement comes first (repeatable)
   --preference COLUMN  candidate, reference or tie, as a person prefers (repeatable)
   --also COLUMN  another column of numbers in both arms, such as a benchmark (repeatable)
-  --require CHECK  also decide by a check that is else shown alone: calibrated, human or preferred
-      (repeatable)
+  --require CHECK  let a check decide that is otherwise only shown: calibrated, human or
+      preferred (repeatable)
 probes:
   --predict FILE:FUNCTION  the candidate's predictor: gets a dict of columns of --inputs, or its
       array `x`, and returns a prediction for each row

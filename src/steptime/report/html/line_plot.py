@@ -17,7 +17,9 @@ _WIDE, _HIGH = 1000.0, 300.0
 _ROOM = 0.05
 """Free part of the height above and below the lines."""
 
-_MARKS = (0.05, 0.35, 0.65, 0.95)
+_MARKS, _ROUND = (0.05, 0.35, 0.65, 0.95), (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Where the scale has words: at round values where the plot says where it begins and ends."""
+
 _THINNEST = 1.5
 _PLAIN_UNITS = ("W", "GHz", "°C")
 Spot = tuple[float, float]
@@ -35,7 +37,7 @@ def draw_plot(plot: LinePlot) -> Html | None:
     lines = tag("svg", *drawn, role="img", aria_label=plot.title, **view)
     ys = [
         tag("i", _worded(axes.value(share), plot.y_unit), class_="y", style=f"bottom:{share:.0%}")
-        for share in _MARKS
+        for share in (_ROUND if plot.y_range and not plot.y_unit else _MARKS)
     ]
     shares = (0.0, 0.25, 0.75, 1.0) if plot.x_range else (0.0, 1.0)
     xs = [

@@ -253,7 +253,7 @@ def _smooth_error(p: Floats, y: Floats) -> float:
 
 def _score_bins(p: Floats, y: Floats, begins: Ints) -> tuple[ScoreBin, ...]:
     import numpy as np
-    from scipy.stats import binomtest
+    from scipy.stats import binom, binomtest
     from statsmodels.stats.multitest import multipletests
 
     ends = np.append(begins[1:], len(p))
@@ -264,6 +264,7 @@ def _score_bins(p: Floats, y: Floats, begins: Ints) -> tuple[ScoreBin, ...]:
         binomtest(round(float(k)), int(n), min(max(float(q), 0.0), 1.0))
         for k, n, q in zip(right, sizes, promised, strict=True)
     ]
+    low, high = binom.interval(1 - LEVEL, sizes, np.clip(promised, 0, 1)) / sizes
     broken = multipletests([test.pvalue for test in tests], alpha=LEVEL, method="holm")[0]
     found = []
     for i, test in enumerate(tests):
@@ -279,6 +280,8 @@ def _score_bins(p: Floats, y: Floats, begins: Ints) -> tuple[ScoreBin, ...]:
                 num=num,
                 promised=float(promised[i]),
                 happened=happened,
+                chance_low=float(low[i]),
+                chance_high=float(high[i]),
                 is_broken=bool(broken[i]),
             )
         )

@@ -17,6 +17,7 @@ class ScoreBin:
         num: rows.
         promised: the mean probability.
         happened: the share of rows that came true, with its exact interval of 95 %.
+        chance_low, chance_high: between which it lies in 95 % of draws, were it as promised.
         is_broken: the two differ, by an exact test with Holm's correction over the bins.
     """
 
@@ -25,6 +26,8 @@ class ScoreBin:
     num: int
     promised: float
     happened: Interval
+    chance_low: float
+    chance_high: float
     is_broken: bool = False
 
 

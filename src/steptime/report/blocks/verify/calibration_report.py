@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steptime.core.printable import printable
-from steptime.core.units import format_count, format_percent
+from steptime.core.units import format_count
 from steptime.report.blocks.phrasing import labeled
 from steptime.report.blocks.values import (
     Blank,
@@ -75,22 +75,22 @@ def _bins(found: Calibration) -> TableBlock:
 
 
 def _diagram(found: Sequence[Calibration]) -> LinePlot:
-    """Draw what happened over what was promised, with the intervals of the last arm."""
+    """Draw what happened over what was promised, beside what chance does to a calibrated model."""
     last = found[-1]
-    diagonal = Curve("calibrated", [(0.0, 0.0), (1.0, 1.0)], color=_GRAY, is_dashed=True)
-    curves = [diagonal]
-    for one, color in zip(reversed(found), ("#0072b2", "#d55e00"), strict=False):
+    ends, whole = [(0.0, 0.0), (1.0, 1.0)], [(each.promised, each.promised) for each in last.bins]
+    reach = [(each.chance_low, each.chance_high) for each in last.bins]
+    curves = [
+        Curve("calibrated", ends, color=_GRAY, is_dashed=True),
+        Curve("", whole, reach, color=_GRAY, has_line=False),
+    ]
+    for one, color in zip(reversed(found), ("#d55e00", "#0072b2"), strict=False):
         points = [(each.promised, each.happened.estimate) for each in one.bins]
-        spread = [(each.happened.low, each.happened.high) for each in one.bins]
-        is_last = one is last
-        curves.append(
-            Curve(one.arm, points, spread if is_last else (), color=color, has_marks=is_last)
-        )
+        curves.append(Curve(one.arm, points, color=color, has_marks=one is last))
     return LinePlot(
         "What came true over what was promised",
         curves,
         x_name="probability",
-        note=f"Bands are exact intervals of 95 % of {printable(last.arm)}; on the dashed line, "
-        f"what has a probability of 60 % comes true in {format_percent(0.6)} of the rows.",
+        note=f"In the gray band lie 95 % of the bins of {printable(last.arm)}, were it calibrated.",
         y_range=(0.0, 1.0),
+        x_range=(0.0, 1.0),
     )

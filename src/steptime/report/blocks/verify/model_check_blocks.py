@@ -98,14 +98,13 @@ def _doses(one: ProbeResult) -> list[Block]:
     ]
     mine = [(dose.dose, dose.retained) for dose in one.doses]
     theirs = [(dose.dose, dose.reference) for dose in one.doses if dose.reference is not None]
-    both = (("candidate", "#d55e00", mine), ("reference", "#0072b2", theirs))
+    both = (("reference", "#0072b2", theirs), ("candidate", "#d55e00", mine))
     curves = [
         Curve(name, [(0.0, 1.0), *points], color=color, has_marks=True)
         for name, color, points in both
         if points
     ]
     name = f"{printable(one.name)}: what is retained of the metric"
-    top = max(1.0, *(y for _, y in (*mine, *theirs)))
-    plot = LinePlot(name, curves, x_name="dose", y_range=(0.0, 1.05 * top))
+    plot = LinePlot(name, curves, x_name="dose", y_range=(0.0, 1.0))
     heading = ("dose", "retained", "reference's", "gain", "")
     return [plot, TableBlock(heading, cells, name=name, kind="doses")]
