@@ -255,7 +255,9 @@ def test_a_probe_that_does_not_suit_the_inputs_is_refused(probe: str, text: str)
 def test_predictions_that_are_none_are_refused_by_name() -> None:
     with pytest.raises(DataError, match=r"NonFiniteMetric: .* 300 of 300 rows"):
         probed(lambda c: c["w"] * np.nan, SAME)
-    with pytest.raises(DataError, match=r"returned the shape \(2,\) for 300 rows"):
+    with pytest.raises(DataError, match="the predictor returned complex128"):
+        probed(lambda c: c["w"] + 0j, SAME)
+    with pytest.raises(DataError, match=r"returned the shape \(2,\); expected .* 300 rows"):
         probed(lambda c: c["w"][:2], SAME)
 
 
@@ -284,6 +286,14 @@ def slow(rows):
     while True:
         pass
 
+def killed(rows):
+    import os
+    os.kill(os.getpid(), 9)
+
+def left(rows):
+    import os
+    os._exit(0)
+
 def of_array(x):
     return [str(v) for v in x[:, 0] > 0]
 """
@@ -300,7 +310,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_predictor_runs_in_its_own_process(model: Path) -> None:
-    inputs = make_inputs(名=np.array(["é", "日本"] * 150))
+    inputs = make_inputs(名=np.array(["é", "日本"] * 150), file=np.zeros(300))
     probes = [
         probe_asked(text)
         for text in (
@@ -320,8 +330,10 @@ def test_a_predictor_runs_in_its_own_process(model: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "limit_s", "text"),
     [
-        ("broken", 60.0, r"(?s)ended with exit code 1 before it.*ValueError: no weights here"),
-        ("slow", 0.5, r"did not end within 0.5 s \(--timeout\)"),
+        ("broken", 60.0, r"(?s)ended with exit code 1\..*ValueError: no weights here"),
+        ("slow", 0.5, r"did not answer within 0.5 s \(--timeout\)"),
+        ("killed", 60.0, "was ended by signal 9"),
+        ("left", 60.0, "ended before it had answered"),
         ("missing", 60.0, "has no function `missing`"),
     ],
 )

@@ -32,6 +32,8 @@ _MOVE = 0.1
 in standard deviations, how near a prediction is still the same."""
 
 _MOST_ROWS = 10**9
+_HUGE = 1e300
+"""From here on, a difference of two numbers may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,17 @@ def predictions_of(predictions: Any, num_rows: int) -> Array:
     """
     values = np.asarray(predictions)
     if values.shape[:1] != (num_rows,):
-        raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
+        raise DataError(
+            f"the predictor returned the shape {values.shape}; expected a prediction for each of "
+            f"{num_rows:,} rows."
+        )
     if values.dtype.kind not in "biufUSO":
         raise DataError(f"the predictor returned {values.dtype}; expected numbers or labels.")
     values = values.reshape(num_rows, -1)
     if values.dtype.kind in "OS":
         values = values.astype(str)
     if values.dtype.kind == "f":
-        num_bad = int((~np.isfinite(values)).any(axis=1).sum())
+        num_bad = int((~(np.abs(values) < _HUGE)).any(axis=1).sum())
         if num_bad:
             raise DataError(
                 f"NonFiniteMetric: the prediction is no finite number in {num_bad:,} of "
@@ -277,6 +282,8 @@ def _right(values: Array, labels: Array) -> tuple[str, Array]:
         if "U" in (values.dtype.kind, labels.dtype.kind):
             values, labels = values.astype(str), labels.astype(str)
         return "right", (values == labels).astype(float)
+    if labels.dtype.kind not in "iuf" or not np.isfinite(labels).all():
+        raise DataError("NonFiniteMetric: the predictions are numbers, and not every `label` is.")
     return "error", np.abs(values - labels)
 
 

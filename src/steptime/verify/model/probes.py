@@ -250,10 +250,10 @@ def _judge(
     asked, num = one.asked, inputs.num_rows
     if asked.kind == COMPLIANCE:
         complies = np.asarray(answers[0].complies)
-        if complies.shape != (num,):
+        if complies.shape != (num,) or complies.dtype.kind not in "biu":
             raise UsageError(
-                f"`{asked.check}` returned the shape {complies.shape}; expected a yes or no for "
-                f"each of the {num:,} rows."
+                f"`{asked.check}` returned {complies.dtype} of shape {complies.shape}; expected "
+                f"True or False for each of the {num:,} rows."
             )
         every = np.ones(num, dtype=bool)
         return judge_rows(asked, seen[0], every, inputs.rows, breaks=~complies.astype(bool))

@@ -16,7 +16,7 @@ import numpy as np
 
 from steptime.errors import DataError
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY, scores_of
-from steptime.verify.model.signed_gains import SignedGain, paired_gain
+from steptime.verify.model.signed_gains import SignedGain, judge, paired_gain
 from steptime.verify.values import Outcome
 from steptime.verify.values.check_results import PredictorRow, SimpleVerdict
 
@@ -117,8 +117,8 @@ def judge_simple(
     best = max(range(1, len(found)), key=lambda i: sign * (found[i].trained or 0.0))
     gain = gains[best - 1]
     # PASS where the model is better, FAIL where it is by no more than what does not matter.
-    outcome = Outcome.PASS if gain.interval().low > 0 else Outcome.INCONCLUSIVE
-    if outcome is not Outcome.PASS and gain.interval().high <= (margin or 0.0):
+    outcome = judge(gain, 0.0)
+    if outcome is not Outcome.PASS and gain.num > 1 and gain.interval().high <= (margin or 0.0):
         outcome = Outcome.FAIL
     return SimpleVerdict(
         rows=tuple(found),
@@ -148,6 +148,11 @@ def _check(train: LabeledRows, metric: str) -> None:
         raise DataError(f"{metric} needs labels of 0 and 1, and the training has others.")
     if metric not in _NUMBERS and len(np.unique(labels)) < 2:
         raise DataError(f"OneClassOnly: every training row has the label `{labels[0]}`.")
+    if metric == "accuracy" and 3 * len(np.unique(labels)) > len(labels):
+        raise DataError(
+            "hardly a label of the training repeats, so no rule can learn them.",
+            hint="For labels that are numbers, --metric is squared_error or absolute_error.",
+        )
 
 
 def _trained(one: _Rule, labels: Any, metric: str) -> float:
