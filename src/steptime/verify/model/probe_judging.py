@@ -8,6 +8,7 @@ Source: the delta method for a ratio of means, its terms paired by row.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -97,18 +98,18 @@ def judge_rows(
     """
     after, num = seen.after[0], int(judged.sum())
     own = Interval(estimate=0.0, low=0.0, high=0.0, n=num)
-    if breaks is not None:
-        harm, hit = np.ones(len(breaks)), breaks & judged
-    else:
-        harm = _harm(asked, seen.base, after)
-        hit = judged & (harm > (-asked.by if asked.kind == DIRECTION else 0))
-        if not np.array_equal(seen.base, seen.again):
-            own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
+    harm = _harm(asked, seen.base, after, asked.by) if breaks is None else breaks.astype(float)
+    hit = judged & (harm > 0)
+    if breaks is None and not np.array_equal(seen.base, seen.again):
+        own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
     rate = rate_of(int(hit.sum()), num)
-    outcome, needed = _decide(rate, own, asked.allowed)
-    reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
-    has_moved = bool((seen.base != after)[judged].any())
-    if outcome is Outcome.PASS and asked.kind == DIRECTION and not has_moved:
+    outcome, reason, needed = Outcome.PASS, None, None
+    if rate.low - own.high > asked.allowed:
+        outcome = Outcome.FAIL
+    elif rate.high - own.low > asked.allowed:  # each at the bound that is least in its favor
+        outcome, reason = Outcome.INCONCLUSIVE, "too_few_rows"
+        needed = rows_to_decide(rate.estimate, asked.allowed + own.estimate, num)
+    elif asked.kind == DIRECTION and not (seen.base != after)[judged].any():
         outcome, reason = Outcome.INCONCLUSIVE, "nothing_moved"
     places = np.flatnonzero(hit)
     worst = places[np.argsort(-harm[places], kind="stable")][:_WORST].tolist()
@@ -134,15 +135,6 @@ def judge_rows(
     )
 
 
-def _decide(rate: Interval, own: Interval, allowed: float) -> tuple[Outcome, int | None]:
-    """Judge a rate less the predictor's own, each at the bound that is least in its favor."""
-    if rate.high - own.low <= allowed:
-        return Outcome.PASS, None
-    if rate.low - own.high > allowed:
-        return Outcome.FAIL, None
-    return Outcome.INCONCLUSIVE, rows_to_decide(rate.estimate, allowed + own.estimate, rate.n)
-
-
 def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
     """Return how many rows decide at this rate; None where none would."""
     from scipy.stats import beta
@@ -154,21 +146,14 @@ def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
 
     if not 0 < allowed < 1 or rate == allowed or not is_decided(_MOST_ROWS):
         return None
-    low, high = 1, _MOST_ROWS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_decided(middle) else (middle + 1, high)
-    return max(low, num + 1)
+    return num + 1 + bisect_left(range(num + 1, _MOST_ROWS), 1, key=is_decided)
 
 
-def _harm(asked: ProbeAsked, base: Array, after: Array) -> Array:
-    """Return how far each row (num_rows,) violates; it does where that is above 0.
-
-    Of a direction, that is how far it moves the wrong way, `by` apart.
-    """
+def _harm(asked: ProbeAsked, base: Array, after: Array, by: float = 0.0) -> Array:
+    """Return how far each row (num_rows,) violates; it does where that is above 0."""
     if asked.kind == DIRECTION:
         sign = 1.0 if asked.expect == "down" else -1.0
-        return sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
+        return by + sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
     if base.shape != after.shape:
         raise DataError(f"the predictor returned another shape after `{asked.name}`.")
     if _is_label(base):
@@ -226,13 +211,12 @@ def judge_doses(
             one = replace(one, reference=other, gain=gain.interval(), outcome=outcome)
         found.append(one)
     outcome, reason = None, None
-    outcomes = {one.outcome for one in found}
-    if len(seen) > 1 and asked.margin is None:
-        outcome, reason = Outcome.INCONCLUSIVE, "no_margin"
-    elif len(seen) > 1:
+    if len(seen) > 1:
         grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+        outcomes = {one.outcome or Outcome.INCONCLUSIVE for one in found}
         outcome = next(one for one in grave if one in outcomes)
-        reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
+    if outcome is Outcome.INCONCLUSIVE:
+        reason = "no_margin" if asked.margin is None else "too_few_rows"
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
