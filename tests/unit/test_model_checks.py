@@ -301,9 +301,15 @@ def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
         "preference": ["pref"],
         "human": ["label"],
     }
+    calls = list[str]()
+
+    def score() -> dict[str, Any]:
+        calls.append("new")
+        return new
+
     new["pref"] = np.where(np.arange(600) % 3, "candidate", "reference")
     found = steptime.verify_model(
-        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+        old, score, metric="accuracy", margin=0.05, require=["preferred"], **asked
     )
 
     assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "no_human_baseline")
@@ -312,9 +318,10 @@ def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
     assert found.checks.simple.outcome is Outcome.PASS
     asked.pop("human")
     again = steptime.verify_model(
-        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+        old, score, metric="accuracy", margin=0.05, require=["preferred"], **asked
     )
     assert again.outcome is Outcome.PASS
+    assert calls == ["new"] * 2
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,11 @@ class ChecksAsked:
                 )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked of the rows or of a predictor."""
+        return not self.given & {"train", "predict", "human", "preference", "also"}
+
+    @property
     def given(self) -> set[str]:
         """The names of what is given."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}

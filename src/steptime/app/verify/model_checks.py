@@ -42,16 +42,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_OF_ROWS = {"train", "predict", "human", "preference", "also"}
-
-
 def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> ModelChecks | None:
     """Return everything else that is asked of the candidate; None where nothing is.
 
     Raises:
         SteptimeError: a file, a column or the predictor is not what it must be.
     """
-    if not asked.given & _OF_ROWS:
+    if asked.is_empty:
         return None
     if rows.seed is not None and (asked.train is not None or asked.human):
         raise UsageError("--train and --human judge one training; leave --seed out.")

@@ -112,6 +112,8 @@ def verify_model(
         also=_listed(also),
         require=_listed(require),
     )
+    if not asked.is_empty:  # they read the rows once more
+        reference, candidate = (one() if callable(one) else one for one in (reference, candidate))
     rows = RowsAsked(
         reference=_source(reference),
         candidate=_source(candidate),

@@ -95,13 +95,12 @@ def judge_simple(
         labels, truth = np.split(codes, [len(labels)])
     sign = -1.0 if is_better_down else 1.0
     tried = [(_trained(one, labels, metric), one) for one in _rules(train, rows, metric, time)]
-    best_column = max((sign * t for t, one in tried if one.kind == "one_column"), default=0.0)
+    columns = [one for one in tried if one[1].kind == "one_column"]
+    best_of_columns = max(columns, key=lambda one: sign * one[0], default=None)
     found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
     gains = list[SignedGain]()
-    for trained, one in tried:
-        if one.kind == "one_column" and sign * trained < best_column:
-            continue
-        best_column = np.inf if one.kind == "one_column" else best_column  # one of equals is shown
+    shown = [one for one in tried if one[1].kind != "one_column" or one is best_of_columns]
+    for trained, one in shown:
         theirs = score_of(metric, truth, one.predict(one.features, labels, one.others))
         gains.append(paired_gain(sign * (scores - theirs)))
         found.append(
