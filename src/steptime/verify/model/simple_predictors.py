@@ -16,7 +16,8 @@ import numpy as np
 
 from steptime.errors import DataError
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY, scores_of
-from steptime.verify.model.signed_gains import SignedGain, judge, paired_gain
+from steptime.verify.model.signed_gains import SignedGain, gain_of, judge
+from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 from steptime.verify.values.check_results import PredictorRow, SimpleVerdict
 
@@ -102,7 +103,8 @@ def judge_simple(
     shown = [one for one in tried if one[1].kind != "one_column" or one is best_of_columns]
     for trained, one in shown:
         theirs = score_of(metric, truth, one.predict(one.features, labels, one.others))
-        gains.append(paired_gain(sign * (scores - theirs)))
+        arms = Arms(ArmRows(scores=theirs[None]), ArmRows(scores=scores[None]), is_paired=True)
+        gains.append(gain_of(arms, sign=sign))
         found.append(
             PredictorRow(
                 kind=one.kind,
