@@ -173,6 +173,17 @@ def test_what_is_retained_at_each_dose_is_judged_beside_a_reference() -> None:
     assert (worse.outcome, better.outcome, alone.outcome) == (Outcome.FAIL, Outcome.PASS, None)
 
 
+def test_a_score_that_leaves_its_range_is_still_judged_as_a_decision() -> None:
+    w = np.linspace(0, 1, 1000)
+    inputs = ProbeInputs(columns={"w": w}, labels=(w > 0.5).astype(int))
+    (one,) = probed(lambda c: c["w"], "perturbation:column=w,change=noise", inputs=inputs).results
+
+    assert one.metric == "right"
+    assert 0.5 < one.doses[-1].retained < one.doses[0].retained <= 1
+    with pytest.raises(UsageError, match="needs the column `label`"):
+        probed(lambda c: 9 * c["w"], "perturbation:column=w,change=noise")
+
+
 def test_a_fresh_augmentation_is_not_one_of_the_training() -> None:
     random = np.random.default_rng(0)
     x = random.integers(0, 256, size=(400, 12, 10, 3)).astype(np.uint8)
@@ -257,7 +268,7 @@ def test_predictions_that_are_none_are_refused_by_name() -> None:
         probed(lambda c: c["w"] * np.nan, SAME)
     with pytest.raises(DataError, match="the predictor returned complex128"):
         probed(lambda c: c["w"] + 0j, SAME)
-    with pytest.raises(DataError, match=r"returned the shape \(2,\); expected .* 300 rows"):
+    with pytest.raises(DataError, match=r"float64 of shape \(2,\); expected .* 300 rows"):
         probed(lambda c: c["w"][:2], SAME)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _WORST = 10
 _MOVE = 0.1
-"""How far a probability may move that must stay the same (CheckList's default); of other numbers,
-in standard deviations, how near a prediction is still the same."""
+"""How far a probability may move that must stay the same (CheckList's default)."""
 
 _MOST_ROWS = 10**9
 _HUGE = 1e300
@@ -39,12 +38,9 @@ _HUGE = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """Predictions (num_rows,) or (num_rows, num_scores): labels, or numbers.
+    """Predictions without a change, once more without, and after each change.
 
-    Attributes:
-        base: without a change.
-        again: once more without.
-        after: after each change.
+    Each is (num_rows,) or (num_rows, num_scores): labels, or numbers.
     """
 
     base: Array
@@ -59,13 +55,11 @@ def predictions_of(predictions: Any, num_rows: int) -> Array:
         DataError: there is not one for each row, or one is no finite number.
     """
     values = np.asarray(predictions)
-    if values.shape[:1] != (num_rows,):
+    if values.shape[:1] != (num_rows,) or values.dtype.kind not in "biufUSO":
         raise DataError(
-            f"the predictor returned the shape {values.shape}; expected a prediction for each of "
-            f"{num_rows:,} rows."
+            f"the predictor returned {values.dtype} of shape {values.shape}; expected a number or "
+            f"label for each of {num_rows:,} rows."
         )
-    if values.dtype.kind not in "biufUSO":
-        raise DataError(f"the predictor returned {values.dtype}; expected numbers or labels.")
     values = values.reshape(num_rows, -1)
     if values.dtype.kind in "OS":
         values = values.astype(str)
@@ -84,7 +78,6 @@ def judge_rows(
     seen: Reactions,
     judged: Array,
     rows: Sequence[str],
-    *,
     breaks: Array | None = None,
 ) -> ProbeResult:
     """Return the rate of violations, and whether it is below what is allowed.
@@ -113,6 +106,7 @@ def judge_rows(
         outcome, reason = Outcome.INCONCLUSIVE, "nothing_moved"
     places = np.flatnonzero(hit)
     worst = places[np.argsort(-harm[places], kind="stable")][:_WORST].tolist()
+    ids = rows or range(len(hit))
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
@@ -125,11 +119,7 @@ def judge_rows(
         reason=reason,
         num_needed=needed,
         worst=tuple(
-            ViolatingRow(
-                row=rows[i] if rows else str(i),
-                before=_told(seen.base[i]),
-                after=_told(after[i]),
-            )
+            ViolatingRow(row=str(ids[i]), before=_told(seen.base[i]), after=_told(after[i]))
             for i in worst
         ),
     )
@@ -157,21 +147,25 @@ def _harm(asked: ProbeAsked, base: Array, after: Array, by: float = 0.0) -> Arra
     if base.shape != after.shape:
         raise DataError(f"the predictor returned another shape after `{asked.name}`.")
     if _is_label(base):
-        return cast("Array", (base != after).reshape(len(base), -1).any(axis=1).astype(float))
-    tolerance = asked.tolerance
-    if tolerance is None:
-        if not _are_probabilities(base):
-            raise UsageError(
-                f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
-                "probabilities, so how far may they move and count as the same?"
-            )
-        tolerance = _MOVE
-    return cast("Array", np.abs(after - base).reshape(len(base), -1).max(axis=1) - tolerance)
+        moved, tolerance = (base != after).astype(float), 0.0
+    elif asked.tolerance is None and not _are_probabilities(base):
+        raise UsageError(
+            f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
+            "probabilities, so how far may they move and count as the same?"
+        )
+    else:
+        moved = np.abs(after - base)
+        tolerance = _MOVE if asked.tolerance is None else asked.tolerance
+    return np.asarray(moved.reshape(len(base), -1).max(axis=1) - tolerance)
 
 
 def _is_label(values: Array) -> bool:
     """Return whether they are labels, which stay or change, and do not move a little."""
     return values.dtype.kind in "Ubiu"
+
+
+def _are_probabilities(values: Array) -> bool:
+    return values.dtype.kind != "U" and bool(((values >= 0) & (values <= 1)).all())
 
 
 def _one_number(values: Array, name: str) -> Array:
@@ -188,9 +182,8 @@ def _one_number(values: Array, name: str) -> Array:
 
 
 def _told(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return " ".join(_told(one) for one in value[:4])
-    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+    some = np.atleast_1d(value)[:4]
+    return " ".join(f"{one:.4g}" if some.dtype.kind == "f" else str(one) for one in some)
 
 
 def judge_doses(
@@ -207,22 +200,19 @@ def judge_doses(
         for reference in seen[1:]:
             _, other, other_terms = _retained(reference, i, labels)
             gain = paired_gain(terms - other_terms + ratio - other)  # the terms' mean is 0
-            outcome = None if asked.margin is None else judge(gain, asked.margin)
+            outcome = Outcome.INCONCLUSIVE if asked.margin is None else judge(gain, asked.margin)
             one = replace(one, reference=other, gain=gain.interval(), outcome=outcome)
         found.append(one)
-    outcome, reason = None, None
-    if len(seen) > 1:
-        grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
-        outcomes = {one.outcome or Outcome.INCONCLUSIVE for one in found}
-        outcome = next(one for one in grave if one in outcomes)
-    if outcome is Outcome.INCONCLUSIVE:
-        reason = "no_margin" if asked.margin is None else "too_few_rows"
+    grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+    outcomes = {one.outcome for one in found}
+    worst = next((one for one in grave if one in outcomes), None)
+    reason = "no_margin" if asked.margin is None else "too_few_rows"
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
         num_rows=len(seen[0].base),
-        outcome=outcome,
-        reason=reason,
+        outcome=worst,
+        reason=reason if worst is Outcome.INCONCLUSIVE else None,
         metric=metric,
         doses=tuple(found),
     )
@@ -233,14 +223,21 @@ def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float
 
     Without labels, the predictor's own decisions without a change are the truth.
     """
-    if labels is None:
-        metric, before = _right(seen.again, _decided(seen.base))
-        after, metric = _right(seen.after[i], _decided(seen.base))[1], "same"
+    base, first = seen.base, seen.base if labels is not None else seen.again
+    is_binary = labels is None or bool(np.isin(labels, (0, 1)).all())
+    is_decided = base.ndim == 2 or _is_label(base) or (is_binary and _are_probabilities(base))
+    if labels is None and not is_decided:
+        raise UsageError("a perturbation of numbers needs the column `label` in --inputs.")
+    truth = _decided(base) if labels is None else labels
+    if is_decided:
+        before, after = (_right(values, truth) for values in (first, seen.after[i]))
+        top, bottom, metric = after, before, "same" if labels is None else "right"
     else:
-        metric, before = _right(seen.base, labels)
-        after = _right(seen.after[i], labels)[1]
-    # Of an error, less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
-    top, bottom = (before, after) if metric == "error" else (after, before)
+        if truth.dtype.kind not in "iuf" or not np.isfinite(truth).all():
+            raise DataError("NonFiniteMetric: predictions are numbers, and not every `label` is.")
+        # Less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
+        top, bottom = np.abs(first - truth), np.abs(seen.after[i] - truth)
+        metric = "error"
     if not bottom.mean():
         raise DataError("the metric is 0 in every row: nothing can be retained.")
     ratio = float(top.mean() / bottom.mean())
@@ -251,25 +248,12 @@ def _decided(values: Array) -> Array:
     """Return the label (num_rows,) that each prediction stands for."""
     if values.ndim == 2:
         return np.asarray(values.argmax(axis=1))
-    if _is_label(values):
-        return values
-    if not _are_probabilities(values):
-        raise UsageError("a perturbation of numbers needs the column `label` in --inputs.")
-    return (values >= 0.5).astype(int)
+    return values if _is_label(values) else (values >= 0.5).astype(int)
 
 
-def _right(values: Array, labels: Array) -> tuple[str, Array]:
-    """Return whether each row (num_rows,) is right, or how far it is off."""
-    is_of_class = _are_probabilities(values) and bool(np.isin(labels, (0, 1)).all())
-    if values.ndim == 2 or _is_label(values) or is_of_class:
-        values = _decided(values)
-        if "U" in (values.dtype.kind, labels.dtype.kind):
-            values, labels = values.astype(str), labels.astype(str)
-        return "right", (values == labels).astype(float)
-    if labels.dtype.kind not in "iuf" or not np.isfinite(labels).all():
-        raise DataError("NonFiniteMetric: the predictions are numbers, and not every `label` is.")
-    return "error", np.abs(values - labels)
-
-
-def _are_probabilities(values: Array) -> bool:
-    return values.dtype.kind != "U" and bool(((values >= 0) & (values <= 1)).all())
+def _right(values: Array, labels: Array) -> Array:
+    """Return whether each row (num_rows,) is right."""
+    found = _decided(values)
+    if "U" in (found.dtype.kind, labels.dtype.kind):
+        found, labels = found.astype(str), labels.astype(str)
+    return (found == labels).astype(float)
