@@ -96,6 +96,16 @@ def test_training_rows_of_one_class_are_refused_by_name() -> None:
         )
 
 
+def test_one_row_tells_nothing_and_unlike_labels_are_refused() -> None:
+    train, rows = make_rows(100, 1), make_rows(1, 2)
+    found = judge_simple(train, rows, np.zeros(1), metric="accuracy", margin=0.1)
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+    train = LabeledRows(columns=train.columns, labels=np.arange(100) / 7)
+    with pytest.raises(DataError, match="hardly a label of the training repeats"):
+        judge_simple(train, rows, np.zeros(1), metric="accuracy")
+
+
 def test_features_without_a_value_are_no_failure() -> None:
     odd = {"nan": np.full(1000, np.nan), "inf": np.full(1000, np.inf), "mixed": np.zeros(1000)}
     other = odd | {"mixed": np.full(1000, "x")}
@@ -150,6 +160,16 @@ def test_preferences_are_counted_without_ties() -> None:
     assert found.p == pytest.approx(0.0414, abs=5e-5)
     with pytest.raises(DataError, match="`pref` holds `new`"):
         count_preferences("pref", np.array(["new"]))
+
+
+def test_a_person_may_leave_rows_out() -> None:
+    label = np.arange(400) % 2
+    some = [None if i < 100 else float(value) for i, value in enumerate(label)]
+    rows = {"id": np.arange(400), "label": label, "prediction": label, "a": label, "b": some}
+    found = steptime.verify_model(rows, rows, metric="accuracy", margin=0.1, human=["a", "b"])
+
+    assert found.outcome is Outcome.PASS
+    assert (found.checks.human.num_shared, found.checks.human.kappa) == (300, 1.0)
 
 
 # -- leaks
@@ -281,9 +301,15 @@ def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
         "preference": ["pref"],
         "human": ["label"],
     }
+    calls = list[str]()
+
+    def score() -> dict[str, Any]:
+        calls.append("new")
+        return new
+
     new["pref"] = np.where(np.arange(600) % 3, "candidate", "reference")
     found = steptime.verify_model(
-        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+        old, score, metric="accuracy", margin=0.05, require=["preferred"], **asked
     )
 
     assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "no_human_baseline")
@@ -292,9 +318,10 @@ def test_a_program_asks_the_same_with_functions_and_arrays() -> None:
     assert found.checks.simple.outcome is Outcome.PASS
     asked.pop("human")
     again = steptime.verify_model(
-        old, lambda: new, metric="accuracy", margin=0.05, require=["preferred"], **asked
+        old, score, metric="accuracy", margin=0.05, require=["preferred"], **asked
     )
     assert again.outcome is Outcome.PASS
+    assert calls == ["new"] * 2
 
 
 @pytest.mark.parametrize(
@@ -362,7 +389,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
         (["--predict", "model.py:predict"], 2, "--predict has no effect without --probe"),
         (["--require", "fast"], 2, "--require: there is no check `fast`"),
         (["--time", "t"], 2, "--time has no effect without --train"),
-        ([*BESIDE, "--time", "t"], 2, "there is no column `t`"),
+        ([*BESIDE, "--time", "t"], 2, "there is no feature `t` that both tables have"),
         (["--train", "none.csv"], 2, "there is no file `none.csv`"),
         (["--train", "train.csv"], 2, "the training shares no feature with the evaluation rows"),
         (["--human", "nobody"], 2, "there is no column `nobody`"),

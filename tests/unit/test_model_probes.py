@@ -173,6 +173,17 @@ def test_what_is_retained_at_each_dose_is_judged_beside_a_reference() -> None:
     assert (worse.outcome, better.outcome, alone.outcome) == (Outcome.FAIL, Outcome.PASS, None)
 
 
+def test_a_score_that_leaves_its_range_is_still_judged_as_a_decision() -> None:
+    w = np.linspace(0, 1, 1000)
+    inputs = ProbeInputs(columns={"w": w}, labels=(w > 0.5).astype(int))
+    (one,) = probed(lambda c: c["w"], "perturbation:column=w,change=noise", inputs=inputs).results
+
+    assert one.metric == "right"
+    assert 0.5 < one.doses[-1].retained < one.doses[0].retained <= 1
+    with pytest.raises(UsageError, match="needs the column `label`"):
+        probed(lambda c: 9 * c["w"], "perturbation:column=w,change=noise")
+
+
 def test_a_fresh_augmentation_is_not_one_of_the_training() -> None:
     random = np.random.default_rng(0)
     x = random.integers(0, 256, size=(400, 12, 10, 3)).astype(np.uint8)
@@ -255,7 +266,9 @@ def test_a_probe_that_does_not_suit_the_inputs_is_refused(probe: str, text: str)
 def test_predictions_that_are_none_are_refused_by_name() -> None:
     with pytest.raises(DataError, match=r"NonFiniteMetric: .* 300 of 300 rows"):
         probed(lambda c: c["w"] * np.nan, SAME)
-    with pytest.raises(DataError, match=r"returned the shape \(2,\) for 300 rows"):
+    with pytest.raises(DataError, match="the predictor returned complex128"):
+        probed(lambda c: c["w"] + 0j, SAME)
+    with pytest.raises(DataError, match=r"float64 of shape \(2,\); expected .* 300 rows"):
         probed(lambda c: c["w"][:2], SAME)
 
 
@@ -284,6 +297,14 @@ def slow(rows):
     while True:
         pass
 
+def killed(rows):
+    import os
+    os.kill(os.getpid(), 9)
+
+def left(rows):
+    import os
+    os._exit(0)
+
 def of_array(x):
     return [str(v) for v in x[:, 0] > 0]
 """
@@ -300,7 +321,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_predictor_runs_in_its_own_process(model: Path) -> None:
-    inputs = make_inputs(名=np.array(["é", "日本"] * 150))
+    inputs = make_inputs(名=np.array(["é", "日本"] * 150), file=np.zeros(300))
     probes = [
         probe_asked(text)
         for text in (
@@ -320,8 +341,10 @@ def test_a_predictor_runs_in_its_own_process(model: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "limit_s", "text"),
     [
-        ("broken", 60.0, r"(?s)ended with exit code 1 before it.*ValueError: no weights here"),
-        ("slow", 0.5, r"did not end within 0.5 s \(--timeout\)"),
+        ("broken", 60.0, r"(?s)ended with exit code 1\..*ValueError: no weights here"),
+        ("slow", 0.5, r"did not answer within 0.5 s \(--timeout\)"),
+        ("killed", 60.0, "was ended by signal 9"),
+        ("left", 60.0, "ended before it had answered"),
         ("missing", 60.0, "has no function `missing`"),
     ],
 )

@@ -29,21 +29,7 @@ _EMPTY = (tuple, type(None))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecksAsked:
-    """What else is asked, by the names of the options.
-
-    Attributes:
-        train: the table of the training rows, for simple predictors and leaks.
-        inputs: the features of the evaluation rows, for the same and for probes.
-        predict, predict_reference: predictors of both arms.
-        probe: what they are probed for.
-        python: the interpreter that runs them; None for the first on the PATH.
-        limit_s: the time after which one is ended [s].
-        time: the column of the time, for the last value.
-        human: columns with the labels of people.
-        preference: columns with what people prefer.
-        also: further columns of numbers.
-        require: what is shown and must hold, too: of `REQUIRABLE`.
-    """
+    """What else is asked, by the names of the options and as `verify_model` explains them."""
 
     train: Any = None
     inputs: Any = None
@@ -81,6 +67,11 @@ class ChecksAsked:
                     f"--require: there is no check `{name}`.",
                     hint=f"It is one of {', '.join(REQUIRABLE)}; others decide in any case.",
                 )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked of the rows or of a predictor."""
+        return not self.given & {"train", "predict", "human", "preference", "also"}
 
     @property
     def given(self) -> set[str]:

@@ -29,7 +29,7 @@ def read_inputs(source: Any, *, id_column: str) -> ProbeInputs:
     parts: Mapping[str, Any]
     if arrays is None:
         table = read_table(source, None)
-        parts = {name: column_values(table.column(name)) for name in table.column_names}
+        parts = {name: column_values(table, name) for name in table.column_names}
         parts = {name: v.astype(str) if v.dtype == object else v for name, v in parts.items()}
         columns = {name: values for name, values in parts.items() if name != LABEL}
     else:
@@ -68,36 +68,40 @@ def _arrays(source: Any) -> Mapping[str, Any] | None:
     return found if _X in found else None
 
 
-def column_values(column: Any) -> Any:
-    """Return numbers as they are, with NaN for none, and everything else as objects of text."""
+def column_values(table: Any, name: str) -> Any:
+    """Return numbers as they are, with NaN for none, and everything else as objects of text.
+
+    Raises:
+        UsageError: there is no column of that name.
+        DataError: it holds lists, or something else that is no text.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    column = _column(table, name)
     kind = column.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number or pa.types.is_boolean(kind):
         if column.null_count:
             column = pc.cast(column, pa.float64() if is_number else pa.float32())
         return column.to_numpy()
-    try:
-        return pc.fill_null(pc.cast(column, pa.string()), "").to_numpy()
-    except pa.ArrowException as error:
-        raise DataError(f"a column of {kind} is neither numbers nor text: {error}") from error
+    return column_texts(table, name)
 
 
 def column_texts(table: Any, name: str) -> Any:
     """Return a column as objects of text (num_rows,), empty where there is none."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return column_values(need_column(table, name).cast(pa.string()))
+    try:
+        return pc.fill_null(pc.cast(_column(table, name), pa.string()), "").to_numpy()
+    except pa.ArrowException as error:
+        raise DataError(
+            f"`{name}` is neither numbers nor text: {error}", hint="Leave this column out."
+        ) from error
 
 
-def need_column(table: Any, name: str) -> Any:
-    """Return a column.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+def _column(table: Any, name: str) -> Any:
     if name not in table.column_names:
         known = ", ".join(f"`{one}`" for one in table.column_names)
         raise UsageError(f"there is no column `{name}`; the table has {known}.")
@@ -108,7 +112,7 @@ def alike(*columns: tuple[Any, str]) -> Sequence[Any]:
     """Return columns, each of a table, as arrays of one type: whole numbers, numbers or text."""
     import numpy as np
 
-    found = [column_values(need_column(*one)) for one in columns]
+    found = [column_values(*one) for one in columns]
     if any(one.dtype == object for one in found):
         return [column_texts(*one) for one in columns]
     is_whole = all(one.dtype.kind in "iu" for one in found)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.verify.checks_asked import ChecksAsked
-from steptime.app.verify.feature_tables import alike, column_texts, need_column, read_inputs
+from steptime.app.verify.feature_tables import alike, column_texts, read_inputs
 from steptime.app.verify.predict_process import ask_function, ask_process
 from steptime.app.verify.prediction_rows import RowsAsked
 from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
@@ -42,16 +42,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_OF_ROWS = {"train", "predict", "human", "preference", "also"}
-
-
 def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> ModelChecks | None:
     """Return everything else that is asked of the candidate; None where nothing is.
 
     Raises:
         SteptimeError: a file, a column or the predictor is not what it must be.
     """
-    if not asked.given & _OF_ROWS:
+    if asked.is_empty:
         return None
     if rows.seed is not None and (asked.train is not None or asked.human):
         raise UsageError("--train and --human judge one training; leave --seed out.")
@@ -84,13 +81,13 @@ def _arm(rows: RowsAsked, name: str, source: Any) -> pa.Table:
 
 
 def _humans(candidate: pa.Table, metric: str, names: Sequence[str]) -> HumanVerdict:
+    import numpy as np
+
     if metric != "accuracy":
         raise UsageError("--human compares labels, which needs --metric accuracy.")
-    truth, said, *others = alike(*((candidate, name) for name in (LABEL, PREDICTION, *names)))
-    answers = {
-        name: column_texts(candidate, name) if one.dtype == object else one
-        for name, one in zip(names, others, strict=True)
-    }
+    found = alike(*((candidate, name) for name in (LABEL, PREDICTION, *names)))
+    truth, said, *others = (np.where(one == one, one.astype(str), "") for one in found)
+    answers = dict(zip(names, others, strict=True))
     return judge_humans(truth, answers, (truth == said).astype(float))
 
 
@@ -118,8 +115,6 @@ def _beside_training(
         )
     train = read_table(asked.train, None)
     features = candidate if asked.inputs is None else read_table(asked.inputs, None)
-    for table in (train, features) if asked.time is not None else ():
-        need_column(table, str(asked.time))
     no_features = {LABEL, PREDICTION, PROBABILITY, rows.id_column, rows.metric, rows.arm}
     no_features |= {*asked.human, *asked.preference, *asked.also}
     shared = [name for name in train.column_names if name in features.column_names]
@@ -129,6 +124,8 @@ def _beside_training(
             "the training shares no feature with the evaluation rows.",
             hint="--inputs names the table with their features.",
         )
+    if asked.time is not None and asked.time not in names:
+        raise UsageError(f"--time: there is no feature `{asked.time}` that both tables have.")
     id_column = rows.id_column if rows.id_column in shared else None
     leaks = compare_tables(train, features, names, id_column=id_column)
     train, candidate = _drawn(train, MOST_TRAIN), _drawn(candidate, MOST_ROWS)
@@ -168,9 +165,9 @@ def _simple(
     train, features, candidate = tables
     output = PROBABILITY if PROBABILITY in NEEDS[verdict.metric] else PREDICTION
     answers = [(train, LABEL), (candidate, LABEL), (candidate, output)]
-    for one in answers:
-        need_column(*one)
-    read = alike(*answers) if verdict.metric == "accuracy" else [numbers_of(*a) for a in answers]
+    read = alike(*answers)
+    if verdict.metric != "accuracy":
+        read = [numbers_of(*one) for one in answers]
     columns = {name: alike((train, name), (features, name)) for name in names}
     known, here = (
         LabeledRows(columns={name: both[i] for name, both in columns.items()}, labels=read[i])
@@ -213,8 +210,7 @@ def _aligned(features: pa.Table, candidate: pa.Table, id_column: str) -> pa.Tabl
 
 def _numbers(tables: Sequence[pa.Table], name: str, id_column: str) -> OtherColumn:
     """Return another column of both arms."""
-    for table in tables:
-        need_column(table, name)
+    alike(*((table, name) for table in tables))
     ids = codes_of([column_of(table, id_column) for table in tables])
     one, other = (
         ArmRows(scores=numbers_of(table, name)[None], ids=None if ids is None else ids[0][i])

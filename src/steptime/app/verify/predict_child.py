@@ -56,6 +56,8 @@ def react(
     rows: Any = after["x"] if is_array else after
     if change:
         rows = load(change)(rows, *(() if dose is None else (dose,)))
+        if not is_array and not isinstance(rows, dict):
+            raise TypeError(f"`{change}` returned {type(rows)}; expected a dict of columns")
     changed = _changed(before, {"x": rows} if is_array else rows)
     predictions = predict(rows)
     found = {"predictions": _plain(predictions), "changed": changed}

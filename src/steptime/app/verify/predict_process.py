@@ -34,6 +34,7 @@ spec.loader.exec_module(child)
 sys.dont_write_bytecode = kept
 child.answer(json.loads(sys.argv[2]))
 """
+_DONE = "ended before it had answered"
 _LAST_LINES, _LAST_BYTES = 6, 20_000
 
 
@@ -89,10 +90,10 @@ def ask_process(
         words = [find_python(python, environment), "-c", _BOOT, str(_CHILD), json.dumps(plan)]
         how, said = _run(words, folder / "said", environment, limit_s)
         with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile):
-            if how == "ended with exit code 0":
+            if how == _DONE:
                 return [_read(folder / f"answers-{i}.npz") for i in range(len(requests))]
     raise ScriptFailedError(
-        "\n".join([f"the predictor `{predictor}` {how} before it had answered.", *said]),
+        "\n".join([f"the predictor `{predictor}` {how}.", *said]),
         hint="It runs in the Python of --python; without it, in the first on the PATH.",
     )
 
@@ -112,9 +113,10 @@ def _run(
         )
         try:
             code = child.wait(timeout=limit_s)
-            how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+            how = _DONE if code == 0 else f"ended with exit code {code}"
+            how = f"was ended by signal {-code}" if code < 0 else how
         except subprocess.TimeoutExpired:
-            how = f"did not end within {limit_s:g} s (--timeout)"
+            how = f"did not answer within {limit_s:g} s (--timeout)"
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)

@@ -103,15 +103,17 @@ def verify_model(
         inputs=_source(inputs),
         predict=predict,
         predict_reference=predict_reference,
-        probe=tuple(map(probe_asked, probes)),
+        probe=tuple(map(probe_asked, _listed(probes))),
         python=python,
         limit_s=timeout_s,
         time=time,
-        human=tuple(human),
-        preference=tuple(preference),
-        also=tuple(also),
-        require=tuple(require),
+        human=_listed(human),
+        preference=_listed(preference),
+        also=_listed(also),
+        require=_listed(require),
     )
+    if not asked.is_empty:  # they read the rows once more
+        reference, candidate = (one() if callable(one) else one for one in (reference, candidate))
     rows = RowsAsked(
         reference=_source(reference),
         candidate=_source(candidate),
@@ -144,6 +146,10 @@ def verify_model(
         ),
     )
     return with_checks(verdict, check_model(verdict, rows, asked), asked.require)
+
+
+def _listed(some: Any) -> tuple[Any, ...]:
+    return (some,) if isinstance(some, str | Mapping) else tuple(some)
 
 
 def _source(source: Any) -> Any:

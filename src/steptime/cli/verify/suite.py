@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,21 @@ def take_suite(options: argparse.Namespace, path: str) -> None:
             setattr(options, name, _fitting(path, key, value))
         if name in _FILES and getattr(options, name) == value:
             setattr(options, name, str(Path(path).parent / value))
+
+
+def _probes(path: str, value: Any) -> list[Any]:
+    """Return the probes of a suite, whose functions lie in files beside it."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise UsageError(f"`{path}`: `probe` is {value!r}; write each probe as [[probe]].")
+    return [
+        {
+            key: str(Path(path).parent / part)
+            if key in ("change", "check") and ":" in str(part)
+            else part
+            for key, part in one.items()
+        }
+        for one in value
+    ]
 
 
 def _probes(path: str, value: Any) -> list[Any]:

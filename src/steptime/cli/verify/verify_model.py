@@ -84,6 +84,12 @@ output:
     + JSON_BESIDE
 )
 
+_SAME_NAMES = """\
+metric margin better arm reference_arm paired group seed slice_margin hunt train inputs time human
+preference also predict predict_reference python require
+"""
+"""Options that are arguments of `verify_model`."""
+
 _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 
 
@@ -103,31 +109,12 @@ def execute(options: argparse.Namespace) -> int:
     verdict = verify_model(
         reference,
         candidate,
-        metric=options.metric,
-        margin=options.margin,
-        better=options.better,
-        arm=options.arm,
-        reference_arm=options.reference_arm,
         id_column=options.id or "id",
-        paired=options.paired,
-        group=options.group,
-        seed=options.seed,
         slices=options.slice,
         shares=_shares(options),
-        slice_margin=options.slice_margin,
-        hunt=options.hunt,
-        train=options.train,
-        inputs=options.inputs,
-        time=options.time,
-        human=options.human,
-        preference=options.preference,
-        also=options.also,
-        predict=options.predict,
-        predict_reference=options.predict_reference,
         probes=options.probe,
-        python=options.python,
         timeout_s=parse_time(options.timeout or "10m", flag="--timeout"),
-        require=options.require,
+        **{name: getattr(options, name) for name in _SAME_NAMES.split()},
     )
     document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
     put(options, document, lambda: model_report(verdict), is_beside=True)

@@ -80,8 +80,15 @@ def _agreement(said: list[Any]) -> float | None:
 
 
 def compare_numbers(column: str, reference: ArmRows, candidate: ArmRows) -> OtherColumn:
-    """Return another column of numbers in both arms, on the rows that have one."""
-    arms = join(_known(reference), _known(candidate))
+    """Return another column of numbers in both arms, on the rows that have one.
+
+    Raises:
+        DataError: an arm has none.
+    """
+    known = [_known(one) for one in (reference, candidate)]
+    if not all(one.num for one in known):
+        raise DataError(f"EmptySlice: `{column}` has no number in one of the arms.")
+    arms = join(*known)
     return OtherColumn(
         column=column,
         kind="numbers",

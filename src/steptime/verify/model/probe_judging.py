@@ -8,9 +8,10 @@ Source: the delta method for a ratio of means, its terms paired by row.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,20 +29,18 @@ if TYPE_CHECKING:
 
 _WORST = 10
 _MOVE = 0.1
-"""How far a probability may move that must stay the same (CheckList's default); of other numbers,
-in standard deviations, how near a prediction is still the same."""
+"""How far a probability may move that must stay the same (CheckList's default)."""
 
 _MOST_ROWS = 10**9
+_HUGE = 1e300
+"""From here on, a difference of two numbers may be none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """Predictions (num_rows,) or (num_rows, num_scores): labels, or numbers.
+    """Predictions without a change, once more without, and after each change.
 
-    Attributes:
-        base: without a change.
-        again: once more without.
-        after: after each change.
+    Each is (num_rows,) or (num_rows, num_scores): labels, or numbers.
     """
 
     base: Array
@@ -56,15 +55,16 @@ def predictions_of(predictions: Any, num_rows: int) -> Array:
         DataError: there is not one for each row, or one is no finite number.
     """
     values = np.asarray(predictions)
-    if values.shape[:1] != (num_rows,):
-        raise DataError(f"the predictor returned the shape {values.shape} for {num_rows:,} rows.")
-    if values.dtype.kind not in "biufUSO":
-        raise DataError(f"the predictor returned {values.dtype}; expected numbers or labels.")
+    if values.shape[:1] != (num_rows,) or values.dtype.kind not in "biufUSO":
+        raise DataError(
+            f"the predictor returned {values.dtype} of shape {values.shape}; expected a number or "
+            f"label for each of {num_rows:,} rows."
+        )
     values = values.reshape(num_rows, -1)
     if values.dtype.kind in "OS":
         values = values.astype(str)
     if values.dtype.kind == "f":
-        num_bad = int((~np.isfinite(values)).any(axis=1).sum())
+        num_bad = int((~(np.abs(values) < _HUGE)).any(axis=1).sum())
         if num_bad:
             raise DataError(
                 f"NonFiniteMetric: the prediction is no finite number in {num_bad:,} of "
@@ -78,7 +78,6 @@ def judge_rows(
     seen: Reactions,
     judged: Array,
     rows: Sequence[str],
-    *,
     breaks: Array | None = None,
 ) -> ProbeResult:
     """Return the rate of violations, and whether it is below what is allowed.
@@ -92,21 +91,22 @@ def judge_rows(
     """
     after, num = seen.after[0], int(judged.sum())
     own = Interval(estimate=0.0, low=0.0, high=0.0, n=num)
-    if breaks is not None:
-        harm, hit = np.ones(len(breaks)), breaks & judged
-    else:
-        harm = _harm(asked, seen.base, after)
-        hit = judged & (harm > (-asked.by if asked.kind == DIRECTION else 0))
-        if not np.array_equal(seen.base, seen.again):
-            own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
+    harm = _harm(asked, seen.base, after, asked.by) if breaks is None else breaks.astype(float)
+    hit = judged & (harm > 0)
+    if breaks is None and not np.array_equal(seen.base, seen.again):
+        own = rate_of(int((judged & (_harm(asked, seen.base, seen.again) > 0)).sum()), num)
     rate = rate_of(int(hit.sum()), num)
-    outcome, needed = _decide(rate, own, asked.allowed)
-    reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
-    has_moved = bool((seen.base != after)[judged].any())
-    if outcome is Outcome.PASS and asked.kind == DIRECTION and not has_moved:
+    outcome, reason, needed = Outcome.PASS, None, None
+    if rate.low - own.high > asked.allowed:
+        outcome = Outcome.FAIL
+    elif rate.high - own.low > asked.allowed:  # each at the bound that is least in its favor
+        outcome, reason = Outcome.INCONCLUSIVE, "too_few_rows"
+        needed = rows_to_decide(rate.estimate, asked.allowed + own.estimate, num)
+    elif asked.kind == DIRECTION and not (seen.base != after)[judged].any():
         outcome, reason = Outcome.INCONCLUSIVE, "nothing_moved"
     places = np.flatnonzero(hit)
     worst = places[np.argsort(-harm[places], kind="stable")][:_WORST].tolist()
+    ids = rows or range(len(hit))
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
@@ -119,23 +119,10 @@ def judge_rows(
         reason=reason,
         num_needed=needed,
         worst=tuple(
-            ViolatingRow(
-                row=rows[i] if rows else str(i),
-                before=_told(seen.base[i]),
-                after=_told(after[i]),
-            )
+            ViolatingRow(row=str(ids[i]), before=_told(seen.base[i]), after=_told(after[i]))
             for i in worst
         ),
     )
-
-
-def _decide(rate: Interval, own: Interval, allowed: float) -> tuple[Outcome, int | None]:
-    """Judge a rate less the predictor's own, each at the bound that is least in its favor."""
-    if rate.high - own.low <= allowed:
-        return Outcome.PASS, None
-    if rate.low - own.high > allowed:
-        return Outcome.FAIL, None
-    return Outcome.INCONCLUSIVE, rows_to_decide(rate.estimate, allowed + own.estimate, rate.n)
 
 
 def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
@@ -149,39 +136,36 @@ def rows_to_decide(rate: float, allowed: float, num: int) -> int | None:
 
     if not 0 < allowed < 1 or rate == allowed or not is_decided(_MOST_ROWS):
         return None
-    low, high = 1, _MOST_ROWS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_decided(middle) else (middle + 1, high)
-    return max(low, num + 1)
+    return num + 1 + bisect_left(range(num + 1, _MOST_ROWS), 1, key=is_decided)
 
 
-def _harm(asked: ProbeAsked, base: Array, after: Array) -> Array:
-    """Return how far each row (num_rows,) violates; it does where that is above 0.
-
-    Of a direction, that is how far it moves the wrong way, `by` apart.
-    """
+def _harm(asked: ProbeAsked, base: Array, after: Array, by: float = 0.0) -> Array:
+    """Return how far each row (num_rows,) violates; it does where that is above 0."""
     if asked.kind == DIRECTION:
         sign = 1.0 if asked.expect == "down" else -1.0
-        return sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
+        return by + sign * (_one_number(after, asked.name) - _one_number(base, asked.name))
     if base.shape != after.shape:
         raise DataError(f"the predictor returned another shape after `{asked.name}`.")
     if _is_label(base):
-        return cast("Array", (base != after).reshape(len(base), -1).any(axis=1).astype(float))
-    tolerance = asked.tolerance
-    if tolerance is None:
-        if not _are_probabilities(base):
-            raise UsageError(
-                f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
-                "probabilities, so how far may they move and count as the same?"
-            )
-        tolerance = _MOVE
-    return cast("Array", np.abs(after - base).reshape(len(base), -1).max(axis=1) - tolerance)
+        moved, tolerance = (base != after).astype(float), 0.0
+    elif asked.tolerance is None and not _are_probabilities(base):
+        raise UsageError(
+            f"the probe `{asked.name}` needs the key `tolerance`: the predictions are no "
+            "probabilities, so how far may they move and count as the same?"
+        )
+    else:
+        moved = np.abs(after - base)
+        tolerance = _MOVE if asked.tolerance is None else asked.tolerance
+    return np.asarray(moved.reshape(len(base), -1).max(axis=1) - tolerance)
 
 
 def _is_label(values: Array) -> bool:
     """Return whether they are labels, which stay or change, and do not move a little."""
     return values.dtype.kind in "Ubiu"
+
+
+def _are_probabilities(values: Array) -> bool:
+    return values.dtype.kind != "U" and bool(((values >= 0) & (values <= 1)).all())
 
 
 def _one_number(values: Array, name: str) -> Array:
@@ -198,9 +182,8 @@ def _one_number(values: Array, name: str) -> Array:
 
 
 def _told(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return " ".join(_told(one) for one in value[:4])
-    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+    some = np.atleast_1d(value)[:4]
+    return " ".join(f"{one:.4g}" if some.dtype.kind == "f" else str(one) for one in some)
 
 
 def judge_doses(
@@ -217,23 +200,19 @@ def judge_doses(
         for reference in seen[1:]:
             _, other, other_terms = _retained(reference, i, labels)
             gain = paired_gain(terms - other_terms + ratio - other)  # the terms' mean is 0
-            outcome = None if asked.margin is None else judge(gain, asked.margin)
+            outcome = Outcome.INCONCLUSIVE if asked.margin is None else judge(gain, asked.margin)
             one = replace(one, reference=other, gain=gain.interval(), outcome=outcome)
         found.append(one)
-    outcome, reason = None, None
+    grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     outcomes = {one.outcome for one in found}
-    if len(seen) > 1 and asked.margin is None:
-        outcome, reason = Outcome.INCONCLUSIVE, "no_margin"
-    elif len(seen) > 1:
-        grave = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
-        outcome = next(one for one in grave if one in outcomes)
-        reason = "too_few_rows" if outcome is Outcome.INCONCLUSIVE else None
+    worst = next((one for one in grave if one in outcomes), None)
+    reason = "no_margin" if asked.margin is None else "too_few_rows"
     return ProbeResult(
         name=asked.name,
         kind=asked.kind,
         num_rows=len(seen[0].base),
-        outcome=outcome,
-        reason=reason,
+        outcome=worst,
+        reason=reason if worst is Outcome.INCONCLUSIVE else None,
         metric=metric,
         doses=tuple(found),
     )
@@ -244,14 +223,21 @@ def _retained(seen: Reactions, i: int, labels: Array | None) -> tuple[str, float
 
     Without labels, the predictor's own decisions without a change are the truth.
     """
-    if labels is None:
-        metric, before = _right(seen.again, _decided(seen.base))
-        after, metric = _right(seen.after[i], _decided(seen.base))[1], "same"
+    base, first = seen.base, seen.base if labels is not None else seen.again
+    is_binary = labels is None or bool(np.isin(labels, (0, 1)).all())
+    is_decided = base.ndim == 2 or _is_label(base) or (is_binary and _are_probabilities(base))
+    if labels is None and not is_decided:
+        raise UsageError("a perturbation of numbers needs the column `label` in --inputs.")
+    truth = _decided(base) if labels is None else labels
+    if is_decided:
+        before, after = (_right(values, truth) for values in (first, seen.after[i]))
+        top, bottom, metric = after, before, "same" if labels is None else "right"
     else:
-        metric, before = _right(seen.base, labels)
-        after = _right(seen.after[i], labels)[1]
-    # Of an error, less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
-    top, bottom = (before, after) if metric == "error" else (after, before)
+        if truth.dtype.kind not in "iuf" or not np.isfinite(truth).all():
+            raise DataError("NonFiniteMetric: predictions are numbers, and not every `label` is.")
+        # Less is better: the ratio is turned round, so that 1 is all and 0 is nothing.
+        top, bottom = np.abs(first - truth), np.abs(seen.after[i] - truth)
+        metric = "error"
     if not bottom.mean():
         raise DataError("the metric is 0 in every row: nothing can be retained.")
     ratio = float(top.mean() / bottom.mean())
@@ -262,23 +248,12 @@ def _decided(values: Array) -> Array:
     """Return the label (num_rows,) that each prediction stands for."""
     if values.ndim == 2:
         return np.asarray(values.argmax(axis=1))
-    if _is_label(values):
-        return values
-    if not _are_probabilities(values):
-        raise UsageError("a perturbation of numbers needs the column `label` in --inputs.")
-    return (values >= 0.5).astype(int)
+    return values if _is_label(values) else (values >= 0.5).astype(int)
 
 
-def _right(values: Array, labels: Array) -> tuple[str, Array]:
-    """Return whether each row (num_rows,) is right, or how far it is off."""
-    is_of_class = _are_probabilities(values) and bool(np.isin(labels, (0, 1)).all())
-    if values.ndim == 2 or _is_label(values) or is_of_class:
-        values = _decided(values)
-        if "U" in (values.dtype.kind, labels.dtype.kind):
-            values, labels = values.astype(str), labels.astype(str)
-        return "right", (values == labels).astype(float)
-    return "error", np.abs(values - labels)
-
-
-def _are_probabilities(values: Array) -> bool:
-    return values.dtype.kind != "U" and bool(((values >= 0) & (values <= 1)).all())
+def _right(values: Array, labels: Array) -> Array:
+    """Return whether each row (num_rows,) is right."""
+    found = _decided(values)
+    if "U" in (found.dtype.kind, labels.dtype.kind):
+        found, labels = found.astype(str), labels.astype(str)
+    return (found == labels).astype(float)

@@ -149,8 +149,13 @@ def run_probes(
         part = slice(at, at + len(one.requests))
         at = part.stop
         seen = [Reactions(some[0], some[1], some[part]) for some in (base, *others)]
-        found = _judge(one, inputs, seen, answers[part])
-        results.append(_guarded(found, is_constant=is_constant, has_direction=has_direction))
+        found, kind = _judge(one, inputs, seen, answers[part]), one.asked.kind
+        # A predictor that looks at nothing passes, too.
+        why = "no_direction_probe" if kind == INVARIANCE and not has_direction else None
+        why = "constant_predictor" if is_constant and kind != COMPLIANCE else why
+        if found.outcome is Outcome.PASS and why is not None:
+            found = replace(found, outcome=Outcome.INCONCLUSIVE, reason=why)
+        results.append(found)
     return ProbeReport(
         num_rows=inputs.num_rows,
         is_random=not np.array_equal(base[0], base[1]),
@@ -250,10 +255,10 @@ def _judge(
     asked, num = one.asked, inputs.num_rows
     if asked.kind == COMPLIANCE:
         complies = np.asarray(answers[0].complies)
-        if complies.shape != (num,):
+        if complies.shape != (num,) or complies.dtype.kind not in "biu":
             raise UsageError(
-                f"`{asked.check}` returned the shape {complies.shape}; expected a yes or no for "
-                f"each of the {num:,} rows."
+                f"`{asked.check}` returned {complies.dtype} of shape {complies.shape}; expected "
+                f"True or False for each of the {num:,} rows."
             )
         every = np.ones(num, dtype=bool)
         return judge_rows(asked, seen[0], every, inputs.rows, breaks=~complies.astype(bool))
@@ -271,14 +276,3 @@ def _judge(
     else:
         found = judge_rows(asked, seen[0], changed[0], inputs.rows)
     return replace(found, change=one.change)
-
-
-def _guarded(one: ProbeResult, *, is_constant: bool, has_direction: bool) -> ProbeResult:
-    """Take back a PASS that a predictor gets which looks at nothing."""
-    if one.outcome is not Outcome.PASS or one.kind == COMPLIANCE:
-        return one
-    if is_constant:
-        return replace(one, outcome=Outcome.INCONCLUSIVE, reason="constant_predictor")
-    if one.kind == INVARIANCE and not has_direction:
-        return replace(one, outcome=Outcome.INCONCLUSIVE, reason="no_direction_probe")
-    return one

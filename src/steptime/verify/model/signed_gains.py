@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """Of each one-sided test: intervals are two-sided with twice as much outside."""
 
+_LEAST_ROWS = 2
+"""One row has no spread, from which an interval could be made."""
+
 _FEW = 25
 """Discordant pairs below which the exact test is shown, and the normal distribution is left."""
 
@@ -99,6 +102,8 @@ def rate_of(num_hit: int, num: int) -> Interval:
 def judge(gain: SignedGain, margin: float) -> Outcome:
     """Return whether a gain is not worse by the margin or more."""
     found = gain.interval()
+    if gain.num < _LEAST_ROWS:
+        return Outcome.INCONCLUSIVE
     if found.low > -margin:
         return Outcome.PASS
     return Outcome.FAIL if found.high < -margin else Outcome.INCONCLUSIVE

@@ -16,7 +16,8 @@ import numpy as np
 
 from steptime.errors import DataError
 from steptime.verify.model.metrics import LABEL, NEEDS, PREDICTION, PROBABILITY, scores_of
-from steptime.verify.model.signed_gains import SignedGain, paired_gain
+from steptime.verify.model.signed_gains import SignedGain, gain_of, judge
+from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 from steptime.verify.values.check_results import PredictorRow, SimpleVerdict
 
@@ -95,15 +96,15 @@ def judge_simple(
         labels, truth = np.split(codes, [len(labels)])
     sign = -1.0 if is_better_down else 1.0
     tried = [(_trained(one, labels, metric), one) for one in _rules(train, rows, metric, time)]
-    best_column = max((sign * t for t, one in tried if one.kind == "one_column"), default=0.0)
+    columns = [one for one in tried if one[1].kind == "one_column"]
+    best_of_columns = max(columns, key=lambda one: sign * one[0], default=None)
     found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
     gains = list[SignedGain]()
-    for trained, one in tried:
-        if one.kind == "one_column" and sign * trained < best_column:
-            continue
-        best_column = np.inf if one.kind == "one_column" else best_column  # one of equals is shown
+    shown = [one for one in tried if one[1].kind != "one_column" or one is best_of_columns]
+    for trained, one in shown:
         theirs = score_of(metric, truth, one.predict(one.features, labels, one.others))
-        gains.append(paired_gain(sign * (scores - theirs)))
+        arms = Arms(ArmRows(scores=theirs[None]), ArmRows(scores=scores[None]), is_paired=True)
+        gains.append(gain_of(arms, sign=sign))
         found.append(
             PredictorRow(
                 kind=one.kind,
@@ -117,8 +118,8 @@ def judge_simple(
     best = max(range(1, len(found)), key=lambda i: sign * (found[i].trained or 0.0))
     gain = gains[best - 1]
     # PASS where the model is better, FAIL where it is by no more than what does not matter.
-    outcome = Outcome.PASS if gain.interval().low > 0 else Outcome.INCONCLUSIVE
-    if outcome is not Outcome.PASS and gain.interval().high <= (margin or 0.0):
+    outcome = judge(gain, 0.0)
+    if outcome is not Outcome.PASS and gain.num > 1 and gain.interval().high <= (margin or 0.0):
         outcome = Outcome.FAIL
     return SimpleVerdict(
         rows=tuple(found),
@@ -148,6 +149,11 @@ def _check(train: LabeledRows, metric: str) -> None:
         raise DataError(f"{metric} needs labels of 0 and 1, and the training has others.")
     if metric not in _NUMBERS and len(np.unique(labels)) < 2:
         raise DataError(f"OneClassOnly: every training row has the label `{labels[0]}`.")
+    if metric == "accuracy" and 3 * len(np.unique(labels)) > len(labels):
+        raise DataError(
+            "hardly a label of the training repeats, so no rule can learn them.",
+            hint="For labels that are numbers, --metric is squared_error or absolute_error.",
+        )
 
 
 def _trained(one: _Rule, labels: Any, metric: str) -> float:

@@ -131,9 +131,10 @@ def describe_humans(found: HumanVerdict) -> str:
 
 def describe_other(one: OtherColumn) -> str:
     """Say what a further column shows."""
-    if one.p is None:
+    if one.kind == "numbers":
         return describe_gain(one.gain)
-    return f"{_rate(one.gain)}, p {one.p:.2g}, {one.num_ties:,} ties"
+    p = "nobody has a preference" if one.p is None else f"{_rate(one.gain)}, p {one.p:.2g}"
+    return f"{p}, {one.num_ties:,} ties"
 
 
 def describe_leak(one: LeakCount) -> str:

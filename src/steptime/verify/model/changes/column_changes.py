@@ -1,7 +1,7 @@
 """Changes the values of one column, by a dose.
 
-In: values (num_rows,) of numbers or text, or an array of numbers (num_rows, ...). Out: the same
-with changes: in all rows, but those of `PARTIAL` in some rows alone.
+In: values (num_rows,) of numbers or text, or pixels (num_rows, ...). Out: the same with changes: in
+all rows, but those of `PARTIAL` in some rows alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ class Dosed:
     random: np.random.Generator
 
 
+Changer = Callable[["Values", Dosed], "Values"]
+
+
 def is_text(values: Values) -> bool:
     """Return whether the values are text."""
     return values.dtype.kind == "U"
@@ -36,14 +39,12 @@ def is_text(values: Values) -> bool:
 
 def noise(values: Values, how: Dosed) -> Values:
     """Add normal noise of so many standard deviations of the values."""
-    spread = np.nanstd(values.astype(float), axis=0 if values.ndim == 2 else None)
+    spread = np.nanstd(values.astype(float))
     return like(values + how.dose * spread * how.random.normal(size=values.shape), values)
 
 
 def corrupt(values: Values, how: Dosed) -> Values:
-    """Replace a fraction: of numbers by others in their range, of letters by others."""
-    if is_text(values):
-        return _each(values, how, _other_letters)
+    """Replace a fraction of numbers by others in their range."""
     hit = how.random.random(values.shape) < how.dose
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     return like(np.where(hit, how.random.uniform(low, high, size=values.shape), values), values)
@@ -67,12 +68,6 @@ def permute(values: Values, how: Dosed) -> Values:
     return changed
 
 
-def add(values: Values, how: Dosed) -> Values:
-    """Add the size."""
-    moved: Values = values + how.dose
-    return moved
-
-
 def put(values: Values, how: Dosed) -> Values:
     """Write one value."""
     try:
@@ -83,16 +78,16 @@ def put(values: Values, how: Dosed) -> Values:
         ) from error
 
 
-def drop(text: str, how: Dosed) -> str:
+def _drop(text: str, how: Dosed) -> str:
     """Drop a fraction of the words, at least one."""
-    words = text.split()
+    words = np.array(text.split())
     kept = how.random.random(len(words)) >= how.dose
-    if len(words) and kept.all():
+    if kept.all() and len(words):
         kept[how.random.integers(len(words))] = False
-    return " ".join(word for word, is_kept in zip(words, kept, strict=True) if is_kept)
+    return " ".join(words[kept])
 
 
-def swap_letters(text: str, how: Dosed) -> str:
+def _swap_letters(text: str, how: Dosed) -> str:
     """Swap two letters that stand beside each other and differ, as a typing error does."""
     pairs = range(len(text) - 1)
     places = [i for i in pairs if text[i] != text[i + 1] and text[i : i + 2].isalpha()]
@@ -102,26 +97,18 @@ def swap_letters(text: str, how: Dosed) -> str:
     return text[:at] + text[at + 1] + text[at] + text[at + 2 :]
 
 
-def turn_case(text: str, how: Dosed) -> str:
-    """Write all letters large, or small where they all are large."""
-    return text.lower() if text.isupper() else text.upper()
-
-
 def _other_letters(text: str, how: Dosed) -> str:
-    letters = list(text)
-    for i, hit in enumerate((how.random.random(len(text)) < how.dose).tolist()):
-        if hit or (len(text) == 1 and how.dose):
-            step = int(how.random.integers(1, 26))  # another letter, whichever it was
-            letters[i] = chr((ord(text[i].lower()) - ord("a") + step) % 26 + ord("a"))
-    return "".join(letters)
-
-
-def _each(values: Values, how: Dosed, change: Callable[[str, Dosed], str]) -> Values:
-    return np.array([change(text, how) for text in values.tolist()], dtype=str)
+    """Replace a fraction of the letters by others; of one letter alone, that one."""
+    steps = how.random.integers(1, 26, size=len(text))  # another letter, whichever it was
+    hit = how.random.random(len(text)) < (how.dose if len(text) > 1 else 1.0)
+    return "".join(
+        chr((ord(letter.lower()) - ord("a") + step) % 26 + ord("a")) if is_hit else letter
+        for letter, step, is_hit in zip(text, steps.tolist(), hit, strict=True)
+    )
 
 
 def _of_each(change: Callable[[str, Dosed], str]) -> Changer:
-    return lambda values, how: _each(values, how, change)
+    return lambda values, how: np.array([change(text, how) for text in values.tolist()], dtype=str)
 
 
 def like(changed: Values, values: Values) -> Values:
@@ -132,7 +119,6 @@ def like(changed: Values, values: Values) -> Values:
     return np.clip(np.rint(changed), held.min, held.max).astype(values.dtype)
 
 
-Changer = Callable[["Values", Dosed], "Values"]
 PARTIAL = frozenset({"corrupt", "permute", "set"})
 """Changes that leave some rows as they are by their nature."""
 
@@ -141,14 +127,14 @@ OF_NUMBERS: Mapping[str, Changer] = {
     "jitter": noise,
     "corrupt": corrupt,
     "permute": permute,
-    "add": add,
+    "add": lambda values, how: values + how.dose,
     "set": put,
 }
 OF_TEXT: Mapping[str, Changer] = {
-    "drop": _of_each(drop),
-    "typo": _of_each(swap_letters),
-    "case": _of_each(turn_case),
-    "corrupt": corrupt,
+    "drop": _of_each(_drop),
+    "typo": _of_each(_swap_letters),
+    "case": _of_each(lambda text, how: text.swapcase()),
+    "corrupt": _of_each(_other_letters),
     "permute": permute,
     "set": put,
 }

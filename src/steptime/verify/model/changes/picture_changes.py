@@ -19,25 +19,15 @@ if TYPE_CHECKING:
 _DEGREES, _BRIGHTER = 5.0, 0.1
 """Of a rotation; of the range of the pixels."""
 
-_BLOCK = 8
-_LUMINANCE = """
-16 11 10 16 24 40 51 61  12 12 14 19 26 58 60 55  14 13 16 24 40 57 69 56  14 17 22 29 51 87 80 62
-18 22 37 56 68 109 103 77  24 35 55 64 81 104 113 92  49 64 78 87 103 121 120 101
-72 92 95 98 112 100 103 99
-"""
-"""Steps of the cosine terms at quality 50, of pixels from 0 to 255 (ITU-T T.81, table K.1)."""
-
-
-def flip(values: Values, how: Dosed) -> Values:
-    """Mirror left and right."""
-    return np.flip(values, axis=_axes(values)[1])
+_BLOCK, _FIRST_STEP, _MORE = 8, 10.0, 6.0
+"""Of cosine terms, of pixels from 0 to 255: larger steps for finer terms, about as in table K.1 of
+ITU-T T.81 (quality 50)."""
 
 
 def shift(values: Values, how: Dosed) -> Values:
     """Move by one pixel to the right; the first column stands twice."""
     axis = _axes(values)[1]
-    first, rest = np.split(values, [1], axis=axis)
-    return np.concatenate([first, first, np.delete(rest, -1, axis=axis)], axis=axis)
+    return np.take(values, np.maximum(np.arange(values.shape[axis]) - 1, 0), axis=axis)
 
 
 def turn(values: Values, how: Dosed) -> Values:
@@ -65,9 +55,10 @@ def encode_again(values: Values, how: Dosed) -> Values:
     *lead, tall, wide = padded.shape
     blocks = padded.reshape(*lead, tall // _BLOCK, _BLOCK, wide // _BLOCK, _BLOCK)
     low, high = float(values.min()), float(values.max())
-    table = np.array(_LUMINANCE.split(), dtype=float).reshape(_BLOCK, 1, _BLOCK)
-    table *= (high - low or 1.0) / 255
-    terms = np.rint(dctn(blocks, axes=(-3, -1), norm="ortho") / table) * table
+    place = np.arange(_BLOCK)
+    steps = _FIRST_STEP + _MORE * (place[:, None, None] + place)
+    steps *= (high - low or 1.0) / 255
+    terms = np.rint(dctn(blocks, axes=(-3, -1), norm="ortho") / steps) * steps
     whole = idctn(terms, axes=(-3, -1), norm="ortho").reshape(padded.shape)[..., :height, :width]
     return like(np.moveaxis(np.clip(whole, low, high), (-2, -1), _axes(values)), values)
 
@@ -81,7 +72,7 @@ def _axes(values: Values) -> tuple[int, int]:
 OF_PICTURES: Mapping[str, Changer] = {
     "noise": noise,
     "corrupt": corrupt,
-    "flip": flip,
+    "flip": lambda values, how: np.flip(values, axis=_axes(values)[1]),
     "shift": shift,
     "rotate": turn,
     "brightness": brighten,
