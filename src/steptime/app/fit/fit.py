@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.app.stored.page_file import try_page, write_page_file
-from steptime.app.stored.plain_text import Shown
 from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
 from steptime.errors import RecipeError, StoreError, UsageError
 from steptime.record.regular_file import read_regular
+from steptime.report.text.plain_text import Shown
 from steptime.tune.fit.run_fit import DOCUMENT, FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
 from steptime.tune.recipe.recipe_file import check_output, read_recipe, render_recipe, write_recipe
 from steptime.tune.trials.facts.resources import read_available_bytes

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import find_all, fold_now, load_measurement, load_run
-from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.compare import judge
 from steptime.compare.facts import take_run
@@ -25,6 +24,7 @@ from steptime.errors import DamagedRunError, SteptimeError, StoreError, UsageErr
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
 from steptime.report.blocks.run.training_blocks import name_trainings
+from steptime.report.text.plain_text import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console

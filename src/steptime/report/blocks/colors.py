@@ -20,7 +20,7 @@ _HUES: Mapping[str, str] = {
     "#f5d48c": "collate first_batch inputs",
     "#c98a4b": "h2d script copies loading epoch_start graph_break others embedding",
     "#56b4e9": "forward forward_and_loss precision logging process context sparse",
-    "#8fd0f5": "loss ceiling warmup buffers",
+    "#8fd0f5": "loss ceiling buffers",
     "#2c7fb8": "backward threads steps weights matmul fp32 decode",
     "#7f7fd5": "gradient_processing recomputation evaluation gradients recurrent tf32",
     "#cc79a7": "communication skipped_updates earlier_starts gc fragmentation attention fp16",
@@ -33,7 +33,10 @@ _HUES: Mapping[str, str] = {
     "#e0393e": "stalled wasted_updates stall",
 }
 """Phases, parts of a step and of a run, events, holders of memory, operators and types by hue."""
-COLORS: Mapping[str, str] = {name: hue for hue, names in _HUES.items() for name in names.split()}
+COLORS: Mapping[str, str] = {
+    "warmup": "#8fd0f5",
+    **{name: hue for hue, names in _HUES.items() for name in names.split()},
+}
 
 STEADY, WARMUP, OUTLIER, DISTURBED = "#2c7fb8", GREY, "#d55e00", "#cc79a7"
 LINES = ("#2c7fb8", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7fd5", GREY)
