@@ -53,7 +53,7 @@ WINGS = {
 }
 ARROWS = {
     # What it hands on, imported when somebody asks for it.
-    "": {"app", "counting", "errors", "notebook"},
+    "": {"app", "counting", "errors", "notebook", "report"},
     "errors": set(),
     "core": {"errors", "record"},
     "record": set(),

@@ -18,7 +18,6 @@ if typing.TYPE_CHECKING:
     from steptime.app.run.attach import attach
     from steptime.app.run.observe import observe
     from steptime.app.run.observed_run import ObservedRun
-    from steptime.app.run.run_answer import RunAnswer
     from steptime.app.stored.compare import RunComparison, compare
     from steptime.app.stored.load import load
     from steptime.app.study.tune import TunedCommand, tune
@@ -26,6 +25,7 @@ if typing.TYPE_CHECKING:
     from steptime.app.verify.verify_model import verify_model
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
+    from steptime.report.blocks.run.answer_report import RunAnswer
 
     __version__: str
 
@@ -55,7 +55,7 @@ __all__ = [
 _PLACES = {
     "FittedCommand": "app.fit.fit",
     "ObservedRun": "app.run.observed_run",
-    "RunAnswer": "app.run.run_answer",
+    "RunAnswer": "report.blocks.run.answer_report",
     "RunComparison": "app.stored.compare",
     "SteptimeError": "errors",
     "TunedCommand": "app.study.tune",

@@ -26,8 +26,8 @@ from end_to_end.harness import (
     updates,
     wait_until,
 )
-from steptime.app.run.run_answer import RunAnswer
 from steptime.measure.values.answer import RankAnswer
+from steptime.report.blocks.run.answer_report import RunAnswer
 
 pytestmark = [needs_torch, needs_linux]
 

@@ -15,14 +15,14 @@ import pytest
 
 from steptime.app.run import attach as app_attach
 from steptime.app.run.attach import ask_run
-from steptime.app.run.conversation import Conversation, Waiting
-from steptime.app.run.stacks import RankStacks
+from steptime.app.run.conversation import Conversation
 from steptime.cli import main
 from steptime.core.store import Run
 from steptime.errors import NotAnsweredError, NotFoundError, StoreError, UsageError
 from steptime.measure.values.stall import StackFrame, StalledRank, ThreadStack
 from steptime.record.live.process_identity import describe_own_process
 from steptime.record.live.questions import ANSWERS, QUESTION, Question, parse_question
+from steptime.report.blocks.run.answer_report import RunAnswer
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess, put_question, take_back
 from unit.builders import Line, make_head, make_update, measure_lines, write_run
@@ -364,7 +364,7 @@ class Clock:
 
 
 def test_who_does_not_answer_in_time_is_told_how_long_it_took(tmp_path: Path) -> None:
-    clock, shown = Clock(), list[Waiting]()
+    clock, shown = Clock(), list[str]()
     conversation = Conversation(
         tmp_path, make_question(), [make_process()], clock=clock, sleep=clock.sleep
     )
@@ -372,7 +372,7 @@ def test_who_does_not_answer_in_time_is_told_how_long_it_took(tmp_path: Path) ->
 
     assert heard.missing == "no_answer"
     assert clock.now == pytest.approx(5.0)
-    assert (shown[0].num_asked, shown[0].num_answered, shown[0].left_s) == (1, 0, 5.0)
+    assert shown[0].endswith("0 of 1 rank answered · 5 s left")
 
 
 def test_a_process_that_ends_is_not_waited_for(
@@ -403,9 +403,8 @@ def test_ranks_that_end_no_step_are_shown_where_they_are(
         where="train.py:40",
         stacks=(stack,),
     )
-    monkeypatch.setattr(
-        app_attach, "take_stacks", lambda run, training: RankStacks(ranks=(stuck,), culprits=())
-    )
+    probed = RunAnswer(run_id=run.run_id, what="stacks", asked_unix_s=0.0, stacks=(stuck,))
+    monkeypatch.setattr(app_attach, "take_stacks", lambda run, training: probed)
     answer = ask_run(run, "memory", timeout_s=0.2)
 
     assert answer.ranks[0].missing == "no_answer"
@@ -417,7 +416,7 @@ def test_ranks_that_end_no_step_are_shown_where_they_are(
 def test_ctrl_c_takes_the_question_back(tmp_path: Path) -> None:
     run = make_run(tmp_path, ME)
 
-    def interrupt(_: Waiting) -> None:
+    def interrupt(_: str) -> None:
         assert (run.folder / QUESTION).exists()
         raise KeyboardInterrupt
 

@@ -643,7 +643,7 @@ def test_runs_cuts_the_command_on_a_terminal(
 ) -> None:
     make_run(tmp_path, argv=("python", "x" * 200))
     terminal = Console(width=80, force_terminal=True, color_system=None, highlight=False)
-    monkeypatch.setattr(lists, "console_for", lambda _: terminal)
+    monkeypatch.setattr(output, "console_for", lambda _: terminal)
     assert main.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) == 80

@@ -6,13 +6,13 @@ import pytest
 
 from report_cases import healthy
 from steptime.app.run.describe_run import describe_run
-from steptime.app.stored.plain_text import plain_text
 from steptime.core.devices.given_price import parse_price
 from steptime.errors import UsageError
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.wall.device_energy import EnergyMeter
 from steptime.report.blocks.run.wall_blocks import wall_blocks
 from steptime.report.text.paint_text import print_blocks
+from steptime.report.text.plain_text import plain_text
 from unit.builders import make_end, make_head, make_update, read
 
 

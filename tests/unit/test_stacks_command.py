@@ -81,7 +81,7 @@ def test_the_stacks_of_a_run_are_printed(
     folder = make_run(tmp_path)
     ranks = (make_rank(0, "collective", 40), make_rank(1, "lock"))
     monkeypatch.setattr(
-        rank_stacks, "probe_ranks", lambda _: ProbedRanks(ranks=ranks, culprits=(1,))
+        rank_stacks, "probe_ranks", lambda _, training: ProbedRanks(ranks=ranks, culprits=(1,))
     )
 
     assert main.main(["attach", "last", "--store", str(tmp_path)]) == 0
@@ -126,13 +126,13 @@ def test_a_process_is_that_of_its_run_or_is_shown_alone(
     folder, me = make_run(tmp_path), os.getpid()
     monkeypatch.setattr(rank_stacks, "probe_process", lambda pid: make_probe(pid, HERE))
     monkeypatch.setattr(rank_stacks, "BETWEEN_S", 0.0)
-    monkeypatch.setattr(app_attach, "run_folder_of", {me: folder}.get)
+    monkeypatch.setattr(rank_stacks, "run_folder_of", {me: folder}.get)
 
     assert app_attach.find_target(me, lambda: pytest.fail("it is a process")) == Run(
         run_id=folder.name, folder=folder.resolve()
     )
 
-    monkeypatch.setattr(app_attach, "run_folder_of", lambda _: None)
+    monkeypatch.setattr(rank_stacks, "run_folder_of", lambda _: None)
     store = ["--store", str(tmp_path)]
     assert main.main(["attach", str(me), *store, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)["data"]

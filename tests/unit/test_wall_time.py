@@ -7,7 +7,6 @@ from rich.console import Console
 
 from report_cases import healthy
 from steptime.app.run.describe_run import describe_run
-from steptime.app.stored.plain_text import plain_text
 from steptime.core.codec import to_json
 from steptime.measure.fold.code_places import places_of
 from steptime.measure.fold.rank_fold import fold_ranks
@@ -18,6 +17,7 @@ from steptime.measure.wall.time_of_run import find_wall_time
 from steptime.report.blocks.run.wall_blocks import wall_blocks, wall_table
 from steptime.report.html.paint_html import paint
 from steptime.report.text.paint_text import print_blocks
+from steptime.report.text.plain_text import plain_text
 from steptime.report.words.run.run_words import describe_wall_part
 from unit.builders import (
     BUCKETS,

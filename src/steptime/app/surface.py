@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from steptime.app.fit.fit import FittedCommand
     from steptime.machine.values.check_values import MachineCheck
     from steptime.patch.values import Handover
-    from steptime.seek.values.seek_values import SeekAnswer
+    from steptime.seek.values.seek_values import SeekAnswer, SeekRun
     from steptime.verify.values.seed_runs import TrainingVerdict
 
 PathLike = str | os.PathLike[str]
@@ -62,18 +62,15 @@ def fit(
     _check_numbers(memory_limit=memory_limit, gpus=gpus, budget_s=budget_s, training=training)
     if memory_limit is not None and on is not None:
         raise UsageError("memory_limit and on both name a limit.", hint="Pass one of them.")
-    from steptime.app.fit.fit import fit_command, limit_of_machine, limit_of_part
+    from steptime.app.fit.fit import find_limit, fit_command
     from steptime.app.run.command_words import as_argv
     from steptime.app.study.tune import choose_levers
-    from steptime.tune.fit.run_fit import FitLimit, FitOptions
+    from steptime.tune.fit.run_fit import FitOptions
 
-    limit = limit_of_machine() if on is None else limit_of_part(on)
-    if memory_limit is not None:
-        limit = FitLimit(bytes=memory_limit, origin="given")
     asked = FitOptions(
         command=as_argv(command, what="fit"),
         store=Path(store),
-        limit=limit,
+        limit=find_limit(memory_limit, on=on),
         levers=choose_levers(None, exclude),
         excluded=tuple(exclude),
         budget_s=budget_s,
@@ -177,8 +174,12 @@ def sweep(
     default: str | None = None,
     seed_flag: str | None = None,
     recipe: PathLike | None = None,
+    ray: str | None = None,
     fresh: bool = False,
+    share_network: bool = False,
+    unsafe_trials: bool = False,
     store: PathLike = ".",
+    tell: Tell = lambda _: None,
 ) -> SeekAnswer:
     """Search the parameters that reach a quality in the least time, as `steptime sweep` does.
 
@@ -192,8 +193,11 @@ def sweep(
         default: the values now, as `lr=1e-3,bs=32`: the winner has to beat them.
         seed_flag: option of the script that takes the seed; None: `{seed}`, or we seed.
         recipe: the file of a recipe that each run has on.
+        ray: the address of a Ray cluster that makes the runs; None for this machine.
         fresh: do not use what an earlier call has found.
+        share_network, unsafe_trials: what runs may do, as in the command line.
         store: the folder that holds `.steptime`.
+        tell: gets a sentence for each run.
 
     Raises:
         UsageError: an argument makes no sense.
@@ -205,6 +209,7 @@ def sweep(
         raise NotFoundError(f"recipe: there is no file `{os.fspath(recipe)}`.")
     from steptime.app.run.command_words import as_argv
     from steptime.app.search.search import SearchAsked, search
+    from steptime.report.words.study.search_words import describe_progress
     from steptime.seek.sought_parameters import parse_default, parse_parameters
     from steptime.seek.values.seek_values import SeekQuestion
 
@@ -223,9 +228,16 @@ def sweep(
         store=Path(store),
         seed_flag=seed_flag,
         recipe=None if recipe is None else Path(recipe),
+        ray=ray,
         is_fresh=fresh,
+        share_network=share_network,
+        allow_unsafe=unsafe_trials,
     )
-    return search(asked, heard=lambda *_: None)
+
+    def heard(run: SeekRun, runs: Sequence[SeekRun], num_machines: int) -> None:
+        tell(describe_progress(run, runs, budget_s=budget_s, num_machines=num_machines))
+
+    return search(asked, heard=heard)
 
 
 def doctor(

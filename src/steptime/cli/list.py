@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
 
 from steptime.cli.options import JSON, STORE, store_folder
-from steptime.cli.output import console_for, open_store, write_json
+from steptime.cli.output import open_store, put
 from steptime.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from steptime.app.kept.kept_list import KeptList
-    from steptime.report.document.listings import KeptSummary
 
 SUMMARY = "list the runs, studies and fits that were made in this folder"
 DESCRIPTION = """\
@@ -49,42 +41,10 @@ def execute(options: argparse.Namespace) -> int:
     kinds = _KINDS if options.kind is None else (options.kind,)
     from steptime.app.kept.kept_list import gather
     from steptime.core.store import store_to_name
+    from steptime.report.blocks.run.run_list import kept_blocks
+    from steptime.report.document.envelope import enclose
 
-    found = gather(store, kinds, is_fresh=options.reindex)
-    if options.json is not None:
-        from steptime.report.document.envelope import enclose
-
-        write_json(options.json, enclose("list", found.document))
-        return 0
-    _print(found, kind=options.kind, store=store_to_name(store))
+    found, named = gather(store, kinds, is_fresh=options.reindex), store_to_name(store)
+    document = enclose("list", found)
+    put(options, document, lambda: kept_blocks(found, kind=options.kind, store=named))
     return 0
-
-
-def _print(found: KeptList, *, kind: str | None, store: str | None) -> None:
-    """Print a table for each kind of which there is something; else how to make it."""
-    from steptime.report.blocks.run.run_list import run_list
-    from steptime.report.blocks.study.story_blocks import study_list
-    from steptime.report.text.paint_text import print_blocks
-
-    console, runs, others = console_for(sys.stdout), found.document.runs, found.document.others
-    is_empty = not (runs or found.studies or others)
-    if runs or (is_empty and kind in (None, "runs")):
-        print_blocks(run_list(runs, store=store), console=console)
-    if found.studies or kind == "studies":
-        print(end="\n" if runs else "")
-        print_blocks(study_list(found.studies), console=console)
-    if others:
-        print(end="\n" if runs or found.studies else "")
-        _print_others(others)
-    elif is_empty and kind not in (None, "runs", "studies"):
-        print(f"There are no {kind} yet.")
-
-
-def _print_others(rows: Sequence[KeptSummary]) -> None:
-    from steptime.core.printable import printable
-    from steptime.core.units import format_bytes
-
-    broad = max(len(row.id) for row in rows)
-    for row in rows:
-        what = printable(row.page or "")
-        print(f"{row.id:<{broad}}  {row.kind:<13}  {format_bytes(row.bytes):>9}  {what}".rstrip())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from steptime.app.stored.plain_text import as_html
+from steptime.report.text.plain_text import as_html
 
 if TYPE_CHECKING:
     from steptime.app.run.observed_run import ObservedRun

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.app.stored.page_file import try_page, write_page_file
-from steptime.app.stored.plain_text import Shown
 from steptime.core.codec import decode
 from steptime.core.devices.part_memory import PartMemory, find_parts, known_parts
 from steptime.core.store import find_store
 from steptime.errors import RecipeError, StoreError, UsageError
 from steptime.record.regular_file import read_regular
+from steptime.report.text.plain_text import Shown
 from steptime.tune.fit.run_fit import DOCUMENT, FOLDERS, RECIPE, FitLimit, FitOptions, run_fit
 from steptime.tune.recipe.recipe_file import check_output, read_recipe, render_recipe, write_recipe
 from steptime.tune.trials.facts.resources import read_available_bytes
@@ -116,13 +116,18 @@ def write_fit_page(
     return write_page_file(fit_report(study, recipe=recipe), folder / PAGE, target)
 
 
-def limit_of_machine() -> FitLimit:
-    """Return what is free here, within the container, as the limit.
+def find_limit(size: int | None, *, on: str | None) -> FitLimit:
+    """Return a limit of so many bytes, or what an accelerator has, or what is free here.
 
     Raises:
-        StoreError: the system does not say.
+        UsageError: the accelerator is not known, or several parts of other sizes are meant.
+        StoreError: the system does not say what is free.
     """
-    free = read_available_bytes()
+    if size is not None:
+        return FitLimit(bytes=size, origin="given")
+    if on is not None:
+        return _limit_of_part(on)
+    free = read_available_bytes()  # within the container
     if free is None:
         raise StoreError(
             "this system does not say how much memory is free.", hint="Name it: --memory-limit 8GiB"
@@ -130,12 +135,7 @@ def limit_of_machine() -> FitLimit:
     return FitLimit(bytes=free, origin="machine")
 
 
-def limit_of_part(name: str) -> FitLimit:
-    """Return what an accelerator lets a program have.
-
-    Raises:
-        UsageError: it is not known, or several parts of other sizes are meant.
-    """
+def _limit_of_part(name: str) -> FitLimit:
     found = find_parts(name)
     if not found:
         raise UsageError(

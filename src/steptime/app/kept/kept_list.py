@@ -1,33 +1,23 @@
 """Lists what a store keeps, for `steptime list`.
 
-In: a store. Out: its document, and the studies whole, for their table.
+In: a store. Out: its document.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.app.kept.kept import Stored, list_kept
 from steptime.app.stored.current_runs import list_current_runs
 from steptime.app.study.study_listing import list_studies
 from steptime.report.document.listings import KeptSummary, ListDocument, summarize
-from steptime.tune.values.study_values import Study
 
 _WITH_TABLES = ("runs", "studies")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptList:
-    """What was found: the document of `--json`, and the studies that it sums up."""
-
-    document: ListDocument
-    studies: tuple[Study, ...]
-
-
-def gather(store: Path, kinds: Sequence[str], *, is_fresh: bool = False) -> KeptList:
+def gather(store: Path, kinds: Sequence[str], *, is_fresh: bool = False) -> ListDocument:
     """Return what a store holds of some kinds (keys of `kept.KINDS`), the newest first.
 
     Raises:
@@ -36,13 +26,12 @@ def gather(store: Path, kinds: Sequence[str], *, is_fresh: bool = False) -> Kept
     has_runs = "runs" in kinds and (store / "runs").is_dir()
     studies = list_studies(store) if "studies" in kinds else ()
     others = list_kept(store, [kind for kind in kinds if kind not in _WITH_TABLES])
-    document = ListDocument(
+    return ListDocument(
         store=str(store),
         runs=list_current_runs(store, is_fresh=is_fresh) if has_runs else (),
-        studies=tuple(summarize(study) for study in studies),
+        studies=tuple(map(summarize, studies)),
         others=tuple(summary_of(one) for one in reversed(others)),
     )
-    return KeptList(document=document, studies=studies)
 
 
 def summary_of(one: Stored) -> KeptSummary:

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from steptime.app.run.conversation import Conversation, Heard, Waiting
-from steptime.app.run.run_answer import RunAnswer
+from steptime.app.run.conversation import Conversation, Heard
 from steptime.app.run.run_end import COMMAND, read_end
-from steptime.app.run.stacks import take_stacks
 from steptime.app.stored.load import find, fold_now
 from steptime.app.stored.run_listing import run_at
 from steptime.core.process_end import RunState
-from steptime.core.store import Run, read_value
+from steptime.core.store import Run, read_value, store_to_name
 from steptime.errors import DamagedRunError, NotAnsweredError, NotFoundError, UsageError
 from steptime.launch.values import CommandRecord
 from steptime.measure.fold.rank_answers import count_of, memory_of, profile_of
-from steptime.measure.fold.run_records import no_such_training
+from steptime.measure.fold.run_records import no_such_training, read_records
 from steptime.measure.values.answer import RankAnswer
+from steptime.measure.values.stall import Stall
+from steptime.measure.wall.stall_file import read_stalls
+from steptime.measure.wall.trainings import trainings_in
+from steptime.record.lines import Torn
 from steptime.record.live.questions import ANSWERED, COUNT, HEALTH, MAX_STEPS, MEMORY, PROFILE
+from steptime.report.blocks.run.answer_report import RunAnswer
 from steptime.report.words.run.run_words import describe_end
+from steptime.report.words.run.show_words import show_command
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess
-from steptime.watch.stalls.rank_stacks import probe_alone, run_folder_of
+from steptime.watch.stalls import rank_stacks
 
 STACKS = "stacks"
 WHATS = (*ANSWERED, STACKS)
@@ -87,7 +91,7 @@ def find_target(which: int | str | os.PathLike[str], find_run: Callable[[], Run]
     word = str(which)
     if not (word.isascii() and word.isdigit() and os.path.isdir(f"/proc/{word}")):
         return find_run()
-    folder = run_folder_of(int(word))
+    folder = rank_stacks.run_folder_of(int(word))
     if folder is not None and os.path.isdir(folder):
         return run_at(folder)
     if isinstance(which, str):
@@ -103,16 +107,16 @@ def ask_run(
     num_steps: int | None = None,
     timeout_s: float | None = None,
     training: int | None = None,
-    show: Callable[[Waiting], None] = lambda _: None,
+    show: Callable[[str], None] = lambda _: None,
 ) -> RunAnswer:
     """Ask a run, and say now and then how far it is; see `attach`."""
     num_steps = NUM_STEPS.get(what, 1) if num_steps is None else num_steps
     _check(what, num_steps, timeout_s)
     if isinstance(run, int):
         return _stacks_of_process(run, what)
-    asked = RunAnswer(run=run, what=what, asked_unix_s=time.time())
     if what == STACKS:
-        return _with_all_stacks(asked, training)
+        return take_stacks(run, training=training)
+    asked = _asked(run, what)
     processes = _find_processes(run, what, training)
     if timeout_s is None:
         usual_s = max((one.usual_s for one in processes if one.usual_s), default=0.0)
@@ -132,7 +136,7 @@ def ask_run(
     if what == HEALTH and any(one.missing is None for one in ranks):
         health = fold_now(run, training=training).measurement.health
         asked = replace(asked, layers=None if health is None else health.layers)
-    return _with_stacks_of_silent(asked, training)
+    return _with_stacks_of_silent(asked, run, training)
 
 
 def _check(what: str, num_steps: int, timeout_s: float | None) -> None:
@@ -218,21 +222,47 @@ def _fold(run: Run, process: AskedProcess, heard: Heard, *, is_one: bool) -> Ran
         return replace(bare, missing="damaged")
 
 
-def _with_all_stacks(asked: RunAnswer, training: int | None) -> RunAnswer:
-    """Return the stacks of all ranks as they are now, or as they were in its last stall.
+def _asked(run: Run | None, what: str) -> RunAnswer:
+    run_id = None if run is None else run.run_id
+    return RunAnswer(run_id=run_id, what=what, asked_unix_s=round(time.time(), 3))
+
+
+def take_stacks(run: Run, *, training: int | None = None) -> RunAnswer:
+    """Return the stacks of a run, or of one of its trainings, as they are or in its last stall.
 
     Raises:
-        NotFoundError: none of its processes is here, and it was never stalled.
+        NotFoundError: none of its processes is here, and it was never stalled; or it has no
+            training with this number.
     """
-    assert asked.run is not None
-    found = take_stacks(asked.run, training=training)
-    return replace(
-        asked,
-        stacks=found.ranks,
-        culprits=found.culprits,
-        desync=found.desync,
-        is_past=found.is_past,
+    known = [] if training is None else [one.training.number for one in trainings_in(run.folder)]
+    if training is not None and training not in known:
+        raise no_such_training(run.run_id, training, len(known))
+    found = rank_stacks.probe_ranks(run.folder, training=training)
+    asked = _asked(run, STACKS)
+    if found.ranks:
+        return replace(asked, stacks=found.ranks, culprits=found.culprits, desync=found.desync)
+    stalls = _stalls_of(run, training)
+    if stalls:
+        last = stalls[-1]
+        told = replace(asked, stacks=last.ranks, culprits=last.culprits, desync=last.desync)
+        return replace(told, is_past=True)
+    end = read_end(run)
+    if end.state is RunState.RUNNING:
+        raise NotFoundError(
+            f"run {run.run_id} has no Python process that uses torch, or not on this machine.",
+            hint="Try again when the training has begun, on the machine where it runs.",
+        )
+    raise NotFoundError(
+        f"run {run.run_id} has ended ({describe_end(end)}) and was never stalled, so there are no "
+        "stacks.",
+        hint=f"See its report: {show_command(run.run_id, store=store_to_name(run.store))}",
     )
+
+
+def _stalls_of(run: Run, training: int | None) -> Sequence[Stall]:
+    if training is None:
+        return read_stalls(run.folder, Torn())
+    return read_records(run.folder, training).stalls
 
 
 def _stacks_of_process(pid: int, what: str) -> RunAnswer:
@@ -246,21 +276,19 @@ def _stacks_of_process(pid: int, what: str) -> RunAnswer:
             f"process {pid} cannot be asked: `steptime run` did not start it.",
             hint=f"It has its stacks alone: steptime attach {pid}",
         )
-    stacks = (probe_alone(pid),)
-    return RunAnswer(run=None, what=what, asked_unix_s=time.time(), stacks=stacks)
+    return replace(_asked(None, what), stacks=(rank_stacks.probe_alone(pid),))
 
 
-def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
+def _with_stacks_of_silent(asked: RunAnswer, run: Run, training: int | None) -> RunAnswer:
     """Return the answer with the stacks of the ranks that did not end a step in time."""
     silent = {one.pid for one in asked.ranks if one.missing == "no_answer"}
     if not silent:
         return asked
-    assert asked.run is not None
     try:
-        found = take_stacks(asked.run, training=training)
+        found = take_stacks(run, training=training)
     except NotFoundError:
         return asked  # they are on another machine
     if found.is_past:
         return asked
-    stacks = tuple(one for one in found.ranks if one.pid in silent)
+    stacks = tuple(one for one in found.stacks if one.pid in silent)
     return replace(asked, stacks=stacks, culprits=found.culprits, desync=found.desync)

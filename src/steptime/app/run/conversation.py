@@ -9,22 +9,13 @@ from pathlib import Path
 
 from steptime.errors import DamagedRunError
 from steptime.record.live.questions import Question
+from steptime.report.words.run.answer_words import describe_waiting
 from steptime.watch import asking
 from steptime.watch.asking import Answer, AskedProcess
 
 _POLL_S = 0.1
 _GONE_S = 1.0
 """So long an answer may take to be seen after its process has ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """How far a question is, for whoever shows it."""
-
-    what: str
-    num_asked: int
-    num_answered: int
-    left_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +59,7 @@ class Conversation:
         self._sleep = sleep
         self._heard = [Heard() for _ in processes]
 
-    def wait(self, timeout_s: float, show: Callable[[Waiting], None]) -> list[Heard]:
+    def wait(self, timeout_s: float, show: Callable[[str], None]) -> list[Heard]:
         """Return what was heard when every process has answered or ended, or the time is over."""
         until_s = self._clock() + timeout_s
         while (left_s := until_s - self._clock()) > 0:
@@ -77,14 +68,8 @@ class Conversation:
             num_over = sum(heard.is_over for heard in self._heard)
             if num_over == len(self._heard):
                 break
-            show(
-                Waiting(
-                    what=self._question.what,
-                    num_asked=len(self._heard),
-                    num_answered=num_over,
-                    left_s=left_s,
-                )
-            )
+            what, num = self._question.what, len(self._heard)
+            show(describe_waiting(what, num_over, num, left_s=left_s))
             self._sleep(min(_POLL_S, left_s))
         for heard in self._heard:
             if not heard.is_over:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from steptime.app.stored.plain_text import Shown
 from steptime.record.regular_file import open_regular
+from steptime.report.text.plain_text import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console

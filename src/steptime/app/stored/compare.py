@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import find_all, fold_now, load_measurement, load_run
-from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.compare import judge
 from steptime.compare.facts import take_run
@@ -25,6 +24,7 @@ from steptime.errors import DamagedRunError, SteptimeError, StoreError, UsageErr
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
 from steptime.report.blocks.run.training_blocks import name_trainings
+from steptime.report.text.plain_text import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,19 +108,15 @@ def compare(
     return RunComparison(comparison=compare_runs(runs_a, runs_b, limit=limit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedRun:
-    """A run that was found, and the number of the training that is meant, if it has several."""
-
-    run: Run
-    training: int | None = None
+NamedRun = tuple[Run, int | None]
+"""A run that was found, and the number of the training that is meant, if it has several."""
 
 
 def compare_runs(
     a: Sequence[NamedRun], b: Sequence[NamedRun], *, limit: float | None
 ) -> Comparison:
     """Return the same for runs that were already found."""
-    read_a, read_b = ([read_run(one.run, training=one.training) for one in side] for side in (a, b))
+    read_a, read_b = ([read_run(run, training=number) for run, number in side] for side in (a, b))
     needs_stored = judge.wants_stored(read_a, read_b)
     stored = stored_runs([*a, *b]) if needs_stored else []
     return judge.compare(read_a, read_b, stored=stored, limit=limit)
@@ -137,14 +133,14 @@ def _named(
 ) -> list[NamedRun]:
     words = [one for one in side if not isinstance(one, ObservedRun)]
     runs = iter(find_all(words, store=store))
-    found = []
+    found = list[NamedRun]()
     for one in side:
         if isinstance(one, ObservedRun):
             own = one.measurement.training
             number = None if own is None else own.number
-            found.append(NamedRun(run=one.run, training=number))
+            found.append((one.run, number))
         else:
-            found.append(NamedRun(run=next(runs), training=training))
+            found.append((next(runs), training))
     return found
 
 
@@ -196,8 +192,8 @@ def _number_in(run: Run, measurement: Measurement, training: int | None) -> int 
 def stored_runs(named: Sequence[NamedRun]) -> list[ComparedRun]:
     """Return other sound runs of the same scripts from the stores of the named runs."""
     found = []
-    named_runs = [one.run for one in named]
-    training = next((one.training for one in named if one.training is not None), None)
+    named_runs = [run for run, _ in named]
+    training = next((number for _, number in named if number is not None), None)
     scripts = {script for run in named_runs if (script := _script_at(run)) is not None}
     folders = {run.folder for run in named_runs}
     for store in dict.fromkeys(r.store for r in named_runs if r.folder.parent.name == "runs"):

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.core.store import Run, store_to_name
 from steptime.errors import StoreError, UsageError
 from steptime.export.chrome_trace import chrome_trace
 from steptime.measure.series.run_series import read_series, read_slices
+from steptime.report.document.listings import ExportDocument
 from steptime.report.words.run.show_words import show_command
 
 _MAX_STEPS = 100_000
 """Above this, neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFile:
-    """A trace that was written; without a step, it holds the load of the machine alone."""
+def write_trace(run: Run, path: Path, *, training: int | None = None) -> tuple[ExportDocument, int]:
+    """Write the trace of a run, compressed if the name ends in `.gz`; return its number of steps.
 
-    size_bytes: int
-    num_events: int
-    num_steps: int
-
-
-def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFile:
-    """Write the trace of a run; it is compressed if the name ends in `.gz`.
+    Without a step, it holds the load of the machine alone.
 
     Raises:
         NotFoundError: the run has no training with this number.
@@ -49,5 +42,11 @@ def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFi
         size = path.stat().st_size
     except OSError as error:
         raise StoreError(f"--output: {error}") from error
-    num_events, num_steps = len(document["traceEvents"]), len(series.steps)
-    return TraceFile(size_bytes=size, num_events=num_events, num_steps=num_steps)
+    written = ExportDocument(
+        run_id=run.run_id,
+        format="chrome",
+        path=str(path),
+        bytes=size,
+        num_events=len(document["traceEvents"]),
+    )
+    return written, len(series.steps)

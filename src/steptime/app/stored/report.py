@@ -7,7 +7,7 @@ from itertools import dropwhile, islice
 from pathlib import Path
 
 from steptime.app.run.observed_run import ObservedRun, numbered_name
-from steptime.app.stored.compare import NamedRun, compare_runs
+from steptime.app.stored.compare import compare_runs
 from steptime.app.stored.kept_ceilings import record_of
 from steptime.app.stored.page_file import write_page_file
 from steptime.app.stored.run_listing import list_runs
@@ -67,6 +67,6 @@ def _beside_previous(observed: ObservedRun) -> Comparison | None:
         for row in islice(older, 1, _MAX_LOOKED_AT):
             if row.command == command and row.step_time_s is not None:
                 before = Run(run_id=row.run_id, folder=run.folder.parent / row.run_id)
-                found = compare_runs([NamedRun(run=before)], [NamedRun(run=run)], limit=None)
+                found = compare_runs([(before, None)], [(run, None)], limit=None)
                 return None if found.step is None else found
     return None

@@ -17,7 +17,6 @@ from steptime.app.run.command_words import as_argv, need_all_words
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.load import load_run
 from steptime.app.stored.page_file import try_page
-from steptime.app.stored.plain_text import Shown
 from steptime.app.stored.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
@@ -36,6 +35,7 @@ from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.record.hidden_words import hide_words
 from steptime.report.blocks.run.training_blocks import name_trainings
+from steptime.report.text.plain_text import Shown
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import (
     RECIPE,

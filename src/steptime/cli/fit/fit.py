@@ -20,7 +20,7 @@ from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.fit.fit import FittedCommand
-    from steptime.tune.fit.run_fit import FitLimit, FitOptions
+    from steptime.tune.fit.run_fit import FitOptions
     from steptime.tune.values.fit_values import FitStudy
     from steptime.tune.values.study_values import State
 
@@ -79,15 +79,19 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _fit_options(options: argparse.Namespace, command: tuple[str, ...]) -> FitOptions:
-    limit = _limit(options)
+    if options.memory_limit is not None and options.on is not None:
+        raise UsageError("--memory-limit and --on both name a limit.", hint="Name one of them.")
+    limit = options.memory_limit
+    size = None if limit is None else parse_size(limit, flag="--memory-limit")
     budget_s, exclude = parse_time(options.budget), parse_names(options.exclude or "")
+    from steptime.app.fit.fit import find_limit
     from steptime.app.study.tune import choose_levers
     from steptime.tune.fit.run_fit import FitOptions
 
     return FitOptions(
         command=command,
         store=store_to_write(options),
-        limit=limit,
+        limit=find_limit(size, on=options.on),
         levers=choose_levers(None, exclude, names=("--levers", "--exclude"), tell=tell),
         excluded=exclude,
         budget_s=budget_s,
@@ -97,24 +101,6 @@ def _fit_options(options: argparse.Namespace, command: tuple[str, ...]) -> FitOp
         measures=options.measure,
         num_devices=options.gpus,
     )
-
-
-def _limit(options: argparse.Namespace) -> FitLimit:
-    """Return the limit that was given; what is free here without one."""
-    part = options.on
-    if options.memory_limit is not None and part is not None:
-        raise UsageError("--memory-limit and --on both name a limit.", hint="Name one of them.")
-    size = (
-        None
-        if options.memory_limit is None
-        else parse_size(options.memory_limit, flag="--memory-limit")
-    )
-    from steptime.app.fit.fit import limit_of_machine, limit_of_part
-    from steptime.tune.fit.run_fit import FitLimit
-
-    if size is not None:
-        return FitLimit(bytes=size, origin="given")
-    return limit_of_machine() if part is None else limit_of_part(part)
 
 
 def _say_what_begins(what: str, state: State, left_s: float) -> None:

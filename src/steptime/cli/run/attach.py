@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import JSON, STORE, store_folder, was_given
 from steptime.cli.output import open_store, put, tell
 from steptime.errors import NotAnsweredError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from steptime.app.run.conversation import Waiting
 
 SUMMARY = "look into a training that runs: its line, memory, work"
 DESCRIPTION = """\
@@ -65,6 +57,7 @@ def execute(options: argparse.Namespace) -> int:
     timeout_s = None if options.timeout is None else parse_time(options.timeout, flag="--timeout")
     from steptime.app.run.attach import ask_run, find_target
     from steptime.app.stored.run_listing import find_run
+    from steptime.cli.progress import OverwrittenLine
     from steptime.report.blocks.run.answer_report import answer_report
     from steptime.report.document.envelope import ErrorItem, enclose
 
@@ -76,15 +69,18 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError(message, hint="A run answers one question at a time.")
     what = asked[0] if asked else "stacks"
     steps = next((n for name in _WITH_STEPS if (n := getattr(options, name)) is not None), None)
-    with _progress() as show:
+    line = OverwrittenLine(sys.stderr)
+    try:
         answer = ask_run(
             found,
             what,
             num_steps=steps,
             timeout_s=timeout_s,
             training=options.training,
-            show=show,
+            show=line.show,
         )
+    finally:
+        line.close()
     code = 0 if answer.is_whole else 1
     if answer.is_past:
         tell(f"run {answer.run_id} has ended; these stacks were taken while it was stalled")
@@ -93,30 +89,9 @@ def execute(options: argparse.Namespace) -> int:
         for one in answer.ranks
         if one.missing is not None
     )
-    document = enclose("attach", answer.document, exit_code=code, errors=errors)
-    put(options, document, lambda: answer_report(answer.document))
+    document = enclose("attach", answer, exit_code=code, errors=errors)
+    put(options, document, lambda: answer_report(answer))
     if errors:
         silent = [str(one.rank) for one in answer.ranks if one.missing is not None]
         tell(f"{len(silent)} of {len(answer.ranks)} ranks gave no answer: {', '.join(silent)}")
     return code
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Waiting], None]]:
-    """Show on the terminal who is waited for, and for how long."""
-    from steptime.cli.progress import OverwrittenLine
-    from steptime.report.words.run.answer_words import describe_waiting
-
-    line = OverwrittenLine(sys.stderr)
-
-    def show(waiting: Waiting) -> None:
-        line.show(
-            describe_waiting(
-                waiting.what, waiting.num_answered, waiting.num_asked, left_s=waiting.left_s
-            )
-        )
-
-    try:
-        yield show
-    finally:
-        line.close()

@@ -95,19 +95,18 @@ def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
 
 def _find(options: argparse.Namespace, names: list[str]) -> list[NamedRun]:
     """Return the runs; the store is opened only if one of the names is not a path."""
-    from steptime.app.stored.compare import NamedRun
     from steptime.app.stored.load import find_all, is_path
 
     folder = store_folder(options)
     store = Path(folder or ".") if all(map(is_path, names)) else open_store(folder)
-    return [NamedRun(run=run, training=options.training) for run in find_all(names, store=store)]
+    return [(run, options.training) for run in find_all(names, store=store)]
 
 
 def _other_stores(runs: list[NamedRun]) -> dict[str, str]:
     """Return what `--store` must name for the runs that are not in the store of this folder."""
     from steptime.core.store import store_to_name
 
-    found = {named.run.run_id: store_to_name(named.run.store) for named in runs}
+    found = {run.run_id: store_to_name(run.store) for run, _ in runs}
     return {run_id: store for run_id, store in found.items() if store is not None}
 
 

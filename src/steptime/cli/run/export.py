@@ -40,12 +40,11 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.stored.export import write_trace
     from steptime.app.stored.run_listing import find_run
     from steptime.report.document.envelope import ErrorItem, enclose
-    from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.id)
-    trace = write_trace(run, Path(options.output), training=options.training)
+    written, num_steps = write_trace(run, Path(options.output), training=options.training)
     errors: tuple[ErrorItem, ...] = ()
-    if not trace.num_steps:
+    if not num_steps:
         what = f"no step of run {run.run_id} was recorded: the trace holds the machine's load alone"
         tell(what)
         errors = (ErrorItem(code="no_steps", message=what),)
@@ -53,12 +52,5 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is None:
         tell(f"the trace is in {options.output}. Open it at https://ui.perfetto.dev")
     else:
-        written = ExportDocument(
-            run_id=run.run_id,
-            format=options.to,
-            path=options.output,
-            bytes=trace.size_bytes,
-            num_events=trace.num_events,
-        )
         write_json(options.json, enclose("export", written, exit_code=code, errors=errors))
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +20,7 @@ from steptime.cli.output import check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from steptime.app.search.search import Heard, SearchAsked
-    from steptime.report.blocks.values import Sheet
-    from steptime.seek.values.seek_values import SeekAnswer, SeekRun
+    from steptime.seek.values.seek_values import SeekAnswer
 
 SUMMARY = "search the parameters that reach a quality in the least time"
 DESCRIPTION = """\
@@ -73,80 +70,50 @@ def execute(options: argparse.Namespace) -> int:
     """Search, and print what was found."""
     command = take_command(options, verb="sweep", usage=USAGE)
     check_target("--output", options.output)
-    asked = _asked(options, command)
-    from steptime.app.search.search import search
+    if not abs(options.target) < float("inf"):
+        raise UsageError(f"--target must be a number, got `{options.target}`.")
+    if options.recipe is not None and not os.path.isfile(options.recipe):
+        raise UsageError(
+            f"--recipe: there is no file `{options.recipe}`.", hint="Make one with `steptime tune`."
+        )
+    from steptime.app.surface import sweep
+    from steptime.report.blocks.study.sweep_report import sweep_report
     from steptime.report.document.envelope import enclose
 
-    found = search(asked, heard=_teller(asked))
+    found = sweep(
+        command,
+        param=options.param,
+        metric=options.metric,
+        target=options.target,
+        budget_s=parse_time(options.budget),
+        better=options.better,
+        default=options.default or None,
+        seed_flag=options.seed_flag,
+        recipe=options.recipe,
+        ray=options.ray,
+        fresh=options.fresh,
+        share_network=options.share_network,
+        unsafe_trials=options.unsafe_trials,
+        store=store_to_write(options),
+        tell=tell,
+    )
     code = 0 if found.holds else 4
-    document = enclose("sweep", found, exit_code=code)
-    put(options, document, lambda: _report(asked, found), is_beside=True)
+    report = sweep_report(found, command=command, next_command=_next(options, command, found))
+    put(options, enclose("sweep", found, exit_code=code), lambda: report, is_beside=True)
     if options.output is not None:
         from steptime.app.stored.page_file import write_page_file
 
         target = Path(options.output)
-        written = write_page_file(_report(asked, found), target, target)
-        tell(f"the page of this search: {written}")
+        tell(f"the page of this search: {write_page_file(report, target, target)}")
     return code
 
 
-def _asked(options: argparse.Namespace, command: tuple[str, ...]) -> SearchAsked:
-    from steptime.app.search.search import SearchAsked
-    from steptime.seek.sought_parameters import parse_default, parse_parameters
-    from steptime.seek.values.seek_values import SeekQuestion
-
-    parameters = parse_parameters(options.param)
-    default = options.default and parse_default(options.default, parameters)
-    if not abs(options.target) < float("inf"):
-        raise UsageError(f"--target must be a number, got `{options.target}`.")
-    recipe = None if options.recipe is None else Path(options.recipe)
-    if recipe is not None and not recipe.is_file():
-        raise UsageError(
-            f"--recipe: there is no file `{recipe}`.", hint="Make one with `steptime tune`."
-        )
-    return SearchAsked(
-        question=SeekQuestion(
-            parameters=parameters,
-            target=options.target,
-            budget_s=parse_time(options.budget),
-            is_better_down=options.better == "down",
-            default=default or None,
-        ),
-        command=command,
-        metric=options.metric,
-        store=store_to_write(options),
-        seed_flag=options.seed_flag,
-        recipe=recipe,
-        ray=options.ray,
-        is_fresh=options.fresh,
-        share_network=options.share_network,
-        allow_unsafe=options.unsafe_trials,
-    )
-
-
-def _teller(asked: SearchAsked) -> Heard:
-    """Return what says how each run ended."""
-    from steptime.report.words.study.search_words import describe_progress
-
-    def heard(run: SeekRun, runs: Sequence[SeekRun], num_machines: int) -> None:
-        budget_s = asked.question.budget_s
-        tell(describe_progress(run, runs, budget_s=budget_s, num_machines=num_machines))
-
-    return heard
-
-
-def _next(asked: SearchAsked, found: SeekAnswer) -> str:
+def _next(options: argparse.Namespace, command: tuple[str, ...], found: SeekAnswer) -> str:
     """Return the command to run next: the training with what was found, or a longer search."""
     from steptime.seek.sought_parameters import filled
 
     if found.best is None:
         return "steptime sweep ... --budget, longer, or --target, nearer"
-    words = filled(asked.command, found.best, seed=1, seed_flag=asked.seed_flag)
-    recipe = () if asked.recipe is None else ("--recipe", str(asked.recipe))
+    words = filled(command, found.best, seed=1, seed_flag=options.seed_flag)
+    recipe = () if options.recipe is None else ("--recipe", options.recipe)
     return shlex.join(("steptime", "run", *recipe, "--", *words))
-
-
-def _report(asked: SearchAsked, found: SeekAnswer) -> Sheet:
-    from steptime.report.blocks.study.sweep_report import sweep_report
-
-    return sweep_report(found, command=asked.command, next_command=_next(asked, found))

@@ -16,11 +16,11 @@ from typing import Any
 from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.data.values.conversion_values import ConversionAnswer
 from steptime.quantize.values.quantized_model import QuantizedModel
+from steptime.report.blocks.run.answer_report import RunAnswer
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.data_documents import DataCheckDocument, LoaderDocument
 from steptime.report.document.envelope import Envelope
 from steptime.report.document.listings import (
-    AttachDocument,
     ExportDocument,
     LeversDocument,
     ListDocument,
@@ -46,7 +46,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "show run": Envelope[RunDocument],
     "show study": Envelope[StudyDocument],
     "show fit": Envelope[FitStudy],
-    "attach": Envelope[AttachDocument],
+    "attach": Envelope[RunAnswer],
     "report": Envelope[PageDocument],
     "rm": Envelope[RemovedDocument],
     "prune": Envelope[RemovedDocument],

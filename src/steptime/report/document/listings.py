@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
-from steptime.measure.values.answer import RankAnswer
-from steptime.measure.values.desync import Desync
-from steptime.measure.values.model.layer_health import LayerHealth
 from steptime.measure.values.run_summary import RunSummary
-from steptime.measure.values.stall import StalledRank
 from steptime.report.blocks.study.lever_report import LeverCard
 from steptime.tune.values.study_values import State, Study, StudyOutcome
 
@@ -101,35 +97,6 @@ class LeversDocument:
     """
 
     levers: tuple[LeverCard, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachDocument:
-    """Where the processes of a run are, or what they answered while they trained.
-
-    Attributes:
-        run_id: name of the run's folder; null for a process that belongs to no run.
-        what: what was asked: `stacks`, `memory`, `count`, `profile` or `health`.
-        asked_unix_s: when it was asked.
-        ranks: what each rank answered, or why it did not; empty for `stacks`.
-        stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
-            time, as far as they are on this machine.
-        culprits: the ranks that the others wait for; empty where that is not known.
-        layers: what the probe of the layers saw in the rank with most updates, and in earlier
-            probes of the run; None unless `health` was asked.
-        desync: how the ranks lost each other; None where nothing shows it.
-        is_past: whether the run has ended, and the stacks are those of its last stall.
-    """
-
-    run_id: str | None
-    what: str
-    asked_unix_s: float
-    ranks: tuple[RankAnswer, ...]
-    stacks: tuple[StalledRank, ...]
-    culprits: tuple[int, ...]
-    layers: LayerHealth | None = None
-    desync: Desync | None = None
-    is_past: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from steptime.measure.values.loader_bench import (
     LoaderBench,
     LoaderPart,
 )
-from steptime.report.blocks.colors import LOADER_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined, labeled, sections
 from steptime.report.blocks.values import (
     Bar,
@@ -146,7 +146,7 @@ def _parts(bench: LoaderBench) -> list[Block]:
 
 
 def _rows(part: LoaderPart, bench: LoaderBench, longest: float) -> Iterator[tuple[Cell, ...]]:
-    wall_s, color = part.wall_s or 0.0, LOADER_COLORS.get(part.name, LOADER_COLORS["fetch"])
+    wall_s, color = part.wall_s or 0.0, color_of(part.name)
     share = _share(wall_s, bench) if part.name in IN_LOADER else ""
     times = (_seconds(wall_s), share, _seconds(part.cpu_s), _seconds(part.cold_wall_s))
     yield (words.PARTS[part.name], Bar([(color, wall_s / longest)]), *times)

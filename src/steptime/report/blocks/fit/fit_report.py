@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_seconds
-from steptime.report.blocks.colors import HOLDER_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import labeled, listed, sections
 from steptime.report.blocks.values import (
     Bar,
@@ -36,7 +36,7 @@ from steptime.report.words.study.study_words import (
 from steptime.tune.values.fit_values import FitPeak, FitStudy
 
 _ABSENT = "–"
-_BLUE, _GREEN, _GREY, _RED = "#0072b2", "#009e73", "#9aa0a6", "#e0393e"
+_BLUE, _GREEN, _RED = "#0072b2", "#009e73", "#e0393e"
 
 
 def fit_report(study: FitStudy, *, recipe: str | None = None) -> Sheet:
@@ -94,7 +94,7 @@ def _peak(study: FitStudy) -> list[Block]:
     whole = max(peak.estimate, study.limit_bytes, study.recipe_bytes or 0) or 1
     held = _by_size(peak)
     rows = [
-        ("needed", [(_color(name), size / whole) for name, size in held], peak.estimate),
+        ("needed", [(color_of(name), size / whole) for name, size in held], peak.estimate),
         ("limit", [(_RED, study.limit_bytes / whole)], study.limit_bytes),
     ]
     if study.recipe_bytes is not None:
@@ -122,10 +122,6 @@ def _peak(study: FitStudy) -> list[Block]:
 
 def _by_size(peak: FitPeak) -> Sequence[tuple[str, int]]:
     return sorted(((n, s) for n, s in peak.by_category.items() if s), key=lambda one: -one[1])
-
-
-def _color(name: str) -> str:
-    return HOLDER_COLORS.get(name, _GREY)
 
 
 def _by_batch(study: FitStudy) -> list[Block]:

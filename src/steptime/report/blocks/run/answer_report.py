@@ -1,11 +1,13 @@
 """Makes the report of what the processes of a run answered while they trained.
 
-In: the document of an answer. Out: a Sheet, blocks for each rank.
+In: a `RunAnswer`, which is the document of `attach`, too. Out: a Sheet, blocks for each rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -13,7 +15,10 @@ from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_flops, format_seconds
 from steptime.diagnose.ailments.ranks.desynced import describe_desync
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.model.anatomy import Allocator
+from steptime.measure.values.model.layer_health import LayerHealth
+from steptime.measure.values.stall import StalledRank
 from steptime.report.blocks.phrasing import joined, listed
 from steptime.report.blocks.run.counted_steps import more_blocks
 from steptime.report.blocks.run.stall_blocks import describe_ranks, format_ranks, stack_lines
@@ -24,8 +29,11 @@ from steptime.report.blocks.work.profile_blocks import REASONS as PROFILE_REASON
 from steptime.report.blocks.work.profile_blocks import describe_trace, rank_profile_blocks
 from steptime.report.blocks.work.work_blocks import REASONS as COUNT_REASONS
 from steptime.report.blocks.work.work_blocks import describe_count
-from steptime.report.document.listings import AttachDocument
+from steptime.report.text.plain_text import Shown
 from steptime.report.words.run.answer_words import ASKED_REASONS, describe_missing
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STACKS = "stacks"
 
@@ -36,22 +44,67 @@ _IN_TENSORS = ("weights", "buffers", "gradients", "optimizer", "activations", "l
 """The parts of an anatomy that an update shows by itself."""
 
 
-def answer_report(document: AttachDocument) -> Sheet:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunAnswer(Shown):
+    """Where the processes of a run are, or what they answered while they trained.
+
+    `print(answer)` shows it as the terminal does.
+
+    Attributes:
+        run_id: name of the run's folder; null for a process that belongs to no run.
+        what: what was asked: `stacks`, `memory`, `count`, `profile` or `health`.
+        asked_unix_s: when it was asked.
+        ranks: what each rank answered, or why it did not; empty for `stacks`.
+        stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
+            time, as far as they are on this machine.
+        culprits: the ranks that the others wait for; empty where that is not known.
+        layers: what the probe of the layers saw in the rank with most updates, and in earlier
+            probes of the run; None unless `health` was asked.
+        desync: how the ranks lost each other; None where nothing shows it.
+        is_past: whether the run has ended, and the stacks are those of its last stall.
+    """
+
+    run_id: str | None
+    what: str
+    asked_unix_s: float
+    ranks: tuple[RankAnswer, ...] = ()
+    stacks: tuple[StalledRank, ...] = ()
+    culprits: tuple[int, ...] = ()
+    layers: LayerHealth | None = None
+    desync: Desync | None = None
+    is_past: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank answered."""
+        return all(one.missing is None for one in self.ranks)
+
+    def render(self, console: Console) -> None:
+        """Write the answer to a console of rich."""
+        from steptime.report.text.paint_text import print_report
+
+        print_report(answer_report(self), console=console)
+
+    def __repr__(self) -> str:
+        num = sum(one.missing is None for one in self.ranks) or len(self.stacks)
+        return f"<RunAnswer {self.run_id}: {self.what}, {num} ranks>"
+
+
+def answer_report(answer: RunAnswer) -> Sheet:
     """Return the answer of each rank, then where the ranks are that did not answer."""
-    answered = [one for one in document.ranks if one.missing is None]
-    layers = None if document.layers is None else document.layers
-    sentences = [] if document.desync is None else [describe_desync(document.desync)]
+    answered = [one for one in answer.ranks if one.missing is None]
+    sentences = [] if answer.desync is None else [describe_desync(answer.desync)]
     stacks = list[Block]()
-    if document.stacks:
-        sentences += describe_ranks(document.stacks, document.culprits)
-    if document.what == _STACKS:
-        for rank in document.stacks:
+    if answer.stacks:
+        sentences += describe_ranks(answer.stacks, answer.culprits)
+    if answer.what == _STACKS:
+        for rank in answer.stacks:
             stacks += [Blank(), Code("\n".join(stack_lines(rank)), is_whole=True)]
     blocks = [
         *(block for one in answered[:MAX_RANKS] for block in _rank_blocks(one)),
         *more_blocks("ranks", len(answered) - MAX_RANKS),
-        *([] if layers is None else health_blocks(layers, None)),
-        *_missing_blocks(document),
+        *([] if answer.layers is None else health_blocks(answer.layers, None)),
+        *_missing_blocks(answer),
         *listed("stacks", sentences),
         *stacks,
     ]
@@ -70,10 +123,10 @@ def _rank_blocks(one: RankAnswer) -> list[Block]:
     return lines
 
 
-def _missing_blocks(document: AttachDocument) -> list[Block]:
+def _missing_blocks(answer: RunAnswer) -> list[Block]:
     """Say why ranks gave no answer; those with the same reason share a line."""
     groups: dict[tuple[int | None, str], list[RankAnswer]] = {}
-    for one in document.ranks:
+    for one in answer.ranks:
         if one.missing is not None:
             groups.setdefault((one.training, one.missing), []).append(one)
     lines: list[Block] = []

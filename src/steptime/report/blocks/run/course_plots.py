@@ -11,17 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from steptime.core.units import format_count, format_seconds
+from steptime.measure.values.measurement import PHASES as ORDER
 from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
-from steptime.report.blocks.colors import (
-    DISTURBED,
-    EVENT_COLORS,
-    LINES,
-    OUTLIER,
-    PHASE_COLORS,
-    STEADY,
-    WARMUP,
-)
+from steptime.report.blocks.colors import DISTURBED, LINES, OUTLIER, STEADY, WARMUP, color_of
 from steptime.report.blocks.phrasing import shortened
 from steptime.report.blocks.run.course_points import (
     grouped,
@@ -33,14 +26,7 @@ from steptime.report.blocks.run.course_points import (
     throttled_periods,
     usual_top,
 )
-from steptime.report.blocks.run.run_report import (
-    DEVICES,
-    MACHINE,
-    PHASES,
-    RANKS,
-    STEPS,
-    PageFacts,
-)
+from steptime.report.blocks.run.run_report import DEVICES, MACHINE, PHASES, RANKS, STEPS, PageFacts
 from steptime.report.blocks.values import Block, Curve, LinePlot, Section, Shade
 from steptime.report.words.run.run_words import describe_phase, describe_span
 
@@ -200,7 +186,7 @@ def _events(course: Course, events: Sequence[Event], top_s: float) -> Iterator[C
         name = _EVENTS.get(what) or shortened(describe_span(what), 24)
         height = top_s * _FOOT * (row + 0.5)
         points = [(course.at(event.t_unix_s), height) for event in found]
-        color = EVENT_COLORS.get(what, WARMUP)
+        color = color_of(what)
         yield _marks(name, color, points, [f"{name}: {_event_tip(event)}" for event in found])
 
 
@@ -215,15 +201,15 @@ def _stretches(course: Course, facts: PageFacts) -> Iterator[Shade]:
     spans = [e for e in facts.series.events if e.what in SPANS and e.seconds]
     for event in longest_events(spans, _MAX_STRETCHES):
         end = course.at(event.t_unix_s + (event.seconds or 0.0))
-        color, name = EVENT_COLORS[event.what], describe_span(event.what)
+        color, name = color_of(event.what), describe_span(event.what)
         yield Shade(name, color, course.at(event.t_unix_s), end)
     for _, _, start, stop in throttled_periods(facts.series.devices)[:_MAX_STRETCHES]:
-        color = EVENT_COLORS["throttle"]
+        color = color_of("throttle")
         yield Shade("a device was throttled", color, course.at(start), course.at(stop))
     for stall in facts.stalls:
         begun, lasted_s = course.at(stall.began_unix_s), stall.duration_s
         end = course.longest_s if lasted_s is None else begun + lasted_s
-        yield Shade("the run stood still", EVENT_COLORS["stall"], begun, end)
+        yield Shade("the run stood still", color_of("stall"), begun, end)
     for shift in facts.shifts:
         at = course.at(shift.t_unix_s)
         yield Shade("a lasting change", OUTLIER, at, at)
@@ -237,10 +223,10 @@ def _phases(course: Course, steps: Sequence[StepPoint]) -> list[Block]:
     names = {name for one in bins for name, _ in one.wall_s}
     ends = [course.at(t) for one in bins for t in (one.start_unix_s, one.end_unix_s)]
     lines: list[Line] = []
-    for name in sorted(names, key=list(PHASE_COLORS).index):
+    for name in sorted(names, key=ORDER.index):
         heights = [dict(one.wall_s).get(name, 0.0) for one in bins]
         twice = [height for height in heights for _ in range(2)]
-        lines.append((describe_phase(name), PHASE_COLORS[name], twice))
+        lines.append((describe_phase(name), color_of(name), twice))
     top_s = min(limit_s, 1.1 * max(sum(s for _, s in one.wall_s) for one in bins))
     return course.plot(
         "What a step is made of, over time",
@@ -321,8 +307,8 @@ _HOST: tuple[tuple[str, str, tuple[tuple[str, str, _Get], ...]], ...] = (
     ("Clock of the cores", "GHz", (("mean", LINES[0], lambda p: _giga(p.clock_hz)),)),
 )
 _CORES: tuple[tuple[str, str, _Get], ...] = (
-    ("the training", PHASE_COLORS["backward"], lambda p: p.job_cores - (p.worker_cores or 0.0)),
-    ("its workers", PHASE_COLORS["input_wait"], lambda p: p.worker_cores),
+    ("the training", color_of("backward"), lambda p: p.job_cores - (p.worker_cores or 0.0)),
+    ("its workers", color_of("input_wait"), lambda p: p.worker_cores),
     ("others", WARMUP, lambda p: max(0.0, p.busy_cores - p.job_cores)),
     ("idle for a disk", OUTLIER, lambda p: p.io_wait_cores),
 )

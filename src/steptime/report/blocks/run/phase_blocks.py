@@ -18,7 +18,7 @@ from steptime.measure.values.measurement import (
     Phase,
     RankSummary,
 )
-from steptime.report.blocks.colors import PHASE_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Blank, Block, Cell, Labeled, TableBlock
 from steptime.report.words.run import run_words
@@ -29,7 +29,6 @@ COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processi
 _WAITS = ("input_wait", *INNER_PHASES, "process_wait", "h2d", "communication", "sync")
 _ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
 _ABSENT = "–"
-_GREY = PHASE_COLORS["other"]
 
 
 def phase_blocks(
@@ -85,7 +84,7 @@ def _cells(phase: Phase, *, has_device: bool) -> list[Cell]:
 
 def _bar(phase: Phase) -> Bar:
     tone = "yellow" if phase.name in _WAITS else "cyan"
-    return Bar([(PHASE_COLORS.get(phase.name, _GREY), phase.fraction or 0.0)], tone=tone)
+    return Bar([(color_of(phase.name), phase.fraction or 0.0)], tone=tone)
 
 
 def _seconds(value_s: float | None) -> str:
@@ -108,7 +107,7 @@ def rank_blocks(ranks: Sequence[RankSummary], *, limit: int | None = None) -> li
         [
             *_rank_cells(rank),
             *([printable(rank.where or "-")] if are_alone else []),
-            Bar([(PHASE_COLORS.get(n, _GREY), s / longest_s) for n, s in _outer(rank).items()]),
+            Bar([(color_of(n), s / longest_s) for n, s in _outer(rank).items()]),
         ]
         for rank in shown
     ]

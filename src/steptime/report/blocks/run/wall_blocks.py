@@ -24,7 +24,7 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.values.finding import Diagnosis, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL, Checkpoints, WallPart, WallTime
-from steptime.report.blocks.colors import WALL_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, RunSums
@@ -186,7 +186,7 @@ def _wall_cells(part: WallPart, wall: WallTime) -> list[Cell]:
         name.append(f" {printable(part.where)}", style="dim")
     return [
         name,
-        Bar([(WALL_COLORS.get(part.name, WALL_COLORS["unseen"]), share)]),
+        Bar([(color_of(part.name), share)]),
         format_percent(share),
         format_seconds(part.total_s),
         "" if part.num is None else format_count(part.num),

@@ -6,12 +6,10 @@ braces.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from steptime.core.printable import printable
-from steptime.core.units import format_count, format_speedup
-from steptime.report.blocks.values import Blank, Block, CommandLine, Items, TableBlock
+from steptime.report.blocks.values import Block, Items
 from steptime.report.words.study import study_words as words
 from steptime.report.words.study.fact_words import fill
 from steptime.tune.values.study_values import Choice, Study
@@ -95,26 +93,3 @@ def describe_choice(choice: Choice) -> str:
         return sentence[:1].upper() + sentence[1:] if choice.lever is None else sentence
     listed = ", ".join(f"{name} {value}" for name, value in facts.items())
     return " ".join(part for part in (choice.code, choice.lever, listed) if part)
-
-
-def study_list(studies: Sequence[Study]) -> list[Block]:
-    """Return the list of studies as given, and the next command."""
-    if not studies:
-        lead = "There are no studies yet. Make one:"
-        return [CommandLine("steptime tune -- python train.py", lead=lead, is_below=True)]
-    heading = ["study", "outcome", "speedup", "trials", "command"]
-    rows = [_cells(study) for study in studies]
-    return [
-        TableBlock(heading, rows, left=2, name="Studies", cut_last=True),
-        Blank(),
-        CommandLine(f"steptime show {studies[0].study_id}", is_below=True),
-    ]
-
-
-def _cells(study: Study) -> list[str]:
-    outcome = words.OUTCOMES[study.outcome]
-    if study.is_interrupted and study.outcome is None:
-        outcome = "interrupted"
-    speedup = "–" if study.speedup is None else format_speedup(study.speedup.estimate)
-    command = printable(shlex.join(study.command))
-    return [study.study_id, outcome, speedup, format_count(len(study.trials)), command]

@@ -38,7 +38,6 @@ from steptime.report.blocks.values import (
     Labeled,
     Section,
     Sheet,
-    TableBlock,
     Tile,
     Tiles,
 )
@@ -47,9 +46,9 @@ from steptime.report.words.study import study_words as words
 from steptime.report.words.study import verify_words
 from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
-from steptime.verify.values import LossComparison, Outcome, QualityCheck
+from steptime.verify.values import LossComparison, Outcome
 
-_MAX_WRITES, _MAX_LISTED, _REASON_LINES = 5, 20, 4
+_MAX_WRITES, _REASON_LINES = 5, 4
 _ABSENT = "–"
 _TONES = {StudyOutcome.FASTER: "good", StudyOutcome.NOTHING_HELPS: "info"}
 
@@ -118,8 +117,8 @@ def study_report(
         Section("What each lever gave", gain_table(study), only="page"),
         Section("What was tried", [Blank(), *shown] if shown else []),
         Section("", [Blank()], only="terminal"),
-        Section("Whether it trains as well", _checks(study), only="terminal"),
         *_page_only(facts),
+        Section("Whether it trains as well", _checks(study)),
         Section("Refused and failed", _refused(study)),
         Section("Not tried", listed("not tried", map(printable, _not_tried(study)))),
         Section("To prove", _unjudged(study), only="terminal"),
@@ -334,15 +333,11 @@ def _writes(study: Study) -> list[Block]:
     """Say what the script tried to write, and where that went."""
     if not study.tried_writes:
         return []
+    shown = [printable(path) for path in study.tried_writes[:_MAX_WRITES]]
+    more = len(study.tried_writes) - len(shown)
+    named = joined([*shown, *([f"{more} more"] if more else [])])
     kept = "" if study.tier == "unsafe" else "; nothing of it was kept"
-    text = f"the script tried to write {_named(study.tried_writes, _MAX_WRITES)}{kept}"
-    return [Labeled("writes", text, style="dim")]
-
-
-def _named(places: tuple[str, ...], most: int) -> str:
-    shown = [printable(path) for path in places[:most]]
-    more = len(places) - len(shown)
-    return joined([*shown, *([f"{more} more"] if more else [])])
+    return [Labeled("writes", f"the script tried to write {named}{kept}", style="dim")]
 
 
 # -- what the page has alone
@@ -357,36 +352,8 @@ def _page_only(facts: StudyPageFacts | None) -> list[Section]:
         name = "With the recipe" if is_recipe else f"With {words.describe_state(one.state)}"
         judged += [Heading(name), *loss_plots(one.comparison)]
     return [
-        Section("Whether it trains as well", [*judged, *_check_table(study)], only="page"),
+        Section("Whether it trains as well", judged, only="page"),
         Section("Over seeds", seeds_blocks(study.seeds), only="page"),
-    ]
-
-
-def _check_table(study: Study) -> list[Block]:
-    """List what was compared for the verdict on the recipe: what has numbers, or did not pass."""
-    if study.quality is None or not study.quality.checks:
-        return []
-    checks = study.quality.checks
-    told = [c for c in checks if c.outcome is not Outcome.PASS or c.estimate is not None]
-    alike = [words.CHECKS.get(c.name, c.name) for c in checks if c not in told]
-    heading = ["check", "result", "found", "at most", "n"]
-    said = words.describe_checks(study.quality).partition(": ")[0]
-    rows, notes = [_check_cells(check) for check in told], [check.detail or "" for check in told]
-    table = TableBlock(heading, rows, left=2, name="Checks of the quality", notes=notes)
-    return [
-        Heading(f"Checks: {said}"),
-        *([table] if told else []),
-        *([Labeled("", f"Also passed: {' · '.join(alike)}.", style="dim")] if alike else []),
-    ]
-
-
-def _check_cells(check: QualityCheck) -> list[str]:
-    return [
-        words.CHECKS.get(check.name, check.name),
-        check.outcome.value.lower(),
-        _ABSENT if check.estimate is None else f"{check.estimate:.2g}",
-        _ABSENT if check.limit is None else f"{check.limit:.2g}",
-        _ABSENT if check.n is None else format_count(check.n),
     ]
 
 
@@ -401,7 +368,7 @@ def _page_end(facts: StudyPageFacts | None) -> list[Section]:
         Section("What faster hardware would change", hardware, only="page"),
         Section("The recipe", _recipe_file(facts), only="page"),
         Section("Why each thing was done", [folded] if story else [], only="page"),
-        Section("How it was tried", _how(facts), only="page"),
+        Section("How it was tried", [*_about(study), *_writes(study)], only="page"),
     ]
 
 
@@ -420,17 +387,3 @@ def _recipe_file(facts: StudyPageFacts) -> list[Block]:
         *([Heading("The same by hand")] if facts.edits else []),
         *(Code(edit.lines, label=edit.lever) for edit in facts.edits),
     ]
-
-
-def _how(facts: StudyPageFacts) -> list[Block]:
-    """Say how trials were kept from doing harm, and what the script tried to do."""
-    study = facts.study
-    rows: list[tuple[str, str | None]] = [
-        ("trials", _tier(study)),
-        ("tried to write", _named(study.tried_writes, _MAX_LISTED)),
-        ("tried to reach", _named(study.tried_connections, _MAX_LISTED)),
-        ("budget", None if study.budget_s is None else format_seconds(study.budget_s)),
-        ("Steptime", facts.version or None),
-    ]
-    found = [(name, value) for name, value in rows if value]
-    return [TableBlock(["what", "value"], found, 2, "How it was tried", "facts")] if found else []

@@ -21,7 +21,7 @@ from steptime.measure.values.model.anatomy import (
 )
 from steptime.measure.values.observations import MemoryUse
 from steptime.plan.values import MemoryFit, Remedy
-from steptime.report.blocks.colors import HOLDER_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.run.empty_run import ran_out
 from steptime.report.blocks.values import Block, Curve, Labeled, LinePlot, Shade, TableBlock
@@ -376,7 +376,7 @@ def timeline_plot(found: Anatomy | None) -> list[Block]:
     for name in (n for n in PARTS if any(one.by_part.get(n) for one in instants)):
         above = [b + one.by_part.get(name, 0) for b, one in zip(below, instants, strict=True)]
         spread = [pair for pair in zip(below, above, strict=True) for _ in range(2)]
-        color, points = HOLDER_COLORS.get(name, "#9aa0a6"), [(x, None) for x in xs]
+        color, points = color_of(name), [(x, None) for x in xs]
         curves.append(Curve(NAMES.get(name, name), points, spread, color=color, is_filled=True))
         below = above
     begun: dict[str, float] = {}

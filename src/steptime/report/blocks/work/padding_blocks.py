@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
 from steptime.measure.values.model.useful_work import LengthBin, Padding, RankBalance
-from steptime.report.blocks.colors import PHASE_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
 from steptime.report.document.run_document import RunDocument, WorkSums
@@ -120,7 +120,7 @@ def _length_cells(one: LengthBin, *, most: int, num: int) -> list[Cell]:
     low, high = format_count(one.low), format_count(one.high)
     return [
         low if one.low == one.high else f"{low} to {high}",
-        Bar([(PHASE_COLORS["forward"], one.num_rows / most)]),
+        Bar([(color_of("forward"), one.num_rows / most)]),
         format_percent(one.num_rows / num),
         format_count(one.num_rows),
     ]

@@ -29,7 +29,7 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.report.blocks.colors import CLASS_COLORS, PART_COLORS, ROOF_COLORS
+from steptime.report.blocks.colors import color_of
 from steptime.report.blocks.phrasing import joined
 from steptime.report.blocks.values import (
     Bar,
@@ -98,7 +98,6 @@ LACKING: Mapping[str, str] = {
 
 _SMALLEST, _LARGEST = 10.0, 46.0  # diameters of marks [pixels]
 _MARGIN = 3.0  # the axes extend this many times beyond what is drawn
-_GREY = "#9aa0a6"
 
 _MIN_SHOWN = 0.02
 """The fraction of a step that a part needs to appear in the one line of the ordinary report."""
@@ -249,7 +248,7 @@ def waterfall_blocks(waterfall: Waterfall, roofs: Roofs | None) -> list[Block]:
         return [Labeled("waterfall", f"not drawn: {reason}"), *([act] if is_open else [])]
     rows, notes, begun_s = list[list[Cell]](), list[str](), 0.0
     for part in waterfall.parts:
-        color = PART_COLORS.get(part.name, _GREY)
+        color = color_of(part.name)
         tone = "yellow" if part.name == "unexplained" else "cyan"
         bar = Bar([(color, part.time_s / step_s)], begun_s / step_s, tone)
         name = Text(describe_part(part.name), style="bold")
@@ -380,7 +379,7 @@ def roofline_plot(roofline: Roofline) -> list[Block]:
 def _roof(name: str, rate: str, line: list[tuple[float, float]], roofs: Roofs) -> Curve:
     is_doubted = name in roofs.doubts
     told = f"{name} {rate}{' (provisional)' if is_doubted else ''}"
-    color = ROOF_COLORS.get(name, _GREY)
+    color = color_of(name)
     return Curve(told, line, color=color, is_dashed=is_doubted, width=2)
 
 
@@ -396,7 +395,7 @@ def _circle(one: RooflinePoint) -> Curve:
     return Curve(
         one.name,
         [(one.intensity or 1.0, one.flops_per_s)],
-        color=CLASS_COLORS.get(one.name, _GREY),
+        color=color_of(one.name),
         has_line=False,
         has_marks=True,
         mark_size=max(_SMALLEST, _LARGEST * math.sqrt(one.fraction or 0.0)),
