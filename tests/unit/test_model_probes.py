@@ -253,7 +253,7 @@ def test_a_probe_that_says_too_little_is_refused(given: dict[str, object], text:
     ("probe", "text"),
     [
         ("INV:column=n,change=permute", "the inputs have no column `n`; they have `z`, `w`"),
-        ("INV:column=z,change=typo", "there is no change `typo` of numbers"),
+        ("INV:column=z,change=typo", "there is no change `typo` of float64"),
         ("INV:change=permute", "needs the key `column`"),
         ("INV:column=z,change=permute", "needs the key `tolerance`"),
     ],

@@ -248,7 +248,7 @@ def _decided(values: Array) -> Array:
     """Return the label (num_rows,) that each prediction stands for."""
     if values.ndim == 2:
         return np.asarray(values.argmax(axis=1))
-    return values if _is_label(values) else (values >= 0.5).astype(int)
+    return values if _is_label(values) else np.asarray(values >= 0.5, dtype=int)
 
 
 def _right(values: Array, labels: Array) -> Array:
@@ -256,4 +256,4 @@ def _right(values: Array, labels: Array) -> Array:
     found = _decided(values)
     if "U" in (found.dtype.kind, labels.dtype.kind):
         found, labels = found.astype(str), labels.astype(str)
-    return (found == labels).astype(float)
+    return np.asarray(found == labels, dtype=float)

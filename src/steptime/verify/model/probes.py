@@ -116,8 +116,8 @@ class _Planned:
     asked: ProbeAsked
     change: str | None = None
     num_claimed: int
-    doses: tuple[float | None, ...] = (None,)
-    requests: tuple[PredictRequest, ...]
+    doses: Sequence[float | None] = (None,)
+    requests: Sequence[PredictRequest]
 
 
 def run_probes(
@@ -166,40 +166,47 @@ def run_probes(
 
 def _plan(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> _Planned:
     """Return the requests of a probe."""
-    num = inputs.num_rows
+    num, change = inputs.num_rows, str(asked.change)
     if asked.kind == COMPLIANCE:
         request = PredictRequest(check=asked.check)
         return _Planned(asked=asked, num_claimed=num, requests=(request,))
-    change = str(asked.change)
-    is_of_user = ":" in change
+    if ":" in change:
+        doses: Sequence[float | None] = (asked.size,)
+        if asked.kind == PERTURBATION:
+            doses = asked.doses or _FRACTIONS
+        asks = [PredictRequest(change=change, dose=dose) for dose in doses]
+        return _Planned(asked=asked, change=change, num_claimed=num, doses=doses, requests=asks)
+    columns = _columns(inputs, asked)
     if asked.kind == FRESH:
-        change = _draw(inputs, asked, number)
-    doses: tuple[float | None, ...] = (asked.size,)
-    if asked.kind == PERTURBATION:
-        doses = asked.doses or _DOSES.get(change, _FRACTIONS)
-    elif asked.size is None and not is_of_user:
-        doses = (_SIZES.get(change, 1.0),)
-    if is_of_user:
-        requests = tuple(PredictRequest(change=change, dose=dose) for dose in doses)
-    else:
-        targets = _targets(inputs, asked, change)
-
-        def changed(i: int, dose: float) -> PredictRequest:
-            random = np.random.default_rng((SEED, number, i))
-            how = Dosed(dose=dose, value=asked.value, random=random)
-            columns = {name: make(inputs.columns[name], how) for name, make in targets}
-            return PredictRequest(columns=columns)
-
-        requests = tuple(changed(i, dose or 0.0) for i, dose in enumerate(doses))
-        num = int(np.logical_or.reduce([_has_value(inputs.columns[n]) for n, _ in targets]).sum())
-    return _Planned(asked=asked, change=change, num_claimed=num, doses=doses, requests=requests)
+        change = _draw(_changers(next(iter(columns.values()))), asked, number)
+    sizes = asked.doses or _DOSES.get(change, _FRACTIONS)
+    if asked.kind != PERTURBATION:
+        sizes = (_SIZES.get(change, 1.0) if asked.size is None else asked.size,)
+    asks = []
+    for i, size in enumerate(sizes):
+        random = np.random.default_rng((SEED, number, i))
+        how = Dosed(dose=size, value=asked.value, random=random)
+        changed = {n: _changer(n, values, change)(values, how) for n, values in columns.items()}
+        asks.append(PredictRequest(columns=changed))
+    has = np.logical_or.reduce([_has_value(values) for values in columns.values()])
+    return _Planned(
+        asked=asked, change=change, num_claimed=int(has.sum()), doses=sizes, requests=asks
+    )
 
 
-def _changers(values: Any) -> tuple[str, Mapping[str, Changer]]:
-    """Return what the values are, and what can be done to them."""
-    if values.ndim >= 3:
-        return "pictures", OF_PICTURES
-    return ("text", OF_TEXT) if is_text(values) else ("numbers", OF_NUMBERS)
+def _columns(inputs: ProbeInputs, asked: ProbeAsked) -> dict[str, Any]:
+    """Return the column that is changed; of an array, all features where none is named."""
+    name = asked.column
+    if name is None and not inputs.is_array:
+        raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
+    if name is not None and name not in inputs.columns:
+        known = ", ".join(f"`{one}`" for one in list(inputs.columns)[:20])
+        raise UsageError(f"the inputs have no column `{name}`; they have {known}.")
+    found = inputs.columns if name is None else {name: inputs.columns[name]}
+    filled = {name: values for name, values in found.items() if _has_value(values).any()}
+    if not filled:
+        raise UsageError(f"ProbeDidNothing: `{asked.name}` finds no value that it could change.")
+    return filled
 
 
 def _has_value(values: Any) -> Any:
@@ -208,42 +215,28 @@ def _has_value(values: Any) -> Any:
     return has.reshape(len(has), -1).any(axis=1)
 
 
-def _names(inputs: ProbeInputs, asked: ProbeAsked) -> list[str]:
-    """Return the column that is changed; of an array, all features where none is named."""
-    if asked.column is None and not inputs.is_array:
-        raise UsageError(f"the probe `{asked.name}` needs the key `column`.")
-    if asked.column is not None and asked.column not in inputs.columns:
-        known = ", ".join(f"`{one}`" for one in list(inputs.columns)[:20])
-        raise UsageError(f"the inputs have no column `{asked.column}`; they have {known}.")
-    return list(inputs.columns) if asked.column is None else [asked.column]
+def _changers(values: Any) -> Mapping[str, Changer]:
+    return OF_PICTURES if values.ndim >= 3 else OF_TEXT if is_text(values) else OF_NUMBERS
 
 
-def _targets(inputs: ProbeInputs, asked: ProbeAsked, change: str) -> list[tuple[str, Changer]]:
-    """Return each column that is changed, with what changes it."""
-    found = list[tuple[str, Changer]]()
-    for name in _names(inputs, asked):
-        values = inputs.columns[name]
-        what, known = _changers(values)
-        if change not in known:
-            raise UsageError(
-                f"there is no change `{change}` of {what}, which `{name}` has.",
-                hint=f"Name one of {', '.join(known)}, or a function of yours: FILE.py:FUNCTION",
-            )
-        if _has_value(values).any():
-            found.append((name, known[change]))
-    if not found:
-        raise UsageError(f"ProbeDidNothing: `{asked.name}` finds no value that it could change.")
-    return found
+def _changer(name: str, values: Any, change: str) -> Changer:
+    known = _changers(values)
+    if change not in known:
+        raise UsageError(
+            f"there is no change `{change}` of {values.dtype} of shape {values.shape}, which "
+            f"`{name}` is.",
+            hint=f"Name one of {', '.join(known)}, or a function of yours: FILE.py:FUNCTION",
+        )
+    return known[change]
 
 
-def _draw(inputs: ProbeInputs, asked: ProbeAsked, number: int) -> str:
+def _draw(known: Mapping[str, Changer], asked: ProbeAsked, number: int) -> str:
     """Draw an augmentation that the training did not use."""
-    first = inputs.columns[_names(inputs, asked)[0]]
-    known = [name for name in _changers(first)[1] if name in _FRESH]
-    left = [name for name in known if name not in asked.trained]
+    suiting = [name for name in known if name in _FRESH]
+    left = [name for name in suiting if name not in asked.trained]
     if not left:
         raise UsageError(
-            f"the training used every augmentation that suits these inputs: {', '.join(known)}.",
+            f"the training used every augmentation that suits these inputs: {', '.join(suiting)}.",
             hint="Name a change of your own in a probe of kind invariance: change=FILE.py:FUNCTION",
         )
     return left[int(np.random.default_rng((SEED, number)).integers(len(left)))]
@@ -261,7 +254,7 @@ def _judge(
                 f"True or False for each of the {num:,} rows."
             )
         every = np.ones(num, dtype=bool)
-        return judge_rows(asked, seen[0], every, inputs.rows, breaks=~complies.astype(bool))
+        return judge_rows(asked, seen[0], every, inputs.rows, ~complies.astype(bool))
     changed = [np.asarray(answer.changed) for answer in answers]
     claimed, fewest = one.num_claimed, min(int(rows.sum()) for rows in changed)
     least = max(1 if one.change in PARTIAL else _LEAST_CHANGED * claimed, 1)
