@@ -28,6 +28,9 @@ table that was exported twice differs in later ones."""
 _MOST_TEXTS = 100_000
 """Rows of each side whose text is compared piece by piece: some seconds of one core."""
 
+_FINE = 0.9
+"""Of the rows have a value of their own in some column: others do not meet them by chance."""
+
 _LONG_TEXT = 40
 """Letters on average: shorter texts share most of their pieces by chance."""
 
@@ -62,13 +65,15 @@ def find_leaks(train: LeakRows, rows: LeakRows, columns: Sequence[str]) -> LeakV
     for name, one in (("evaluation", rows), ("training", train)):
         if not one.num:
             raise DataError(f"EmptySlice: the {name} has no rows.")
-    (here, texts), (there, known) = _read(rows), _read(train)
+    here, there = _read(rows), _read(train)
     found, counts = np.zeros(rows.num, dtype=bool), list[LeakCount]()
-    for kind, hashes in here.items():
-        hit = np.isin(hashes, there[kind]) & ~found
-        own = None if kind == "id" else _repeats(there[kind])
-        counts.append(_count(kind, hit, rows.ids, own))
+    for kind, hashes in here.hashes.items():
+        hit = np.isin(hashes, there.hashes[kind]) & ~found
+        own = None if kind == "id" else _repeats(there.hashes[kind])
+        is_copy = kind == "exact" and there.is_fine and own is not None and not own.estimate
+        counts.append(_count(kind, hit, rows.ids, own, is_copy=is_copy))
         found |= hit
+    texts, known = here.texts, there.texts
     if texts and known:
         hit = near_texts(texts, known) & ~found[: len(texts)]
         own = None
@@ -90,15 +95,23 @@ def find_leaks(train: LeakRows, rows: LeakRows, columns: Sequence[str]) -> LeakV
     )
 
 
-def _read(rows: LeakRows) -> tuple[dict[str, Any], list[str]]:
-    """Return hashes of all rows by kind, and the long texts of the first ones, each row's in one.
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Hashes of all rows by kind; long texts of the first rows; whether a column hardly repeats.
 
     Two unlike rows of ten million beside ten million have the same hash of 64 bits with a chance
     of 1 in 200,000 over all pairs.
     """
+
+    hashes: dict[str, Any]
+    texts: list[str]
+    is_fine: bool
+
+
+def _read(rows: LeakRows) -> _Side:
     from pandas.util import hash_array
 
-    found, texts = dict[str, Any](), list[list[str]]()
+    found, texts, is_fine = dict[str, Any](), list[list[str]](), False
     if rows.ids is not None:
         found["id"] = hash_array(rows.ids, categorize=False)
     for values in rows.columns:
@@ -106,10 +119,11 @@ def _read(rows: LeakRows) -> tuple[dict[str, Any], list[str]]:
             before = found.get(kind, np.zeros(rows.num, dtype=np.uint64))
             hashes = hash_array(same, categorize=False)
             found[kind] = hash_array(before * np.uint64(31) + hashes)
+            is_fine |= kind == "exact" and len(np.unique(hashes)) > _FINE * rows.num
         some = values[:_MOST_TEXTS].tolist() if values.dtype == object else []
         if sum(map(len, some)) > _LONG_TEXT * len(some):
             texts.append(some)
-    return found, [" ".join(row) for row in zip(*texts, strict=True)]
+    return _Side(found, [" ".join(row) for row in zip(*texts, strict=True)], is_fine)
 
 
 def _plain(values: Any) -> Any:
@@ -126,19 +140,22 @@ def _rounded(values: Any) -> Any:
 
 
 def _repeats(hashes: Any) -> Interval:
-    """Return the fraction of rows that another row repeats."""
+    """Return the fraction of rows that another row repeats.
+
+    They come in pairs at least, and two rows tell as much as one.
+    """
     counts = np.unique(hashes, return_counts=True)[1]
-    return rate_of(int(counts[counts > 1].sum()), len(hashes))
+    return rate_of(int(counts[counts > 1].sum()) // 2, max(len(hashes) // 2, 1))
 
 
-def _count(kind: str, hit: Any, ids: Any, own: Interval | None) -> LeakCount:
+def _count(
+    kind: str, hit: Any, ids: Any, own: Interval | None, *, is_copy: bool = False
+) -> LeakCount:
     share, outcome = rate_of(int(hit.sum()), len(hit)), Outcome.PASS
     if hit.any():
-        # Rows drawn alike meet a training row as often as training rows meet each other. Equal
-        # features where none repeats are a copy; nearly equal ones may be by chance.
-        repeats = own and (own.estimate > 0 or kind != "exact")
-        border = own.high if own and repeats else 0.0
-        outcome = Outcome.INCONCLUSIVE if share.low <= border else Outcome.FAIL
+        # Rows drawn alike meet a training row as often as training rows meet each other.
+        is_nature = own is not None and not is_copy and share.low <= own.high
+        outcome = Outcome.INCONCLUSIVE if is_nature else Outcome.FAIL
     first = np.flatnonzero(hit)[:_EXAMPLES].tolist()
     return LeakCount(
         kind=kind,
