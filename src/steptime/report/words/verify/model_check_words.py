@@ -133,7 +133,7 @@ def describe_other(one: OtherColumn) -> str:
     """Say what a further column shows."""
     if one.kind == "numbers":
         return describe_gain(one.gain)
-    p = "nobody has a preference" if one.p is None else f"{_rate(one.gain)}, p {one.p:.2g}"
+    p = "no preferences" if one.p is None else f"{_rate(one.gain)}, p {one.p:.2g}"
     return f"{p}, {one.num_ties:,} ties"
 
 
