@@ -31,7 +31,7 @@ def take_suite(options: argparse.Namespace, path: str) -> None:
             names = ", ".join(sorted(one.replace("_", "-") for one in known))
             raise UsageError(f"`{path}`: there is no key `{key}`.", hint=f"Keys are: {names}.")
         if getattr(options, name) in (None, [], False):
-            setattr(options, name, _fitting(path, key, value))
+            setattr(options, name, _fitting(path, key, value, now=getattr(options, name)))
         if name in _FILES and getattr(options, name) == value:
             setattr(options, name, str(Path(path).parent / value))
 
@@ -51,28 +51,11 @@ def _probes(path: str, value: Any) -> list[Any]:
     ]
 
 
-def _probes(path: str, value: Any) -> list[Any]:
-    """Return the probes of a suite, whose functions lie in files beside it."""
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise UsageError(f"`{path}`: `probe` is {value!r}; write each probe as [[probe]].")
-    return [
-        {
-            key: str(Path(path).parent / part)
-            if key in ("change", "check") and ":" in str(part)
-            else part
-            for key, part in one.items()
-        }
-        for one in value
-    ]
-
-
 _NUMBERS = frozenset({"margin", "slice-margin"})
-_LISTS = frozenset({"slice", "hunt", "human", "preference", "also", "require"})
-_SWITCHES = frozenset({"paired"})
 
 
-def _fitting(path: str, key: str, value: Any) -> Any:
-    """Return a value as the command line gives it."""
+def _fitting(path: str, key: str, value: Any, *, now: Any) -> Any:
+    """Return a value as the command line gives it; `now` is what stands there without one."""
     name = key.replace("_", "-")
     if name == "share":
         return _shares(path, value)
@@ -80,9 +63,9 @@ def _fitting(path: str, key: str, value: Any) -> Any:
     wanted = "a text"
     if name in _NUMBERS:
         kind, wanted = (int, float), "a number"
-    elif name in _SWITCHES:
+    elif isinstance(now, bool):
         kind, wanted = (bool,), "true or false"
-    elif name in _LISTS:
+    elif isinstance(now, list):
         kind, wanted = (list,), "a list of texts"
     if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
         raise UsageError(f"`{path}`: `{key}` is {value!r}; it must be {wanted}.")
