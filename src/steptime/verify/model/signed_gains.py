@@ -92,10 +92,10 @@ def rate_of(num_hit: int, num: int) -> Interval:
 
     Source: C. J. Clopper, E. S. Pearson, Biometrika 26, 1934.
     """
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
-    low = float(beta.ppf(LEVEL, num_hit, num - num_hit + 1)) if num_hit else 0.0
-    high = float(beta.isf(LEVEL, num_hit + 1, num - num_hit)) if num_hit < num else 1.0
+    found = binomtest(num_hit, num).proportion_ci(1 - 2 * LEVEL)
+    low, high = float(found.low), float(found.high)
     return Interval(estimate=num_hit / num, low=low, high=high, n=num)
 
 
