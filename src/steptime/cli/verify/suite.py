@@ -51,21 +51,6 @@ def _probes(path: str, value: Any) -> list[Any]:
     ]
 
 
-def _probes(path: str, value: Any) -> list[Any]:
-    """Return the probes of a suite, whose functions lie in files beside it."""
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise UsageError(f"`{path}`: `probe` is {value!r}; write each probe as [[probe]].")
-    return [
-        {
-            key: str(Path(path).parent / part)
-            if key in ("change", "check") and ":" in str(part)
-            else part
-            for key, part in one.items()
-        }
-        for one in value
-    ]
-
-
 _NUMBERS = frozenset({"margin", "slice-margin"})
 _LISTS = frozenset({"slice", "hunt", "human", "preference", "also", "require"})
 _SWITCHES = frozenset({"paired"})
