@@ -464,6 +464,7 @@ def test_a_wrong_file_has_one_clear_message(
         ("after_two_weeks.csv", "0.004,0.003", "nan,0.003", "NonFiniteMetric: row 1: "),
         ("experiments.csv", "A/A 2,,0,,,ndcg", "A/A 1,,0,,,ndcg", "2 effects of `ndcg` in `A/A"),
         ("experiments.csv", "ranker: noise 2,noise,2", "ranker: noise 1,noise,2", "more than one"),
+        ("experiments.csv", "noise 1,noise,1", "noise 1,noise,", "`ranker` by no `dose`"),
     ],
 )
 def test_a_wrong_table_has_one_clear_message(

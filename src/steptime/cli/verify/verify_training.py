@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from steptime.verify.values.seed_runs import (
         TrainingQuestion,
         TrainingRun,
-        TrainingVerdict,
     )
 
 SUMMARY = "judge over seeds whether a changed training is as good"
@@ -78,28 +77,20 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.blocks.verify.verdict_report import verdict_report
     from steptime.report.document.envelope import enclose
     from steptime.verify.convergence.judge_training import judge_training
+    from steptime.verify.convergence.power_plan import power_of_verdict
 
     found = judge_training(_runs(options), question)
     code = _CODES[found.outcome.value]
     document = enclose("verify training", found, exit_code=code)
     put(options, document, lambda: verdict_report(found), is_beside=True)
     if options.output is not None:
-        _write_page(options, found)
+        from steptime.app.stored.page_file import write_page_file
+
+        title = options.table or f"{options.reference} → {options.candidate}"
+        report = verdict_report(found, title=title, power=power_of_verdict(found))
+        target = Path(options.output)
+        tell(f"the page of this verdict: {write_page_file(report, target, target)}")
     return code
-
-
-def _write_page(options: argparse.Namespace, found: TrainingVerdict) -> None:
-    from steptime.app.stored.page_file import write_page_file
-    from steptime.core.version import installed_version
-    from steptime.report.blocks.verify.verdict_report import verdict_report
-    from steptime.report.html.paint_html import paint_page
-    from steptime.verify.convergence.power_plan import power_of_verdict
-
-    title = options.table or f"{options.reference} → {options.candidate}"
-    report = verdict_report(found, title=title, power=power_of_verdict(found))
-    page = paint_page(report, version=installed_version())
-    target = Path(options.output)
-    tell(f"the page of this verdict: {write_page_file(page, target, target)}")
 
 
 def _question(options: argparse.Namespace) -> TrainingQuestion:

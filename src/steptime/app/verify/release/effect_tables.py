@@ -133,6 +133,8 @@ def _experiment(
         if len(values) > 1:
             told = ", ".join(f"`{one}`" for one in sorted(values))
             raise DataError(f"`{name}` has more than one {fact}: {told}.")
+    if rows[0].component is not None and rows[0].dose is None:
+        raise DataError(f"`{name}` degrades `{rows[0].component}` by no `dose`; 0 would be A/A.")
     places = Counter((row.metric, row.segment, row.lag) for row in rows)
     (metric, segment, _), num = places.most_common(1)[0]
     if num > 1:
