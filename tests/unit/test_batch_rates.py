@@ -17,9 +17,9 @@ from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts  # noqa: E40
 from steptime.levers.lengths.joined_batches import LEVER as JOINING  # noqa: E402
 from steptime.levers.lengths.joined_batches import join  # noqa: E402
 from steptime.levers.memory.repeated_rows import LEVER as REPEATING  # noqa: E402
+from steptime.report.blocks.fit.batch_report import describe_batches  # noqa: E402
 from steptime.report.blocks.fit.fit_report import fit_report  # noqa: E402
 from steptime.report.html.paint_html import paint_page  # noqa: E402
-from steptime.report.words.fit.batch_words import describe_batches  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from steptime.tune.fit.batch_rates import (  # noqa: E402
     clock_for,

@@ -10,13 +10,17 @@ from compare_cases import CASES, make_compared, make_set
 from steptime.compare.judge import compare
 from steptime.compare.values import Comparison, Obstacle
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.report.blocks.compare.compare_next import describe_reach, next_step
+from steptime.report.blocks.compare.comparison_report import (
+    ComparisonRequest,
+    describe_reach,
+    next_step,
+)
 
 AGAIN = "steptime run -- python train.py --lr 0.1"
 
 
 def step_of(found: Comparison) -> tuple[str, str | None] | None:
-    return next_step(found, is_judged=not found.obstacles)
+    return next_step(found, ComparisonRequest())
 
 
 @pytest.mark.parametrize(

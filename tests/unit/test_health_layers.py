@@ -11,14 +11,14 @@ from steptime.core.codec import decode, encode
 from steptime.measure.health.layer_curves import MAX_POINTS
 from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.layer_health import Bracket, LayerHealth
-from steptime.report.blocks.work.layer_blocks import layer_table
-from steptime.report.html.paint_html import paint
-from steptime.report.words.run.health_words import (
+from steptime.report.blocks.work.layer_blocks import (
     describe_bracket,
     describe_layers,
     describe_probe,
     describe_samples,
+    layer_table,
 )
+from steptime.report.html.paint_html import paint
 from unit.builders import Line, make_measurement, make_update, measure_lines
 
 SCRIPT = "/home/me/project/train.py"

@@ -18,8 +18,8 @@ from steptime.measure.values.measurement import (
     Measurement,
 )
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
+from steptime.report.blocks.run.finding_blocks import describe_gain
 from steptime.report.document.run_document import RecipeGain
-from steptime.report.words.run.gain_words import describe_gain
 from unit.builders import make_end, make_head, make_update, write_run
 
 USE = RecipeUse(

@@ -17,9 +17,9 @@ from steptime.core.interval import Interval
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
+from steptime.report.blocks.run.finding_blocks import describe_proof
 from steptime.report.document.run_document import run_envelope
 from steptime.report.text.print_run import render
-from steptime.report.words.run.gain_words import describe_proof
 from unit.builders import make_end, make_head, make_row, read
 
 USE = RecipeUse(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from steptime.app.kept.kept_list import list_current_runs
 from steptime.app.run import run_end
 from steptime.app.run.run_end import look_at_end
-from steptime.app.stored.current_runs import list_current_runs
 from steptime.app.stored.load import load_measurement, load_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from steptime.report.blocks.study import sweep_report as words
 from steptime.report.blocks.study.sweep_report import sweep_report
 from steptime.report.html.paint_html import paint_page
 from steptime.report.text.paint_text import print_report
-from steptime.report.words.study import search_words as words
 from steptime.seek.new_seeds import LOOKS
 from steptime.seek.next_run import NEW_SEED
 from steptime.seek.seek_answer import answer_of

@@ -12,7 +12,7 @@ import pytest
 from steptime.app.search import run_metric
 from steptime.app.search.sought_trial import newly_said
 from steptime.errors import UsageError
-from steptime.report.words.study.search_words import describe_beside
+from steptime.report.blocks.study.sweep_report import describe_beside
 from steptime.seek.new_seeds import judge_new_seeds
 from steptime.seek.next_run import NEW_SEED, NextRun, Stop, next_run
 from steptime.seek.pace import StopRule, rule_for, why_stop, would_take_s

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from steptime.core.interval import Interval
+from steptime.report.blocks.fit.batch_report import REASONS as BATCH_REASONS
 from steptime.report.blocks.study.story_blocks import CHOICES
 from steptime.report.blocks.study.study_next import StudyRequest, next_act
 from steptime.report.blocks.study.study_report import study_report
@@ -18,7 +19,6 @@ from steptime.report.blocks.study.trial_blocks import scale_for
 from steptime.report.text.paint_text import drawn_reach as drawn
 from steptime.report.text.paint_text import print_report
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
-from steptime.report.words.fit.batch_words import REASONS as BATCH_REASONS
 from steptime.report.words.fit.fit_words import FIT_REASONS
 from steptime.report.words.study import study_words as words
 from steptime.tune.values.study_progress import StudyProgress

@@ -209,7 +209,7 @@ def sweep(
         raise NotFoundError(f"recipe: there is no file `{os.fspath(recipe)}`.")
     from steptime.app.run.command_words import as_argv
     from steptime.app.search.search import SearchAsked, search
-    from steptime.report.words.study.search_words import describe_progress
+    from steptime.report.blocks.study.sweep_report import describe_progress
     from steptime.seek.sought_parameters import parse_default, parse_parameters
     from steptime.seek.values.seek_values import SeekQuestion
 

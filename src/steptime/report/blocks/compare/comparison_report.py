@@ -5,6 +5,7 @@ In: a Comparison. Out: blocks. The sections are a visible list; words come from 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,12 +16,13 @@ from steptime.compare.values import (
     CompareOutcome,
     Comparison,
     Effect,
+    Estimate,
     GateOutcome,
+    Obstacle,
     TraitChange,
 )
 from steptime.core.printable import printable
 from steptime.core.units import format_percent, format_seconds
-from steptime.report.blocks.compare.compare_next import describe_reach, next_step
 from steptime.report.blocks.phrasing import joined, labeled, listed, sections, shortened
 from steptime.report.blocks.values import (
     Blank,
@@ -32,7 +34,91 @@ from steptime.report.blocks.values import (
     TableBlock,
 )
 from steptime.report.words.run import compare_words as words
+from steptime.report.words.run.compare_words import wanted_of
 from steptime.report.words.run.run_words import describe_phase, describe_span
+from steptime.report.words.run.show_words import is_cell, show_command
+
+USUAL_RUNS = 3
+"""With this many runs on each side, no stored runs are needed beside them."""
+
+_CLAIMS = (CompareOutcome.SLOWER, CompareOutcome.FASTER)
+
+
+def describe_reach(found: Comparison) -> str | None:
+    """Say how large a difference may still be where none was found."""
+    change = None if found.step is None else found.step.change
+    if found.outcome is not CompareOutcome.NO_DIFFERENCE or change is None:
+        return None
+    if change.low is None or change.high is None:
+        return None
+    if _is_within(change, wanted_of(found)):
+        return f"B is at most {format_percent(max(change.high, 0.0))} slower."
+    return (
+        f"This does not show that they are equal: B may be up to {format_percent(change.high)} "
+        f"slower, or up to {format_percent(-change.low)} faster."
+    )
+
+
+def _is_within(change: Estimate, limit: float) -> bool:
+    ends = (change.low, change.high)
+    return all(end is not None and abs(end) <= limit for end in ends)
+
+
+def next_step(found: Comparison, asked: ComparisonRequest) -> tuple[str, str | None] | None:
+    """Return a sentence and a command, or None if nothing is left to do."""
+    if not _is_judged(found, asked):
+        failed = [obstacle for obstacle in found.obstacles if obstacle.code == "failed"]
+        return _past((*failed, *found.obstacles)[0], asked.stores)
+    change = None if found.step is None else found.step.change
+    if found.outcome in _CLAIMS:
+        if found.gate is not None and found.gate.outcome.value == "undecided":
+            return _more_runs(found)
+        last = found.b[-1]
+        store = asked.stores.get(last.run_id)
+        return "Look at a run of B:", show_command(last.run_id, training=last.training, store=store)
+    if change is not None and _is_within(change, wanted_of(found)):
+        return None
+    return _more_runs(found)
+
+
+def _past(obstacle: Obstacle, stores: Mapping[str, str]) -> tuple[str, str | None]:
+    """Say what to do about an obstacle."""
+    run = str(obstacle.facts.get("run", ""))
+    show = show_command(run, store=stores.get(run))
+    if obstacle.code == "failed":
+        return "See why it failed:", show
+    if obstacle.code == "too_few_steps":
+        return "Let each run train longer, or see what was measured:", show
+    if obstacle.code == "named_twice":
+        return (
+            "Name each run once, those of A before the `--`, those of B after it. This lists them:",
+            "steptime list",
+        )
+    return "Make the runs of B as those of A were made, except for what is to be judged.", None
+
+
+def _more_runs(found: Comparison) -> tuple[str, str | None]:
+    """Ask for more runs: how many, and on which machine."""
+    words = found.b[-1].command
+    command = shlex.join(words if is_cell(words) else ["steptime", "run", "--", *words])
+    num = max(len(found.a), len(found.b))
+    needed = found.needed_runs
+    if found.outcome is CompareOutcome.TOO_NOISY and num < USUAL_RUNS:
+        sentence = f"Make at least {USUAL_RUNS} runs on each side, in turns"
+    elif found.spread is None:
+        sentence = "Make more runs, in turns"
+    elif needed is None:
+        sentence = "More runs would not help much, because equal runs differ too much"
+    elif needed > num:
+        wanted = format_percent(wanted_of(found))
+        sentence = (
+            f"Make about {needed} runs on each side, in turns, to tell a difference of {wanted}"
+        )
+    else:
+        sentence = "Make a few more runs, in turns"
+    is_busy = any(remark.code == "contended" for remark in found.remarks)
+    return f"{sentence}{'; fewer are enough on a quiet machine' if is_busy else ''}:", command
+
 
 MAX_CHANGES = 12
 """People change few things on purpose; more changes mean another environment, and are only counted.
@@ -147,7 +233,7 @@ def _is_judged(found: Comparison, asked: ComparisonRequest) -> bool:
 
 def main_phase(found: Comparison) -> Effect | None:
     """Return the phase with most of a claimed difference, if that phase surely changed."""
-    if found.step is None or found.outcome not in (CompareOutcome.SLOWER, CompareOutcome.FASTER):
+    if found.step is None or found.outcome not in _CLAIMS:
         return None
     sign = 1 if found.outcome is CompareOutcome.SLOWER else -1
     largest = max(found.phases, key=lambda effect: sign * effect.difference_s.value, default=None)
@@ -205,14 +291,15 @@ def _noise(found: Comparison) -> str | None:
 
 
 def _remarks(found: Comparison) -> list[str]:
-    is_claim = found.outcome in (CompareOutcome.SLOWER, CompareOutcome.FASTER)
-    told = [one for one in found.remarks if is_claim or one.code != "not_interleaved"]
+    told = [
+        one for one in found.remarks if found.outcome in _CLAIMS or one.code != "not_interleaved"
+    ]
     return [words.describe_remark(one) for one in told]
 
 
 def _next(found: Comparison, asked: ComparisonRequest) -> list[Section]:
     """Say what to do: look at what is slower, make more runs, or remove what stands in the way."""
-    act = next_step(found, is_judged=_is_judged(found, asked), stores=asked.stores)
+    act = next_step(found, asked)
     if act is None:
         return []
     sentence, command = act

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_seconds
 from steptime.report.blocks.colors import color_of
+from steptime.report.blocks.fit.batch_report import describe_batches, format_gain
 from steptime.report.blocks.phrasing import labeled, listed, sections
 from steptime.report.blocks.values import (
     Bar,
@@ -26,7 +27,6 @@ from steptime.report.blocks.values import (
     TableBlock,
 )
 from steptime.report.words.fit import fit_words as words
-from steptime.report.words.fit.batch_words import describe_batches, format_gain
 from steptime.report.words.study.study_words import (
     describe_check,
     describe_lever,

@@ -34,7 +34,13 @@ from steptime.report.blocks.run.counted_steps import (
     throughput_blocks,
     tiles,
 )
-from steptime.report.blocks.run.finding_blocks import finding_blocks, site_blocks, trial_blocks
+from steptime.report.blocks.run.finding_blocks import (
+    describe_gain,
+    describe_proof,
+    finding_blocks,
+    site_blocks,
+    trial_blocks,
+)
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
@@ -75,7 +81,6 @@ from steptime.report.blocks.work.work_blocks import brief_work, work_blocks
 from steptime.report.document.run_document import RunDocument
 from steptime.report.words.run import run_words, step_words
 from steptime.report.words.run.advice import choose_headline, next_act, opening_findings
-from steptime.report.words.run.gain_words import describe_gain, describe_proof
 from steptime.report.words.run.outliving_words import describe_outliving
 from steptime.report.words.study.study_words import describe_lever
 
