@@ -59,7 +59,9 @@ class MetricTable:
     """A table of rows, or of effects."""
 
     name: str
-    path: str
+    path: str | None = None  # of both arms; else the file of each
+    reference: str | None = None
+    candidate: str | None = None
     effects: bool = False  # it has a row for each metric: metric, effect, error, n
     arm: str = "arm"  # the column that names the arm
     reference_arm: str = "reference"

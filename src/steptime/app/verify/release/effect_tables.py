@@ -57,8 +57,10 @@ class EffectRow:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[pa.Table]:
-    """Open a table; errors of what is done with it name the file.
+def opened(path: Path, candidate: Path | None = None) -> Iterator[pa.Table]:
+    """Open a table, or one of each arm as one; errors of what is done with it name the file.
+
+    The rows of two files get the column `arm`, with the values `reference` and `candidate`.
 
     Raises:
         NotFoundError: there is no such file.
@@ -66,9 +68,12 @@ def opened(path: Path) -> Iterator[pa.Table]:
     """
     import pyarrow as pa
 
-    table = read_table(path, None)
-    if not table.num_rows:
-        raise DataError(f"EmptySlice: `{path}` has no rows.")
+    paths = [path] if candidate is None else [path, candidate]
+    tables = [read_table(one, None) for one in paths]
+    for one, found in zip(paths, tables, strict=True):
+        if not found.num_rows:
+            raise DataError(f"EmptySlice: `{one}` has no rows.")
+    table = tables[0] if candidate is None else _both_arms(tables)
     try:
         yield table
     except (DataError, UsageError) as error:
@@ -77,6 +82,18 @@ def opened(path: Path) -> Iterator[pa.Table]:
         raise type(error)(told, hint=hint) from error
     except pa.ArrowException as error:
         raise DataError(f"`{path}` cannot be read: {error}") from error
+
+
+def _both_arms(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of both arms, with the columns that both have."""
+    import pyarrow as pa
+
+    shared = [name for name in tables[0].column_names if name in tables[1].column_names]
+    parts = []
+    for arm, table in zip(("reference", "candidate"), tables, strict=True):
+        kept = table.select([name for name in shared if name != "arm"])
+        parts.append(kept.append_column("arm", pa.array([arm] * kept.num_rows)))
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 def effect_rows(table: pa.Table) -> list[EffectRow]:

@@ -103,6 +103,11 @@ def _mistakes_of(metric: ReleaseMetric, found: ReleaseFile) -> Iterator[str]:
 def _mistakes_of_table(table: MetricTable) -> Iterator[str]:
     if table.name == EXPERIMENTS:
         yield f".name: `{EXPERIMENTS}` is the name of the table of experiments."
+    pair = [one for one in (table.reference, table.candidate) if one is not None]
+    if len(pair) != (2 if table.path is None else 0):
+        yield ": its rows are in one file (`path`), or in two (`reference` and `candidate`)."
+    if pair and (table.online or table.effects):
+        yield ": an `online` table, or one of effects, is one file (`path`)."
     if table.online and (table.paired or table.effects or table.group is not None):
         yield ": an `online` table has a row for each unit, in one arm."
     if table.order is not None and not table.online:

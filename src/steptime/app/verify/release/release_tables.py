@@ -67,7 +67,8 @@ def read_question(path: Path) -> ReleaseQuestion:
     ledger = () if file.erosion is None else read_ledger(folder / file.erosion.ledger)
     for asked in file.tables:
         metrics = [one for one in file.metrics if one.table == asked.name]
-        with opened(folder / asked.path) as table:
+        paths = [asked.path] if asked.path else [str(asked.reference), str(asked.candidate)]
+        with opened(*(folder / one for one in paths)) as table:
             if asked.effects:
                 _read_effects(table, metrics, read)
             else:
