@@ -216,10 +216,11 @@ class _Writer:
         num = one.hidden.shape[1]
         order = np.concatenate([np.arange(num) + num * gate for gate in (0, 3, 1, 2)])
         parts = []
-        for weight in (one.weight, one.hidden):
+        for given in (one.weight, one.hidden):
+            weight = given
             if self.integer is not None:
-                found, scales = weights_of(weight)
-                weight = found * scales[:, None]
+                whole, scales = weights_of(given)
+                weight = whole * scales[:, None]
             parts.append(self._constant(weight[order][None].astype(np.float32)))
         bias = np.concatenate([one.bias[order], np.zeros(4 * num)])[None].astype(np.float32)
         turned = self._node("Transpose", inputs, perm=[1, 0, 2])
