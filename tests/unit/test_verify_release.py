@@ -460,6 +460,7 @@ def test_a_wrong_file_has_one_clear_message(
     ("name", "old", "new", "text"),
     [
         ("offline.csv", "q0,old,", "q0,old,nan,", "cannot be read as a table"),
+        ("offline.csv", "query,ranker,ndcg", "ndcg,ranker,ndcg", "more than one column `ndcg`"),
         ("offline.csv", "q1,old", "q0,old", "have an id that stands there already (in `offline"),
         ("after_two_weeks.csv", "0.004,0.003", "nan,0.003", "NonFiniteMetric: row 1: "),
         ("experiments.csv", "A/A 2,,0,,,ndcg", "A/A 1,,0,,,ndcg", "2 effects of `ndcg` in `A/A"),
