@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from steptime.app.verify.prediction_table import read_table
-from steptime.errors import DataError, NotFoundError, UsageError
+from steptime.app.verify.prediction_table import needed_column, read_table
+from steptime.errors import DataError, NotFoundError
 from steptime.verify.model.metrics import LABEL
 from steptime.verify.model.probes import ProbeInputs
 
@@ -78,7 +78,7 @@ def column_values(table: Any, name: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = _column(table, name)
+    column = needed_column(table, name)
     kind = column.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number or pa.types.is_boolean(kind):
@@ -94,18 +94,11 @@ def column_texts(table: Any, name: str) -> Any:
     import pyarrow.compute as pc
 
     try:
-        return pc.fill_null(pc.cast(_column(table, name), pa.string()), "").to_numpy()
+        return pc.fill_null(pc.cast(needed_column(table, name), pa.string()), "").to_numpy()
     except pa.ArrowException as error:
         raise DataError(
             f"`{name}` is neither numbers nor text: {error}", hint="Leave this column out."
         ) from error
-
-
-def _column(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        known = ", ".join(f"`{one}`" for one in table.column_names)
-        raise UsageError(f"there is no column `{name}`; the table has {known}.")
-    return table.column(name)
 
 
 def alike(*columns: tuple[Any, str]) -> Sequence[Any]:
