@@ -349,7 +349,7 @@ def test_calibration_decides_where_it_is_required(
     question = {"metric": "brier", "margin": 0.01}
 
     assert steptime.verify_model(rows, rows, **question).outcome is Outcome.PASS
-    found = steptime.verify_model(rows, rows, require=["calibrated"], **question)
+    found = steptime.verify_model(rows, rows, require="calibrated", **question)
     assert (found.outcome, found.reason) == (outcome, reason)
 
 
