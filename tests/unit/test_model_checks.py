@@ -395,6 +395,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
     [
         (["--probe", PROBES[0]], 2, "--probe has no effect without --predict"),
         (["--predict", "model.py:predict"], 2, "--predict has no effect without --probe"),
+        (["--python", "python"], 2, "--python has no effect without --predict"),
         (["--require", "fast"], 2, "--require: there is no check `fast`"),
         (["--time", "t"], 2, "--time has no effect without --train"),
         ([*BESIDE, "--time", "t"], 2, "there is no feature `t` that both tables have"),
