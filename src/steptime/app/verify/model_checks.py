@@ -23,7 +23,6 @@ from steptime.verify.model.simple_predictors import (
     MOST_ROWS,
     MOST_TRAIN,
     SEED,
-    LabeledRows,
     judge_simple,
     score_of,
 )
@@ -157,14 +156,10 @@ def _simple(
     read = alike(*answers)
     if verdict.metric != "accuracy":
         read = [numbers_of(*one) for one in answers]
-    columns = {name: alike((train, name), (features, name)) for name in names}
-    known, here = (
-        LabeledRows(columns={name: both[i] for name, both in columns.items()}, labels=read[i])
-        for i in (0, 1)
-    )
     return judge_simple(
-        known,
-        here,
+        {name: alike((train, name), (features, name)) for name in names},
+        read[0],
+        read[1],
         score_of(verdict.metric, read[1], read[2]),
         metric=verdict.metric,
         is_better_down=verdict.is_better_down,
