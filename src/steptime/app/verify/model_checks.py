@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.verify.checks_asked import ChecksAsked
-from steptime.app.verify.feature_tables import alike, column_texts, read_inputs
+from steptime.app.verify.feature_tables import alike, read_inputs
 from steptime.app.verify.predict_process import ask_function, ask_process
 from steptime.app.verify.prediction_rows import RowsAsked
 from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
@@ -57,7 +57,7 @@ def check_model(
         raise UsageError("--train and --human judge one training; leave --seed out.")
     candidate = tables[1]
     others = [_numbers(tables, name, rows.id_column) for name in asked.also]
-    others += [count_preferences(one, column_texts(candidate, one)) for one in asked.preference]
+    others += [count_preferences(one, alike((candidate, one))[0]) for one in asked.preference]
     simple, leaks = _beside_training(verdict, rows, asked, candidate)
     return ModelChecks(
         simple=simple,
