@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steptime.app.verify.prediction_table import read_table
-from steptime.errors import DataError, NotFoundError, UsageError
+from steptime.app.verify.prediction_table import needed_column, read_table
+from steptime.errors import DataError, NotFoundError
 from steptime.verify.model.metrics import LABEL
 from steptime.verify.model.probes import ProbeInputs
 
@@ -80,7 +80,7 @@ def alike(*columns: tuple[Any, str]) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = [_column(*one) for one in columns]
+    found = [needed_column(*one) for one in columns]
     types, has_null = {one.type for one in found}, any(one.null_count for one in found)
     target = None
     if not all(map(_is_number, types)):
@@ -101,10 +101,3 @@ def _is_number(kind: Any) -> bool:
     import pyarrow.types as of
 
     return bool(of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind))
-
-
-def _column(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        known = ", ".join(f"`{one}`" for one in table.column_names)
-        raise UsageError(f"there is no column `{name}`; the table has {known}.")
-    return table.column(name)
