@@ -29,9 +29,8 @@ module with a `LEVER` (a `steptime.levers.base.Lever`). Its file imports the sta
 
 def lever_reference() -> str:
     """The whole page as Markdown."""
-    from steptime.app.study.lever_cards import card_of
     from steptime.levers import NAMES, load
-    from steptime.report.blocks.study.lever_report import declared
+    from steptime.report.blocks.study.lever_report import card_of, declared
     from steptime.report.markdown.paint_markdown import paint
 
     cards = [card_of(load(name)) for name in NAMES]

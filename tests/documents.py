@@ -9,13 +9,14 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from steptime.report.document.envelope import Envelope, render_json
+from steptime.core.codec import render
+from steptime.report.document.envelope import Envelope
 from steptime.report.document.json_schema import json_schema
 
 
 def check_document(envelope: Envelope[Any], name: str) -> dict[str, Any]:
     """The document as a program reads it: it fits the schema, and has no key beside it."""
-    document: dict[str, Any] = json.loads(render_json(envelope))
+    document: dict[str, Any] = json.loads(render(envelope))
     check_fits(document, name)
     return document
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from page_cases import HOSTILE
 from steptime.diagnose.values.reach_values import Waterfall, WaterfallPart
-from steptime.report.blocks.study.study_report import HandEdit, JudgedLosses, StudyPageFacts
+from steptime.report.blocks.study.study_report import StudyPageFacts
 from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
 from steptime.verify.values import LossComparison, LossOverlay
 from study_cases import (
@@ -87,12 +87,12 @@ def tuned() -> StudyPageFacts:
         waterfall=WATERFALL,
         waterfall_run="20261120-0900",
         study=faster(),
-        losses=(JudgedLosses(state=(BF16, FUSED), comparison=compared()),),
+        losses=(((BF16, FUSED), compared()),),
         recipe_file="tuned.toml",
         recipe=RECIPE,
         edits=(
-            HandEdit(lever="autocast bf16", lines="with torch.autocast(device):\n    f()"),
-            HandEdit(lever="fused_optimizer fused", lines="AdamW(..., fused=True)"),
+            ("autocast bf16", "with torch.autocast(device):\n    f()"),
+            ("fused_optimizer fused", "AdamW(..., fused=True)"),
         ),
         version="1.0",
     )
@@ -101,8 +101,8 @@ def tuned() -> StudyPageFacts:
 def refused() -> StudyPageFacts:
     """One of everything: the losses of what was refused leave the envelope."""
     study = mixed()
-    wrong = JudgedLosses(state=(*study.recipe, FUSED), comparison=compared(shift=0.9))
-    right = JudgedLosses(state=study.recipe, comparison=compared())
+    wrong = ((*study.recipe, FUSED), compared(shift=0.9))
+    right = (study.recipe, compared())
     return StudyPageFacts(study=study, losses=(right, wrong), recipe=RECIPE)
 
 
@@ -122,7 +122,7 @@ def endless() -> StudyPageFacts:
         trials=(faster().trials[0], *trials),
         not_tried=tuple(NotTried(name=f"lever_{i}", reason="no_time") for i in range(300)),
     )
-    losses = (JudgedLosses(state=(BF16,), comparison=compared(300, has_limit=False)),)
+    losses = (((BF16,), compared(300, has_limit=False)),)
     return StudyPageFacts(study=study, losses=losses)
 
 
@@ -150,10 +150,10 @@ def hostile_study(text: str) -> StudyPageFacts:
     )
     return StudyPageFacts(
         study=study,
-        losses=(JudgedLosses(state=(applied,), comparison=compared()),),
+        losses=(((applied,), compared()),),
         recipe_file=text,
         recipe=text,
-        edits=(HandEdit(lever=text, lines=text),),
+        edits=((text, text),),
         version=text,
     )
 

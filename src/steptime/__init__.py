@@ -20,8 +20,9 @@ if typing.TYPE_CHECKING:
     from steptime.app.run.observed_run import ObservedRun
     from steptime.app.stored.compare import RunComparison, compare
     from steptime.app.stored.load import load
+    from steptime.app.study.patch import patch
     from steptime.app.study.tune import TunedCommand, tune
-    from steptime.app.surface import doctor, fit, patch, sweep, verify_training
+    from steptime.app.surface import doctor, fit, sweep, verify_training
     from steptime.app.verify.verify_model import verify_model
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
@@ -67,7 +68,7 @@ _PLACES = {
     "load": "app.stored.load",
     "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
     "observe": "app.run.observe",
-    "patch": "app.surface",
+    "patch": "app.study.patch",
     "sweep": "app.surface",
     "tune": "app.study.tune",
     "verify_model": "app.verify.verify_model",

@@ -13,6 +13,7 @@ from jsonschema.exceptions import ValidationError
 from documents import check_document, check_fits
 from report_cases import CASES, healthy, no_steps
 from steptime.app.run.describe_run import describe_run
+from steptime.core.codec import render
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
@@ -26,7 +27,6 @@ from steptime.report.document.envelope import (
     Status,
     enclose,
     error_envelope,
-    render_json,
 )
 from steptime.report.document.json_schema import DOCUMENTS, json_schema, take_apart
 from steptime.report.document.listings import ListDocument
@@ -171,7 +171,7 @@ def test_a_document_whose_status_is_not_true_does_not_fit_the_schema(wrong: Any)
 
 def test_keys_are_sorted_and_the_text_is_one_ascii_document() -> None:
     measurement = replace(healthy(), command=("python", "tränén.py", "\udc80"))
-    text = render_json(envelope_of(measurement))
+    text = render(envelope_of(measurement))
     read = json.loads(text)
     assert text.isascii()
     assert list(read) == sorted(read)

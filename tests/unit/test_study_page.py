@@ -102,14 +102,14 @@ def test_the_envelope_is_the_one_that_was_judged_by(
     folder = make_folder(tmp_path, study)
     write_candidate(folder, 3, RECIPE)
 
-    (losses,) = gather(study, folder).losses
+    ((state, losses),) = gather(study, folder).losses
 
     assert study.quality is not None
     check = study.quality.checks[0]
-    assert losses.state == RECIPE
-    assert losses.comparison.are_redrawn is are_redrawn
-    assert losses.comparison.limit[-1] == pytest.approx(check.limit)
-    assert losses.comparison.distance[-1] == pytest.approx(check.estimate)
+    assert state == RECIPE
+    assert losses.are_redrawn is are_redrawn
+    assert losses.limit[-1] == pytest.approx(check.limit)
+    assert losses.distance[-1] == pytest.approx(check.estimate)
 
 
 def test_an_envelope_with_other_numbers_is_not_drawn(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_an_envelope_with_other_numbers_is_not_drawn(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, study)
     write_candidate(folder, 3, RECIPE)
 
-    (losses,) = gather(study, folder).losses
+    ((_, losses),) = gather(study, folder).losses
 
-    assert losses.comparison.limit == ()
-    assert losses.comparison.curves[0].candidate
+    assert losses.limit == ()
+    assert losses.curves[0].candidate
 
 
 def test_the_trial_is_found_by_its_levers_and_settings(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_settings_of_the_environment_are_in_no_plan(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, study)
     write_candidate(folder, 3, state, levers=[])
 
-    (losses,) = gather(study, folder).losses
+    ((found, _),) = gather(study, folder).losses
 
-    assert losses.state == state
+    assert found == state
 
 
 def test_damaged_recordings_leave_the_page_without_losses(tmp_path: Path) -> None:
@@ -163,14 +163,14 @@ def test_the_recipe_and_the_edits_by_hand_are_on_the_page(tmp_path: Path) -> Non
     facts = gather(study, make_folder(tmp_path, study))
 
     assert facts.recipe == "[levers.autocast]\n"
-    assert [edit.lever for edit in facts.edits] == ["autocast bf16", "fused_optimizer fused"]
-    assert "torch.autocast" in facts.edits[0].lines
+    assert [lever for lever, _ in facts.edits] == ["autocast bf16", "fused_optimizer fused"]
+    assert "torch.autocast" in facts.edits[0][1]
 
 
 def test_a_lever_of_a_package_that_is_gone_has_no_edit(tmp_path: Path) -> None:
     study = replace(faster(), recipe=(on("gone"), BF16))
 
-    assert [edit.lever for edit in gather(study, tmp_path).edits] == ["autocast bf16"]
+    assert [lever for lever, _ in gather(study, tmp_path).edits] == ["autocast bf16"]
 
 
 def test_a_run_of_the_same_command_says_what_a_step_is_made_of(tmp_path: Path) -> None:

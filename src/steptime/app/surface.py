@@ -16,7 +16,6 @@ from steptime.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from steptime.app.fit.fit import FittedCommand
     from steptime.machine.values.check_values import MachineCheck
-    from steptime.patch.values import Handover
     from steptime.seek.values.seek_values import SeekAnswer, SeekRun
     from steptime.verify.values.seed_runs import TrainingVerdict
 
@@ -83,21 +82,6 @@ def fit(
     )
     target = None if output is None else Path(output)
     return fit_command(asked, output=target, tell=lambda *_: None)
-
-
-def patch(recipe: PathLike, *, folder: PathLike = ".") -> Handover:
-    """Return the recipe in a file as an edit of the files in a folder, as `steptime patch` does.
-
-    Args:
-        recipe: the file that `tune` wrote.
-        folder: in which its command is given; nothing is written there.
-
-    Raises:
-        RecipeError: the recipe cannot be read, or a lever is not known.
-    """
-    from steptime.app.study.patch import patch as make
-
-    return make(Path(recipe), folder=Path(folder))
 
 
 def verify_training(

@@ -161,9 +161,9 @@ def write_json(target: str, envelope: Envelope[object]) -> None:
     Raises:
         SteptimeError: the file cannot be written.
     """
-    from steptime.report.document.envelope import render_json
+    from steptime.core.codec import render
 
-    write_text(target, render_json(envelope))
+    write_text(target, render(envelope))
 
 
 def write_text(target: str, text: str) -> None:

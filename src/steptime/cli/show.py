@@ -92,16 +92,15 @@ def _show_run(options: argparse.Namespace, kept: Stored) -> int:
 
 
 def _show_study(options: argparse.Namespace, kept: Stored) -> int:
-    from steptime.app.study.study_listing import page_of, read_study, recipe_of
+    from steptime.app.study.study_listing import describe_stored
     from steptime.report.blocks.study.study_next import StudyRequest
     from steptime.report.blocks.study.study_report import study_report
-    from steptime.report.document.study_documents import StudyDocument, study_envelope
+    from steptime.report.document.study_documents import study_envelope
 
-    study, recipe = read_study(kept.folder), recipe_of(kept.folder)
-    shown = StudyDocument(study=study, recipe_file=recipe, page=page_of(kept.folder))
-    asked = StudyRequest(recipe=recipe)
+    shown = describe_stored(kept.folder)
+    asked = StudyRequest(recipe=shown.recipe_file)
     document = study_envelope(shown, command="show", exit_code=0)
-    put(options, document, lambda: study_report(study, asked=asked, is_whole=True))
+    put(options, document, lambda: study_report(shown.study, asked=asked, is_whole=True))
     return 0
 
 

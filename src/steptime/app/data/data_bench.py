@@ -43,15 +43,8 @@ MORE_ROUNDS = 2
 class BenchOptions:
     """What to measure, and how long.
 
-    Attributes:
-        command: the user's argv.
-        store: the folder that holds `.steptime`.
-        seconds: how long the loop is timed in each pass [s], for 20 steps at least; longer where
-            the bound is unclear.
-        steps: how many steps are timed at most in the first passes; None for 400.
-        with_curve: measure the loader with several numbers of workers, too.
-        allow_unsafe: run the children even if nothing here keeps them from doing harm.
-        share_network: let them use the network.
+    `seconds` is how long the loop is timed in each pass [s], for 20 steps at least, and longer
+    where the bound is unclear; `steps` is the most in the first passes, None for 400.
     """
 
     command: tuple[str, ...]

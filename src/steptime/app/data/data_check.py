@@ -48,14 +48,8 @@ Tell = Callable[[str], None]
 class DataCheckOptions:
     """What `steptime data check -- COMMAND` was asked for.
 
-    Attributes:
-        command: its words.
-        store: the folder that holds `.steptime`.
-        epochs: epochs of the command that are seen, at least 2.
-        batches: of each epoch that are read; the order is known of the whole epoch.
-        budget_s: time for all children together [s].
-        resume: the command that goes on from a checkpoint; None where it was not given.
-        only: names of the checks; None for all.
+    The order is known of whole epochs, whatever `batches` says; `budget_s` is for all children.
+    `resume` is the command that goes on from a checkpoint, and `only` names checks; None for all.
     """
 
     command: tuple[str, ...]

@@ -29,18 +29,10 @@ SCRATCH = ".steptime-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionRequest:
-    """What is asked for.
+    """What is asked for, by the words of the command line.
 
-    Attributes:
-        source: a file or folder.
-        target: the folder to be made.
-        source_format: its format; None tells it by the contents.
-        form: `prepared`, `parquet`, `tfrecord` or `webdataset`.
-        decode: pictures are stored as pixels.
-        resize: `256` (the shorter side) or `256x192`; None keeps their size.
-        quality: of the JPEG that they are stored as; None keeps their bytes.
-        is_dry_run: only the prediction is made.
-        is_anyway: it is done although it does not pay.
+    None as `source_format` tells it by the contents; `form` is `prepared`, `parquet`, `tfrecord` or
+    `webdataset`; `resize` is `256` (the shorter side) or `256x192`; `quality` is that of JPEG.
     """
 
     source: str

@@ -19,14 +19,9 @@ from steptime.measure.values.loader_bench import BenchedLoader, LoaderBench, Loa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read, and how.
+    """What to read, and how; `step_s` is a training's own step [s].
 
-    Attributes:
-        where: a file, a folder or an address.
-        source_format: its format; None tells it by the contents.
-        batch_size: samples of a batch.
-        seconds: how long the first pass reads [s].
-        step_s: a training's own step [s]; None to measure the source alone.
+    None as `source_format` tells it by the contents; `seconds` is how long the first pass reads.
     """
 
     where: str

@@ -43,16 +43,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeOptions:
-    """What `steptime plan shapes -- COMMAND` was asked for.
-
-    Attributes:
-        command: its words.
-        store: the folder that holds `.steptime`.
-        measure: whether the operators of the best proposals are timed.
-        budget_s: time for that [s].
-        share_network: whether the child may use the network.
-        allow_unsafe: whether it may run where nothing keeps it from changing files.
-    """
+    """What was asked for; with `measure`, operators of the best proposals get `budget_s` [s]."""
 
     command: tuple[str, ...]
     store: Path

@@ -64,20 +64,19 @@ def list_kept(store: Path, kinds: Sequence[str] = tuple(KINDS)) -> tuple[Stored,
     return tuple(found)
 
 
-def find_kept(store: Path, wanted: str, kinds: Sequence[str] = tuple(SHOWN)) -> Stored:
+def find_kept(store: Path, wanted: str) -> Stored:
     """Return what can be shown again and has this id or beginning of an id, or is the newest.
 
     Args:
         store: where it is.
         wanted: an id, the beginning of one, `last` for the newest of all, `last~1` for the run
             before the last; or a kind (`run`, `study`, `fit`) for the newest of it.
-        kinds: that are meant, keys of `SHOWN`.
 
     Raises:
         NotFoundError: there is none, or several begin like this.
     """
-    of_kind = tuple(kind for kind in kinds if KINDS[kind] == wanted)
-    kinds = of_kind or kinds
+    of_kind = tuple(kind for kind in SHOWN if KINDS[kind] == wanted)
+    kinds = of_kind or tuple(SHOWN)
     kept = {
         one.id: one for one in list_kept(store, kinds) if (one.folder / SHOWN[one.kind]).exists()
     }

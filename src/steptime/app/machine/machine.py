@@ -31,16 +31,7 @@ Progress = Callable[[ceilings_of.Told], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
-    """What to find out about the machine.
-
-    Attributes:
-        python: the interpreter that has torch; None for the one on the PATH.
-        data: the folder that holds the training data.
-        store: the folder that holds `.steptime`.
-        budget_s: time that all measuring may take.
-        is_again: whether to measure even what was measured before.
-        only_inventory: whether to measure nothing.
-    """
+    """What to find out about the machine; `is_again` also measures what was measured before."""
 
     python: str | None = None
     data: Path = Path(".")

@@ -54,9 +54,9 @@ class Beside:
         self.line: LiveLine | None = None
         self.tell_changed: Callable[[], None] = lambda: None
 
-    def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
-        """Call `take` in `first_s`, and then each time after as long as it returned [s]."""
-        self._parts.append(_Part(take=take, due_s=self._clock() + first_s))
+    def add(self, take: Callable[[], float]) -> None:
+        """Call `take` in a second, and then each time after as long as it returned [s]."""
+        self._parts.append(_Part(take=take, due_s=self._clock() + 1.0))
 
     def tick(self) -> float:
         """Do what is due; return the seconds until the next part is."""

@@ -33,15 +33,8 @@ Tell = Callable[[str], None]
 class RunOptions:
     """What to observe, and how closely.
 
-    Attributes:
-        command: the user's argv.
-        store: the folder that holds `.steptime`, or `.steptime` itself.
-        recipe: the file of a recipe that the command trains with.
-        counts: count the work of a step in an extra run if this one cannot.
-        profile: the profiler that runs around a few steps.
-        looks_at_layers: look at each module's output and gradient for a number that is not finite.
-        peaks: dense peaks of the device that the user gives, by type [FLOP/s].
-        price_per_h: what an hour of the machine costs, in the user's currency.
+    `looks_at_layers` asks for the first number that is not finite; `peaks` are those of the user,
+    by type [FLOP/s].
     """
 
     command: tuple[str, ...]

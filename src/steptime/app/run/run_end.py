@@ -57,10 +57,8 @@ T = TypeVar("T")
 class RunEnd:
     """How a run ended, as far as is known now.
 
-    Attributes:
-        end: how it ended.
-        processes: those that outlived the command and may still train.
-        ended_unix_s: when the run ended; None while it has not, or if that is not known.
+    `processes` outlived the command and may still train; `ended_unix_s` is None while the run has
+    not ended, or if that is not known.
     """
 
     end: ProcessEnd

@@ -45,20 +45,10 @@ _SLOW = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAsked:
-    """A search that is wanted.
+    """A search that is wanted; `command` has placeholders.
 
-    Attributes:
-        question: what is searched, the target and the budget.
-        command: with placeholders.
-        metric: where a run says its metric, as for `verify training`.
-        store: the folder that holds `.steptime`.
-        seed_flag: option of the script that takes the seed; None: `{seed}` in the command, else the
-            guest seeds.
-        recipe: a recipe of `tune` that each run has on.
-        ray: address of a Ray cluster; None for this machine.
-        is_fresh: earlier runs of the same search are not used.
-        share_network: runs may use the network.
-        allow_unsafe: runs are made even where nothing contains them.
+    Without `seed_flag`, `{seed}` in the command takes the seed, else the guest seeds; `ray` is the
+    address of a cluster, None for this machine.
     """
 
     question: SeekQuestion

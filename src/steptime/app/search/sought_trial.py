@@ -34,19 +34,9 @@ the target is wrong by."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoughtTrial:
-    """A run that is to be made.
+    """A run that is to be made, in the absolute folder `cwd`.
 
-    Attributes:
-        number: of the run.
-        candidate: of the parameters.
-        parameters: value of each.
-        seed: what its draws begin with.
-        role: why it is made.
-        argv: the command.
-        metric: where the metric is, as in `--metric`.
-        rule: what ends it.
-        cwd: where it runs; absolute.
-        is_seeded_by_guest: the command takes no seed, so Python, numpy and torch begin with it.
+    `is_seeded_by_guest`: the command takes no seed, so Python, numpy and torch begin with it.
     """
 
     number: int

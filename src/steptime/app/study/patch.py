@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
     from steptime.tune.values.recipe_values import Recipe
 
 
-def patch(path: Path, *, folder: Path) -> Handover:
-    """Return the recipe in a file as an edit of the files in a folder; nothing is written.
+def patch(recipe: str | os.PathLike[str], *, folder: str | os.PathLike[str] = ".") -> Handover:
+    """Return the recipe in a file as an edit of the files in a folder, as `steptime patch` does.
+
+    Args:
+        recipe: the file that `tune` wrote.
+        folder: in which its command is given; nothing is written there.
 
     Raises:
         RecipeError: the recipe cannot be read, or a lever is not known.
         MissingExtraError: LibCST is not there, or broken.
     """
-    recipe, levers = _read(path)
+    read, levers = _read(Path(recipe))
     try:
         from steptime.patch.make_patch import make_patch
     except (ImportError, RuntimeError) as error:
@@ -36,8 +41,8 @@ def patch(path: Path, *, folder: Path) -> Handover:
             f"the edit of a source file needs LibCST, which cannot be imported: {error}.",
             needs="steptime[patch]",
         ) from error
-    libraries = find_libraries(recipe.script.command, user_environment())
-    return make_patch(recipe, levers=levers, folder=folder.absolute(), libraries=libraries)
+    libraries = find_libraries(read.script.command, user_environment())
+    return make_patch(read, levers=levers, folder=Path(folder).absolute(), libraries=libraries)
 
 
 def check(

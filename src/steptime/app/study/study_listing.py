@@ -7,7 +7,6 @@ was killed before its first answer has no such file yet, and is left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from steptime.app.kept.kept import list_kept
 from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, StoreError
 from steptime.record.regular_file import read_regular
+from steptime.report.document.study_documents import StudyDocument
 from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.values.study_values import Study
 
@@ -25,9 +25,9 @@ PAGE = "report.html"
 def list_studies(store: Path) -> tuple[Study, ...]:
     """Return all studies that can be read, newest first."""
     found = []
-    for folder in _folders(store):
-        with suppress(DamagedRunError, OSError):
-            found.append(_read(folder))
+    for one in list_kept(store, ["studies"]):
+        with suppress(DamagedRunError, StoreError):
+            found.append(read_study(one.folder))
     return tuple(sorted(found, key=lambda s: (s.started_unix_s, s.study_id), reverse=True))
 
 
@@ -39,26 +39,18 @@ def read_study(folder: Path) -> Study:
         StoreError: it cannot be read.
     """
     try:
-        return _read(folder)
+        return decode(Study, read_regular(folder / FILE), where=str(folder / FILE))
     except OSError as error:
         raise StoreError(f"the study {folder.name} cannot be read: {error}") from error
 
 
-def recipe_of(folder: Path) -> str | None:
-    """Return the path of the recipe that is in a study's folder."""
-    return str(folder / RECIPE) if os.path.isfile(folder / RECIPE) else None
+def describe_stored(folder: Path) -> StudyDocument:
+    """Return the study in a folder, with its recipe and its page where these are.
 
-
-def page_of(folder: Path) -> str | None:
-    """Return the path of the page that is in a study's folder."""
-    return str(folder / PAGE) if os.path.isfile(folder / PAGE) else None
-
-
-def _folders(store: Path) -> Iterator[Path]:
-    return (
-        one.folder for one in list_kept(store, ["studies"]) if os.path.isfile(one.folder / FILE)
+    Raises:
+        DamagedRunError, StoreError: as for `read_study`.
+    """
+    recipe, page = (
+        str(folder / name) if os.path.isfile(folder / name) else None for name in (RECIPE, PAGE)
     )
-
-
-def _read(folder: Path) -> Study:
-    return decode(Study, read_regular(folder / FILE), where=str(folder / FILE))
+    return StudyDocument(study=read_study(folder), recipe_file=recipe, page=page)

@@ -25,8 +25,6 @@ from steptime.record.hidden_words import hide_words
 from steptime.record.regular_file import read_regular
 from steptime.report.blocks.study.study_next import StudyRequest
 from steptime.report.blocks.study.study_report import (
-    HandEdit,
-    JudgedLosses,
     StudyPageFacts,
     study_report,
 )
@@ -101,11 +99,10 @@ def gather(study: Study, folder: Path, recipe: Path | None = None) -> StudyPageF
     )
 
 
-def _edits(study: Study) -> Iterator[HandEdit]:
+def _edits(study: Study) -> Iterator[tuple[str, str]]:
     for applied in study.recipe:
         with suppress(*BROKEN):  # of a package that is gone, or of another version
-            lines = load(applied.name).edit(applied.settings)
-            yield HandEdit(lever=describe_applied(applied), lines=lines)
+            yield describe_applied(applied), load(applied.name).edit(applied.settings)
 
 
 def _last_run(study: Study, store: Path) -> ObservedRun | None:
@@ -122,7 +119,7 @@ def _last_run(study: Study, store: Path) -> ObservedRun | None:
 # -- losses
 
 
-def _judged_losses(study: Study, folder: Path) -> Iterator[JudgedLosses]:
+def _judged_losses(study: Study, folder: Path) -> Iterator[tuple[State, LossComparison]]:
     """Yield the losses of states that were judged, the recipe's first, where they can be read."""
     judged = [(t.state, t.quality) for t in study.trials if t.kind == "quality" and t.quality]
     others = [one for one in reversed(judged) if one[0] != study.recipe]
@@ -132,7 +129,7 @@ def _judged_losses(study: Study, folder: Path) -> Iterator[JudgedLosses]:
         with suppress(OSError, ValueError, DamagedRunError):
             comparison = _compare(state, verdict, folder, plans)
             if comparison is not None:
-                yield JudgedLosses(state=state, comparison=comparison)
+                yield state, comparison
 
 
 def _plans(folder: Path) -> Mapping[Path, Mapping[str, Any]]:

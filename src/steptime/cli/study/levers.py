@@ -33,9 +33,8 @@ output:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
-    from steptime.app.study.lever_cards import card_of
     from steptime.levers import load_all
-    from steptime.report.blocks.study.lever_report import lever_blocks, levers_blocks
+    from steptime.report.blocks.study.lever_report import card_of, lever_blocks, levers_blocks
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import LeversDocument
 

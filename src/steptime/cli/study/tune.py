@@ -17,11 +17,11 @@ from steptime.cli.options import (
     take_command,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
-from steptime.cli.study.proof_options import proof_of
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.study.tune import TunedCommand
+    from steptime.app.verify.prove_training import ProofOptions
     from steptime.tune.study_options import StudyOptions
     from steptime.tune.values.study_values import Study
 
@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace) -> int:
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
-    proof = proof_of(options)
+    proof = _proof_of(options)
     asked = _study_options(options, command)
     from steptime.app.study.tune import tune_command
     from steptime.cli.progress import ProgressPrinter
@@ -90,6 +90,41 @@ def execute(options: argparse.Namespace) -> int:
     finally:
         printer.close()
     return _report(options, tuned, budget_s=asked.budget_s)
+
+
+def _proof_of(options: argparse.Namespace) -> ProofOptions | None:
+    """Return what is to be proven; None where no option asks for it.
+
+    Raises:
+        UsageError: something is missing, or belongs to a proof that was not asked for.
+    """
+    if not options.prove:
+        for flag in ("margin", "metric", "seed_flag"):
+            if getattr(options, flag) is not None:
+                raise UsageError(f"--{flag.replace('_', '-')} needs --prove.")
+        return None
+    if options.margin is None or options.metric is None:
+        raise UsageError(
+            "--prove needs a margin and a metric.",
+            hint="Such as: --margin 1%-of-training --metric 'val loss ([0-9.]+)'",
+        )
+    need_at_least(options, 2, "seeds")
+    from steptime.app.search.run_metric import check_metric
+    from steptime.app.stored.margin_text import parse_margin
+    from steptime.app.verify.prove_training import ProofOptions
+    from steptime.verify.values.seed_runs import TrainingQuestion
+
+    check_metric(options.metric)
+    question = TrainingQuestion(
+        margin=parse_margin(options.margin), is_better_down=options.better == "down"
+    )
+    return ProofOptions(
+        metric=options.metric,
+        question=question,
+        num_seeds=options.seeds,
+        seed_flag=options.seed_flag,
+        limit_s=parse_time(options.run_timeout, flag="--run-timeout"),
+    )
 
 
 def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> StudyOptions:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from steptime.core.codec import render
 from steptime.core.schema import DOCUMENT_SCHEMA
 from steptime.errors import SteptimeError
 
@@ -78,8 +77,3 @@ def error_envelope(command: str, error: SteptimeError) -> Envelope[None]:
     """Return the envelope of a command that ended in `error` and has no data."""
     item = ErrorItem(code=error.code, message=str(error), hint=error.hint)
     return enclose(command, None, exit_code=error.exit_code, errors=(item,))
-
-
-def render_json(envelope: Envelope[object]) -> str:
-    """Return the envelope as one JSON document with sorted keys, ASCII only, ended by a newline."""
-    return render(envelope)

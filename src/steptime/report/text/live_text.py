@@ -18,16 +18,9 @@ _SILENT = 10
 class Pace:
     """How far a command has come.
 
-    Attributes:
-        elapsed_s: time since it started [s].
-        num_updates: optimizer updates of the rank that has fewest; None before the first.
-        usual_s: median time from update to update over the last few hundred updates [s].
-        silent_s: time since the last update was heard of [s].
-        num_ranks: number of ranks that have stepped.
-        training: number of the training that this is about; None where there is one so far.
-        num_beside: number of other trainings that step at the same time.
-        job_cores: CPU time of the command over the last sample [cores].
-        num_cores: number of cores of the machine.
+    `num_updates` is of the rank that has fewest, None before the first; `usual_s` the median time
+    from update to update; `silent_s` the time since the last one was heard of; `num_beside` the
+    other trainings that step; `job_cores` what the command kept busy over the last sample.
     """
 
     elapsed_s: float

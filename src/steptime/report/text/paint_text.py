@@ -239,7 +239,7 @@ def _(block: TableBlock, page: Page) -> list[Text]:
     width = _BAR
     if drawn is not None:
         left = page.width - indent - _laid_out(block, page, drawn, 0)[0].cell_len
-        is_wide = is_last or _has_reach(block, drawn)
+        is_wide = is_last or any(isinstance(row[drawn], Reach) for row in block.rows)
         width = left if is_wide else min(left, _BAR)
         width = width if width >= _MIN_DRAWN else 0  # else the numbers would have no room
     lines = _laid_out(block, page, drawn, width)
@@ -251,10 +251,6 @@ def _(block: TableBlock, page: Page) -> list[Text]:
 
 def _first(block: TableBlock) -> Sequence[Cell]:
     return block.rows[0] if block.rows else ()
-
-
-def _has_reach(block: TableBlock, column: int) -> bool:
-    return any(isinstance(row[column], Reach) for row in block.rows)
 
 
 def _laid_out(block: TableBlock, page: Page, drawn: int | None, width: int) -> list[Text]:

@@ -6,7 +6,6 @@ In: a `FitStudy` and the text of its recipe. Out: blocks. Words come from `fit_w
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_seconds
@@ -33,7 +32,7 @@ from steptime.report.words.study.study_words import (
     describe_not_tried,
     describe_state,
 )
-from steptime.tune.values.fit_values import FitPeak, FitStudy
+from steptime.tune.values.fit_values import FitStudy
 
 _ABSENT = "–"
 _BLUE, _GREEN, _RED = "#0072b2", "#009e73", "#e0393e"
@@ -92,7 +91,7 @@ def _peak(study: FitStudy) -> list[Block]:
     if peak is None:
         return []
     whole = max(peak.estimate, study.limit_bytes, study.recipe_bytes or 0) or 1
-    held = _by_size(peak)
+    held = sorted(((n, s) for n, s in peak.by_category.items() if s), key=lambda one: -one[1])
     rows = [
         ("needed", [(color_of(name), size / whole) for name, size in held], peak.estimate),
         ("limit", [(_RED, study.limit_bytes / whole)], study.limit_bytes),
@@ -118,10 +117,6 @@ def _peak(study: FitStudy) -> list[Block]:
         *([] if ranks is None else [Labeled("ranks", ranks)]),
         *([Labeled("nearest", printable(near))] if study.nearest else []),
     ]
-
-
-def _by_size(peak: FitPeak) -> Sequence[tuple[str, int]]:
-    return sorted(((n, s) for n, s in peak.by_category.items() if s), key=lambda one: -one[1])
 
 
 def _by_batch(study: FitStudy) -> list[Block]:

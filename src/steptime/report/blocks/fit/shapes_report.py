@@ -12,7 +12,6 @@ from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.plan.values.shape_values import (
     DeviceSeen,
-    KeptWidth,
     Product,
     Proposal,
     SeenProducts,
@@ -182,14 +181,10 @@ def describe_kept(advice: ShapeAdvice) -> list[tuple[list[str], str]]:
     """Return the widths that stay, for each reason."""
     found = []
     for reason, words in _KEPT.items():
-        sizes = [_kept(one) for one in advice.kept if one.reason == reason]
+        sizes = [f"{one.size} ({ROLES[one.role]})" for one in advice.kept if one.reason == reason]
         if sizes:
             found.append((sizes, words))
     return found
-
-
-def _kept(one: KeptWidth) -> str:
-    return f"{one.size} ({ROLES[one.role]})"
 
 
 _LABELS = {"gated": "mlp", "inner": "mlp", "vocabulary": "vocab"}

@@ -32,7 +32,6 @@ class PhaseBin:
     start_unix_s: float
     end_unix_s: float
     first: int
-    last: int
     wall_s: tuple[tuple[str, float], ...]
 
 
@@ -74,7 +73,6 @@ def _bin(group: Sequence[StepPoint]) -> PhaseBin:
         start_unix_s=first.end_unix_s - first.step_time_s * first.num_steps,
         end_unix_s=group[-1].end_unix_s,
         first=min(step.index for step in group),
-        last=max(step.index + step.num_steps - 1 for step in group),
         wall_s=tuple(
             (name, math.fsum(s.wall_s.get(name, 0.0) * s.num_steps for s in group) / count)
             for name in names

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from steptime.levers.base import LeverEvidence
+from steptime.levers.base import Lever, LeverEvidence
+from steptime.levers.examples import WORLDS
+from steptime.levers.lever_evidence import evidence_of
 from steptime.report.blocks.phrasing import joined, labeled
 from steptime.report.blocks.values import (
     Blank,
@@ -23,6 +25,27 @@ from steptime.report.blocks.values import (
     TableBlock,
 )
 from steptime.report.words.run import run_words
+
+
+def card_of(lever: Lever) -> LeverCard:
+    """Return what a lever declares, with the settings that it has in some world."""
+    tried = [s for facts in WORLDS if lever.applies(facts) is None for s in lever.space(facts)]
+    names = dict.fromkeys(name for settings in tried for name in settings)
+    return LeverCard(
+        name=lever.name,
+        title=lever.title,
+        preserves=lever.preserves.value,
+        moment=lever.moment.value,
+        relieves=lever.relieves,
+        phases=lever.phases,
+        when=lever.when,
+        settings={n: tuple(dict.fromkeys(s[n] for s in tried if n in s)) for n in names},
+        costs=lever.costs,
+        source=lever.source,
+        edit=lever.edit(tried[0] if tried else {}),
+        evidence=evidence_of(lever),
+    )
+
 
 PRESERVES: Mapping[str, str] = {
     "EXACT": "the same bits; whole runs are compared bit for bit",

@@ -54,42 +54,19 @@ _TONES = {StudyOutcome.FASTER: "good", StudyOutcome.NOTHING_HELPS: "info"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedLosses:
-    """The losses of a state that was judged."""
-
-    state: State
-    comparison: LossComparison
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandEdit:
-    """The lines that make one lever of the recipe permanent."""
-
-    lever: str
-    lines: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPageFacts:
-    """What is known of one study.
+    """What is known of one study beyond itself.
 
-    Attributes:
-        study: the study.
-        losses: of the states that were judged, where their recordings are still there.
-        recipe_file: where the recipe is; None where there is none.
-        recipe: its text.
-        edits: how to do by hand what the recipe does.
-        waterfall: parts of a step as written, of a run of the same command; None where no run
-            has them.
-        waterfall_run: id of that run.
-        version: of Steptime.
+    `losses` are of the states that were judged, where their recordings are still there; `edits` the
+    levers of the recipe with the lines that make them permanent; `waterfall` has the parts of a
+    step as written, of a run of the same command; None where no run has them.
     """
 
     study: Study
-    losses: tuple[JudgedLosses, ...] = ()
+    losses: tuple[tuple[State, LossComparison], ...] = ()
     recipe_file: str | None = None
     recipe: str | None = None
-    edits: tuple[HandEdit, ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
     waterfall: Waterfall | None = None
     waterfall_run: str | None = None
     version: str = ""
@@ -106,7 +83,7 @@ def study_report(
     sentence, command = next_act(study, asked)
     then = CommandLine(command, "next", sentence, is_below=True)
     shown = trial_table(study, num_rows=None if is_whole or facts is not None else MAX_ROWS)
-    story = story_blocks(study)
+    story, not_tried = story_blocks(study), words.describe_not_tried(study.not_tried)
     parts = [
         Section("Why each thing was done", [Heading("In order"), *story] if is_whole else []),
         Section("", [*_about(study), Blank()], only="terminal"),
@@ -120,7 +97,7 @@ def study_report(
         *_page_only(facts),
         Section("Whether it trains as well", _checks(study)),
         Section("Refused and failed", _refused(study)),
-        Section("Not tried", listed("not tried", map(printable, _not_tried(study)))),
+        Section("Not tried", listed("not tried", map(printable, not_tried))),
         Section("To prove", _unjudged(study), only="terminal"),
         Section("Writes", _writes(study), only="terminal"),
         *_page_end(facts),
@@ -130,7 +107,8 @@ def study_report(
     told = [study.study_id, _took(study)]
     if facts is not None:
         told.insert(1, f"started {started:%Y-%m-%d %H:%M} UTC")
-    told += [word for word in (study.device, _torch(study)) if word is not None]
+    torch = None if study.torch_version is None else f"torch {study.torch_version}"
+    told += [word for word in (study.device, torch) if word is not None]
     return Sheet(kind="study", command=study.command, facts=told, parts=parts)
 
 
@@ -139,10 +117,6 @@ def _took(study: Study) -> str:
     if study.ended_unix_s is None or study.ended_unix_s < study.started_unix_s:
         return text
     return f"{text} in {format_seconds(study.ended_unix_s - study.started_unix_s)}"
-
-
-def _torch(study: Study) -> str | None:
-    return None if study.torch_version is None else f"torch {study.torch_version}"
 
 
 def _about(study: Study) -> list[Block]:
@@ -317,10 +291,6 @@ def _group(trial: Trial) -> str | None:
     return "harmful" if is_slower else None
 
 
-def _not_tried(study: Study) -> list[str]:
-    return list(words.describe_not_tried(study.not_tried))
-
-
 def _unjudged(study: Study) -> list[Block]:
     """Give the line that judges each lever that changes the training."""
     return [
@@ -347,10 +317,10 @@ def _page_only(facts: StudyPageFacts | None) -> list[Section]:
     if facts is None:
         return []
     study, judged = facts.study, list[Block]()
-    for one in facts.losses:
-        is_recipe = one.state == study.recipe and one.state
-        name = "With the recipe" if is_recipe else f"With {words.describe_state(one.state)}"
-        judged += [Heading(name), *loss_plots(one.comparison)]
+    for state, comparison in facts.losses:
+        is_recipe = state == study.recipe and state
+        name = "With the recipe" if is_recipe else f"With {words.describe_state(state)}"
+        judged += [Heading(name), *loss_plots(comparison)]
     return [
         Section("Whether it trains as well", judged, only="page"),
         Section("Over seeds", seeds_blocks(study.seeds), only="page"),
@@ -385,5 +355,5 @@ def _recipe_file(facts: StudyPageFacts) -> list[Block]:
         Heading("The file"),
         Code(facts.recipe),
         *([Heading("The same by hand")] if facts.edits else []),
-        *(Code(edit.lines, label=edit.lever) for edit in facts.edits),
+        *(Code(lines, label=lever) for lever, lines in facts.edits),
     ]

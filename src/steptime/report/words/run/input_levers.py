@@ -56,12 +56,8 @@ def _repeats(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
     return any(not any(name.startswith(_DRAWING) for name in use.transforms) for use in uses)
 
 
-def _transforms(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
-    return any(use.transforms for use in uses)
-
-
 def _decodes(uses: Sequence[LoaderUse], measurement: Measurement) -> bool:
-    return _opens_images(uses, measurement) or _transforms(uses, measurement)
+    return _opens_images(uses, measurement) or any(use.transforms for use in uses)
 
 
 _FITS: Mapping[str, Callable[[Sequence[LoaderUse], Measurement], bool]] = {
