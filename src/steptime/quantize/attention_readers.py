@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from steptime.quantize.exported_nodes import arguments, module_of, shape_of
 from steptime.quantize.read_so_far import ReadSoFar
 from steptime.quantize.trained_network import (
     AxisMean,
+    AxisPart,
     Constant,
     Contraction,
-    Cut,
     Normalization,
     Operator,
     Reorder,
@@ -136,7 +137,7 @@ def _read_cut(readers: ReadSoFar, node: Any) -> bool:
     if axis < 0:
         return False
     begin, end, _ = slice(begin, end).indices(shape[axis])
-    return _put(readers, node, Cut(**_base(node, *names), axis=axis, begin=begin, end=end))
+    return _put(readers, node, AxisPart(**_base(node, *names), axis=axis, begin=begin, end=end))
 
 
 def _read_split(readers: ReadSoFar, node: Any) -> bool:
@@ -147,7 +148,7 @@ def _read_split(readers: ReadSoFar, node: Any) -> bool:
         return False
     axis = axis % (len(readers.shapes[names[0]]) + 1) - 1
     readers.splits[node.name] = (names[0], axis)
-    return axis >= 0
+    return bool(axis >= 0)
 
 
 def _read_part(readers: ReadSoFar, node: Any) -> bool:
@@ -155,9 +156,8 @@ def _read_part(readers: ReadSoFar, node: Any) -> bool:
     if not name:
         return False
     sizes = [int(one.shape[axis + 1]) for one in node.args[0].meta["val"]]
-    begin = sum(sizes[: node.args[1]])
-    end = begin + sizes[node.args[1]]
-    return _put(readers, node, Cut(**_base(node, name), axis=axis, begin=begin, end=end))
+    begin, end = sum(sizes[: node.args[1]]), sum(sizes[: node.args[1] + 1])
+    return _put(readers, node, AxisPart(**_base(node, name), axis=axis, begin=begin, end=end))
 
 
 def _read_mean(readers: ReadSoFar, node: Any) -> bool:
@@ -169,7 +169,7 @@ def _read_mean(readers: ReadSoFar, node: Any) -> bool:
     return _put(readers, node, AxisMean(**_base(node, *names)))
 
 
-_READERS = {
+_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
     "scaled_dot_product_attention": _read_attention,
     "matmul": _read_matmul,
     "softmax": _read_softmax,

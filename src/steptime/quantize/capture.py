@@ -72,9 +72,7 @@ def _network_of(program: Any) -> Network:
         output=name,
         input_axes=axes or tuple(range(len(found.shapes[found.input]))),
         shapes={key: found.shapes[key] for key in (found.input, *(x.output for x in kept))},
-        pictures=frozenset(
-            found.pictures & {x.output for x in kept} | found.pictures & {found.input}
-        ),
+        pictures=frozenset(found.pictures),
         operators=tuple(kept),
     )
 

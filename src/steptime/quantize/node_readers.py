@@ -355,6 +355,7 @@ class NodeReaders(ReadSoFar):
         )
         self.operators[output] = made
         self.shapes[output] = (1, 1, channels)
+        self.pictures.add(output)
         if is_flat:
             self._put(node, Reshape(**self._base(node, output)))
         else:

@@ -159,7 +159,7 @@ class Constant(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut(Operator):
+class AxisPart(Operator):
     """What lies between two places of an axis."""
 
     axis: int
