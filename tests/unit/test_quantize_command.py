@@ -63,7 +63,7 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert give(folder, monkeypatch, f"{words} -o out --json doc.json") == 0
 
     told = capsys.readouterr().out
-    assert told.startswith("outcome    PASS")
+    assert told.startswith("outcome    PASS: bytes against floats")
     for label in ("integer", "size", "cost", "speed", "keep"):
         assert f"\n{label}" in told
     data = json.loads((folder / "doc.json").read_text())["data"]
@@ -71,6 +71,7 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert data["float_bytes"] >= 3.5 * data["integer_bytes"]
     assert data["num_same_in_c"] in (None, 20)
     assert all((folder / "out" / name).is_file() for name in data["files"])
+    assert "PASS" in (folder / "out" / "report.html").read_text("utf-8")
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
 
 

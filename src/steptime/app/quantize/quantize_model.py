@@ -92,6 +92,7 @@ def quantize_model(
     integer = build(network, ranges)
     tell(f"evaluating {len(x):,} rows")
     verdict = _judge(model, integer, x, y, metric=metric, margin=margin)
+    verdict = replace(verdict, reference_arm="floats", candidate_arm="bytes")
     tell("finding what each layer costs, and its time")
     noise = layer_noise(network, ranges, np.asarray(calibrate[:_NOISE_INPUTS]))
     models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}

@@ -48,12 +48,14 @@ def execute(options: argparse.Namespace) -> int:
     """Turn a network into one of bytes, and print what that costs."""
     from steptime.app.quantize.load_model import load_arrays, load_model
     from steptime.app.quantize.quantize_model import quantize_model
+    from steptime.app.stored.page_file import write_page_file
     from steptime.quantize.observers import Observer
     from steptime.report.blocks.quantize.quantize_report import quantize_report
     from steptime.report.document.envelope import enclose
 
     if options.margin is not None and not 0 <= options.margin < float("inf"):
         raise UsageError(f"--margin: `{options.margin}` is below 0 or no number; it is a size.")
+    output = Path(options.output or "quantized")
     weights = None if options.weights is None else Path(options.weights)
     calibrate, _ = load_arrays(Path(options.calibrate), needs_labels=False)
     evaluate = load_arrays(Path(options.evaluate), needs_labels=True)
@@ -65,9 +67,11 @@ def execute(options: argparse.Namespace) -> int:
         metric=options.metric,
         margin=options.margin,
         observer=Observer(options.observer or "mse"),
-        output=Path(options.output or "quantized"),
+        output=output,
         tell=tell,
     )
+    page = write_page_file(quantize_report(found), output / "report.html")
+    tell(f"the page of this network: {page}")
     code = _CODES[found.outcome.value]
     document = enclose("quantize", found, exit_code=code)
     put(options, document, lambda: quantize_report(found), is_beside=True)

@@ -34,8 +34,8 @@ def quantize_report(found: QuantizedModel) -> Sheet:
         ("files", ", ".join(found.files) or None),
     )
     return Sheet(
-        kind="quantize",
-        title="a network of bytes",
+        kind="network",
+        title="A network of bytes",
         parts=[Section("", [head, *told]), Section("The layers", _layers(found))],
     )
 

@@ -36,7 +36,7 @@ def kept_blocks(found: ListDocument, *, kind: str | None, store: str | None) -> 
         run_list(found.runs, store=store)
         if found.runs or (is_empty and kind in (None, "runs"))
         else [],
-        study_list(found.studies) if found.studies or kind == "studies" else [],
+        study_list(found.studies, store=store) if found.studies or kind == "studies" else [],
         [TableBlock([""] * 4, others, left=2, name="Others", cut_last=True)] if others else [],
     ]
     if is_empty and kind not in (None, "runs", "studies"):
@@ -81,8 +81,8 @@ def _cells(row: RunSummary) -> list[str]:
     ]
 
 
-def study_list(studies: Sequence[StudySummary]) -> list[Block]:
-    """Return the list of studies as given, and the next command."""
+def study_list(studies: Sequence[StudySummary], *, store: str | None = None) -> list[Block]:
+    """Return the list of studies as given, and the next command; `store` is as for `run_list`."""
     if not studies:
         lead = "There are no studies yet. Make one:"
         return [CommandLine("steptime tune -- python train.py", lead=lead, is_below=True)]
@@ -91,7 +91,7 @@ def study_list(studies: Sequence[StudySummary]) -> list[Block]:
     return [
         TableBlock(heading, rows, left=2, name="Studies", cut_last=True),
         Blank(),
-        CommandLine(f"steptime show {studies[0].study_id}", is_below=True),
+        CommandLine(show_command(studies[0].study_id, store=store), is_below=True),
     ]
 
 
