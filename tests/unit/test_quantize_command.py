@@ -60,7 +60,7 @@ def give(folder, monkeypatch, words):
 
 def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys):
     words = "model.py:build --weights ckpt.pt --calibrate cal.npz --evaluate test.npz"
-    assert give(folder, monkeypatch, f"{words} -o out --json doc.json") == 0
+    assert give(folder, monkeypatch, f"{words} -o out --curve --json doc.json") == 0
 
     told = capsys.readouterr().out
     assert told.startswith("outcome    PASS: bytes against floats")
@@ -72,6 +72,10 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert data["num_same_in_c"] in (None, 20)
     assert all((folder / "out" / name).is_file() for name in data["files"])
     assert "PASS" in (folder / "out" / "report.html").read_text("utf-8")
+    sizes = [one["num_bytes"] for one in data["curve"]]
+    assert len(sizes) >= 2
+    assert sizes == sorted(sizes, reverse=True)
+    assert data["float_bytes"] / sizes[-1] > 6
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
 
 

@@ -21,13 +21,16 @@ from steptime.quantize.trained_network import Convolution, Matmul, Network, Oper
 from steptime.quantize.write_onnx import onnx_model
 
 
-def layer_noise(network: Network, ranges: Mapping[str, Range], inputs: Any) -> dict[str, float]:
+def layer_noise(
+    network: Network, ranges: Mapping[str, Range], inputs: Any, *, bits: int = 8
+) -> dict[str, float]:
     """Return the noise of each layer with weights, by the name of its output.
 
     Args:
         network: in floats.
         ranges: of each value.
         inputs: as in training (num_inputs, ...).
+        bits: of the weights.
 
     Raises:
         MissingExtraError: onnx or ONNX Runtime is not installed.
@@ -37,9 +40,9 @@ def layer_noise(network: Network, ranges: Mapping[str, Range], inputs: Any) -> d
     found = {}
     for one in network.operators:
         if isinstance(one, Convolution | Matmul | Recurrence):
-            rounded: Any = replace(one, weight=_rounded(one.weight))
+            rounded: Any = replace(one, weight=_rounded(one.weight, bits))
             if isinstance(one, Recurrence):
-                rounded = replace(rounded, hidden=_rounded(one.hidden))
+                rounded = replace(rounded, hidden=_rounded(one.hidden, bits))
             others = tuple(rounded if each is one else each for each in network.operators)
             changed = replace(network, operators=others)
             made = _run(changed, inputs, kept={one.output: _affine(one, ranges)})
@@ -47,8 +50,8 @@ def layer_noise(network: Network, ranges: Mapping[str, Range], inputs: Any) -> d
     return found
 
 
-def _rounded(weight: Any) -> Any:
-    found, scales = weights_of(weight)
+def _rounded(weight: Any, bits: int) -> Any:
+    found, scales = weights_of(weight, bits=bits)
     return found * scales.reshape(-1, *(1,) * (weight.ndim - 1))
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Wide = NDArray[np.int64]
 
 LOW, HIGH = -128, 127
-MOST_WEIGHT = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +49,16 @@ def affine_of(range_: Range) -> Affine:
     return Affine(scale=scale, zero=LOW + round(-range_.low / scale))
 
 
-def weights_of(weight: Any) -> tuple[Bytes, Any]:
-    """Return weights (num_outputs, ...) as bytes, and the scale of each output (num_outputs,)."""
+def weights_of(weight: Any, *, bits: int = 8) -> tuple[Bytes, Any]:
+    """Return weights (num_outputs, ...) as bytes, and the scale of each output (num_outputs,).
+
+    Of four bits, the bytes lie between -7 and 7.
+    """
+    largest = 2 ** (bits - 1) - 1
     most = np.abs(weight.reshape(len(weight), -1)).max(axis=1)
-    scales = np.where(most > 0, most, 1.0) / MOST_WEIGHT
+    scales = np.where(most > 0, most, 1.0) / largest
     found = np.rint(weight / scales.reshape(-1, *(1,) * (weight.ndim - 1)))
-    return np.clip(found, -MOST_WEIGHT, MOST_WEIGHT).astype(np.int8), scales
+    return np.clip(found, -largest, largest).astype(np.int8), scales
 
 
 def fraction_of(factor: float) -> tuple[int, int]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from steptime.app.quantize.check_in_c import same_in_c
+from steptime.app.quantize.curve import size_curve
+from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_weights
 from steptime.app.verify.verify_model import verify_model
 from steptime.core.store import write_text
 from steptime.errors import UsageError
@@ -19,22 +22,11 @@ from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import (
-    Constant,
-    Convolution,
-    Elementwise,
-    Matmul,
-    Network,
-    Normalization,
-    Operator,
-    Recurrence,
-    Softmax,
-)
+from steptime.quantize.trained_network import Convolution, Network, Operator
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
 
-_TABLES: dict[type[Operator], int] = {Elementwise: 256, Softmax: 4 * 256}
 POINT = 0.01
 """The contract: a point of accuracy may be lost."""
 
@@ -46,14 +38,29 @@ _TIMED, _IN_C = 200, 20
 Told = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeAsked:
+    """What is asked of a network of bytes.
+
+    Attributes:
+        metric: `accuracy` or `squared_error`; None for that which suits the labels.
+        margin: the loss that does not matter; None for a point of accuracy.
+        observer: how ranges are taken.
+        has_curve: also try more and more layers with weights of four bits.
+    """
+
+    metric: str | None = None
+    margin: float | None = None
+    observer: Observer = Observer.MSE
+    has_curve: bool = False
+
+
 def quantize_model(
     model: Any,
     calibrate: Any,
     evaluate: tuple[Any, Any],
+    asked: QuantizeAsked,
     *,
-    metric: str | None = None,
-    margin: float | None = None,
-    observer: Observer = Observer.MSE,
     output: Path | None = None,
     tell: Told = lambda _: None,
 ) -> QuantizedModel:
@@ -63,9 +70,7 @@ def quantize_model(
         model: a `torch.nn.Module` in evaluation mode.
         calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
         evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
-        metric: `accuracy` or `squared_error`; None for that which suits the labels.
-        margin: the loss that does not matter; None for a point of accuracy.
-        observer: how ranges are taken.
+        asked: the question.
         output: the folder that the files are written to; None for none.
         tell: called with a line when a part begins.
 
@@ -78,7 +83,7 @@ def quantize_model(
     import torch
 
     x, y = evaluate
-    metric = metric or _metric_of(y)
+    metric, margin = asked.metric or _metric_of(y), asked.margin
     if margin is None:
         if metric != "accuracy":
             raise UsageError(f"--margin is missing: how much of the {metric} may be lost.")
@@ -88,7 +93,7 @@ def quantize_model(
     example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *(1,) * (inputs.ndim - 1))
     network, program = capture(model, example)
     tell(f"calibrating with {len(inputs):,} inputs")
-    ranges = observe(program, inputs.split(_BATCH), observer=observer)
+    ranges = observe(program, inputs.split(_BATCH), observer=asked.observer)
     integer = build(network, ranges)
     tell(f"evaluating {len(x):,} rows")
     verdict = _judge(model, integer, x, y, metric=metric, margin=margin)
@@ -101,11 +106,11 @@ def quantize_model(
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
-        observer=observer.value,
+        observer=asked.observer.value,
         num_calibrated=len(inputs),
         layers=tuple(_layer(one, network, noise) for one in network.operators),
-        float_bytes=sum(4 * _floats_of(one) for one in network.operators),
-        integer_bytes=sum(_bytes_of(one) for one in network.operators),
+        float_bytes=sum(4 * floats_of(one) for one in network.operators),
+        integer_bytes=sum(bytes_of(one) for one in network.operators),
         file_bytes=models["bytes"].ByteSize(),
         arena_bytes=arena.size,
         arena_bound=arena.bound,
@@ -113,6 +118,12 @@ def quantize_model(
         units=_units(),
         num_same_in_c=same_in_c(integer, sources, x[:_IN_C]),
     )
+    if asked.has_curve:
+        tell("trying weights of four bits")
+        few, is_down = np.asarray(calibrate[:_NOISE_INPUTS]), found.verdict.is_better_down
+        score = partial(_score, x=x, y=y, metric=metric)
+        curve = size_curve(network, ranges, few, score, is_better_down=is_down)
+        found = replace(found, curve=curve)
     if output is None:
         return found
     tell(f"writing {output}/")
@@ -149,42 +160,24 @@ def _judge(
     return verify_model(*rows, metric=metric, margin=margin, better="down")
 
 
-def _num_weights(one: Operator) -> int:
-    if isinstance(one, Recurrence):
-        return int(one.weight.size + one.hidden.size)
-    return int(one.weight.size) if isinstance(one, Convolution | Matmul) else 0
+def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
+    """Return the metric of a network on the evaluation rows."""
+    import numpy as np
 
-
-def _num_rows(one: Operator) -> int:
-    return one.bias.size if isinstance(one, Convolution | Matmul | Recurrence) else 0
-
-
-def _bytes_of(one: Operator) -> int:
-    """Return the constants of an operator on bytes."""
-    if isinstance(one, Normalization):
-        return 6 * one.weight.size  # a weight of 16 bits and a bias of 32
-    if isinstance(one, Constant | Elementwise | Softmax):
-        return _TABLES.get(type(one), 0) or one.values.size  # type: ignore[union-attr]
-    own = 5 if isinstance(one, Recurrence) else 0  # the fraction of its own output before
-    return _num_weights(one) + (9 + own) * _num_rows(one)
-
-
-def _floats_of(one: Operator) -> int:
-    """Return the numbers of an operator on floats."""
-    if isinstance(one, Normalization):
-        return 2 * one.weight.size
-    if isinstance(one, Constant):
-        return one.values.size
-    return _num_weights(one) + _num_rows(one)
+    parts = range(0, len(x), _BATCH)
+    found = np.concatenate([integer.predict(x[i : i + _BATCH]) for i in parts])
+    if metric == "accuracy":
+        return float((found.argmax(axis=-1) == y).mean())
+    return float(((found - y.reshape(found.shape)) ** 2).mean())
 
 
 def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
     places = network.shapes[one.output][: 2 if isinstance(one, Convolution) else -1]
-    macs = math.prod(places) * _num_weights(one)
+    macs = math.prod(places) * num_weights(one)
     return KeptLayer(
         name=one.name,
         kind=type(one).__name__.lower(),
-        num_bytes=_bytes_of(one),
+        num_bytes=bytes_of(one),
         macs=macs,
         noise=noise.get(one.output),
     )

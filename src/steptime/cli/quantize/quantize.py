@@ -35,6 +35,7 @@ network:
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
   --margin X  the loss that does not matter (without it: a point of accuracy)
+  --curve  also try weights of four bits, layer by layer: size against the metric
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
 output:
   -o, --output DIR  write the files to DIR (default: quantized)
@@ -47,7 +48,7 @@ _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 def execute(options: argparse.Namespace) -> int:
     """Turn a network into one of bytes, and print what that costs."""
     from steptime.app.quantize.load_model import load_arrays, load_model
-    from steptime.app.quantize.quantize_model import quantize_model
+    from steptime.app.quantize.quantize_model import QuantizeAsked, quantize_model
     from steptime.app.stored.page_file import write_page_file
     from steptime.quantize.observers import Observer
     from steptime.report.blocks.quantize.quantize_report import quantize_report
@@ -60,13 +61,17 @@ def execute(options: argparse.Namespace) -> int:
     calibrate, _ = load_arrays(Path(options.calibrate), needs_labels=False)
     evaluate = load_arrays(Path(options.evaluate), needs_labels=True)
     model = load_model(options.model, weights)
+    asked = QuantizeAsked(
+        metric=options.metric,
+        margin=options.margin,
+        has_curve=options.curve,
+        observer=Observer(options.observer or "mse"),
+    )
     found = quantize_model(
         model,
         calibrate,
         evaluate,
-        metric=options.metric,
-        margin=options.margin,
-        observer=Observer(options.observer or "mse"),
+        asked,
         output=output,
         tell=tell,
     )

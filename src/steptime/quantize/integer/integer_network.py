@@ -109,6 +109,7 @@ class _Builder:
 
     network: Network
     ranges: Mapping[str, Range]
+    in_four_bits: frozenset[str] = frozenset()
     steps: dict[str, Affine] = field(default_factory=dict)
     made: list[IntegerOperator] = field(default_factory=list)
 
@@ -159,7 +160,8 @@ class _Builder:
 
     def _weighted(self, one: Convolution | Matmul) -> dict[str, Any]:
         before, after = self.steps[one.inputs[0]], self._own_step(one)
-        weight, scales = weights_of(one.weight)
+        bits = 4 if one.output in self.in_four_bits else 8
+        weight, scales = weights_of(one.weight, bits=bits)
         bias = np.rint(one.bias / (before.scale * scales)).astype(np.int64)
         most = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) * (HIGH - LOW)
         if (most + np.abs(bias) > _MOST_SUM).any():
@@ -314,16 +316,19 @@ def clamp_of(one: Convolution | Matmul | Addition, step: Affine) -> tuple[int, i
     return low, high
 
 
-def build(network: Network, ranges: Mapping[str, Range]) -> IntegerNetwork:
+def build(
+    network: Network, ranges: Mapping[str, Range], *, in_four_bits: frozenset[str] = frozenset()
+) -> IntegerNetwork:
     """Return the integer network.
 
     Args:
         network: what is quantized.
         ranges: of each value that has a step of its own.
+        in_four_bits: outputs of layers whose weights have four bits.
 
     Raises:
         DataError: a value is 0 for each input.
         UsageError: a sum does not fit into 32 bits.
     """
     refuse_constant(ranges, (network.input, *(one.output for one in network.operators)))
-    return _Builder(network, ranges).build()
+    return _Builder(network, ranges, in_four_bits).build()

@@ -45,6 +45,21 @@ class InferenceTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizePoint:
+    """What some layers with weights of four bits cost; no other point is as small and as good.
+
+    Attributes:
+        num_bytes: the constants of the network [bytes].
+        metric: on the evaluation rows.
+        in_four_bits: the layers.
+    """
+
+    num_bytes: int
+    metric: float
+    in_four_bits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedModel:
     """A network of bytes beside the one of floats.
 
@@ -62,6 +77,7 @@ class QuantizedModel:
         times: of one input; empty where ONNX Runtime is not installed.
         units: instructions for bytes that this processor has, such as `avx512_vnni`.
         num_same_in_c: inputs for which the C sources gave the same bits; None without a compiler.
+        curve: size and metric with more and more layers of four bits, where that was asked for.
         files: what was written.
     """
 
@@ -78,4 +94,5 @@ class QuantizedModel:
     times: tuple[InferenceTime, ...] = ()
     units: tuple[str, ...] = ()
     num_same_in_c: int | None = None
+    curve: tuple[SizePoint, ...] = ()
     files: tuple[str, ...] = ()

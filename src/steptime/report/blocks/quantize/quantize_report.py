@@ -11,7 +11,17 @@ from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.report.blocks.phrasing import labeled
-from steptime.report.blocks.values import Blank, Block, Cell, Headline, Section, Sheet, TableBlock
+from steptime.report.blocks.values import (
+    Blank,
+    Block,
+    Cell,
+    Curve,
+    Headline,
+    LinePlot,
+    Section,
+    Sheet,
+    TableBlock,
+)
 from steptime.report.words.verify.judged_model import describe_answer, describe_gain
 from steptime.verify.values import Outcome
 
@@ -36,7 +46,11 @@ def quantize_report(found: QuantizedModel) -> Sheet:
     return Sheet(
         kind="network",
         title="A network of bytes",
-        parts=[Section("", [head, *told]), Section("The layers", _layers(found))],
+        parts=[
+            Section("", [head, *told]),
+            Section("Size and metric", _curve(found)),
+            Section("The layers", _layers(found)),
+        ],
     )
 
 
@@ -93,6 +107,32 @@ def _wider(layers: Sequence[KeptLayer]) -> str | None:
         return None
     parts = [f"`{one.name}` {format_percent((one.noise or 0.0) / whole)}" for one in known[:3]]
     return f"most of the error comes from {', '.join(parts)}: keep these wider first"
+
+
+def _curve(found: QuantizedModel) -> list[Block]:
+    """List the points of the curve, and draw it."""
+    if not found.curve:
+        return []
+    rows: list[Sequence[Cell]] = [
+        (
+            format_bytes(one.num_bytes),
+            f"{found.float_bytes / one.num_bytes:.2f}x",
+            f"{one.metric:.4g}",
+            f"{len(one.in_four_bits)}",
+        )
+        for one in found.curve
+    ]
+    heading = ("weights", "smaller", found.verdict.metric, "layers of 4 bits")
+    points = [(one.num_bytes / 1024, one.metric) for one in reversed(found.curve)]
+    plot = LinePlot(
+        "Size and metric",
+        [Curve(found.verdict.metric, points, has_marks=True)],
+        levels=[("floats", found.verdict.reference)],
+        x_name="weights",
+        x_unit="KiB",
+        note="Weights of four bits are of the reference alone: C keeps a byte for each.",
+    )
+    return [Blank(), TableBlock(heading, rows, left=0, name="Size and metric"), plot]
 
 
 def _layers(found: QuantizedModel) -> list[Block]:
