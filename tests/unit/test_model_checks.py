@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,7 +20,6 @@ from steptime.cli.main import main  # noqa: E402
 from steptime.errors import DataError  # noqa: E402
 from steptime.verify.model.human_labels import count_preferences, judge_humans  # noqa: E402
 from steptime.verify.model.simple_predictors import (  # noqa: E402
-    LabeledRows,
     judge_simple,
     score_of,
 )
@@ -29,7 +28,17 @@ from steptime.verify.values import Outcome  # noqa: E402
 # -- simple predictors
 
 
-def make_rows(num: int, seed: int, **more: Any) -> LabeledRows:
+class Rows(NamedTuple):
+    columns: dict[str, Any]
+    labels: Any
+
+
+def judged(train: Rows, rows: Rows, scores: Any, **asked: Any):
+    columns = {name: (values, rows.columns[name]) for name, values in train.columns.items()}
+    return judge_simple(columns, train.labels, rows.labels, scores, **asked)
+
+
+def make_rows(num: int, seed: int, **more: Any) -> Rows:
     """A label that a column shows with some noise, beside columns that show nothing."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, size=num).astype(float)
@@ -39,13 +48,13 @@ def make_rows(num: int, seed: int, **more: Any) -> LabeledRows:
         "land": random.choice(["de", "日本"], size=num),
         "free": np.array([f"text {i}" for i in range(num)]),
     }
-    return LabeledRows(columns=columns | more, labels=labels)
+    return Rows(columns=columns | more, labels=labels)
 
 
 def simple(metric: str, prediction: Any, *, is_better_down: bool = False, **asked: Any):
     train, rows = make_rows(1000, 1), make_rows(1500, 2)
     scores = score_of(metric, rows.labels, prediction(rows))
-    return judge_simple(train, rows, scores, metric=metric, is_better_down=is_better_down, **asked)
+    return judged(train, rows, scores, metric=metric, is_better_down=is_better_down, **asked)
 
 
 def test_a_model_that_a_single_column_matches_adds_nothing() -> None:
@@ -75,9 +84,9 @@ def test_a_model_that_knows_more_is_better_than_each_simple_predictor(
 def test_the_last_value_before_a_row_is_a_simple_predictor() -> None:
     time = np.arange(400.0)
     labels = np.floor(time / 40) % 2
-    train = LabeledRows(columns={"t": time[::2]}, labels=labels[::2])
-    rows = LabeledRows(columns={"t": time[1::2]}, labels=labels[1::2])
-    found = judge_simple(
+    train = Rows(columns={"t": time[::2]}, labels=labels[::2])
+    rows = Rows(columns={"t": time[1::2]}, labels=labels[1::2])
+    found = judged(
         train, rows, np.zeros(200), metric="absolute_error", is_better_down=True, time="t"
     )
 
@@ -88,22 +97,17 @@ def test_the_last_value_before_a_row_is_a_simple_predictor() -> None:
 def test_training_rows_of_one_class_are_refused_by_name() -> None:
     rows = make_rows(100, 1)
     with pytest.raises(DataError, match="OneClassOnly"):
-        judge_simple(
-            LabeledRows(columns=rows.columns, labels=np.ones(100)),
-            rows,
-            np.ones(100),
-            metric="accuracy",
-        )
+        judged(rows._replace(labels=np.ones(100)), rows, np.ones(100), metric="accuracy")
 
 
 def test_one_row_tells_nothing_and_unlike_labels_are_refused() -> None:
     train, rows = make_rows(100, 1), make_rows(1, 2)
-    found = judge_simple(train, rows, np.zeros(1), metric="accuracy", margin=0.1)
+    found = judged(train, rows, np.zeros(1), metric="accuracy", margin=0.1)
     assert found.outcome is Outcome.INCONCLUSIVE
 
-    train = LabeledRows(columns=train.columns, labels=np.arange(100) / 7)
+    train = Rows(columns=train.columns, labels=np.arange(100) / 7)
     with pytest.raises(DataError, match="hardly a label of the training repeats"):
-        judge_simple(train, rows, np.zeros(1), metric="accuracy")
+        judged(train, rows, np.zeros(1), metric="accuracy")
 
 
 def test_features_without_a_value_are_no_failure() -> None:
@@ -112,7 +116,7 @@ def test_features_without_a_value_are_no_failure() -> None:
     train, rows = make_rows(1000, 1, **odd), make_rows(1000, 2, **other)
     scores = score_of("log_loss", rows.labels, np.full(1000, 0.5))
 
-    found = judge_simple(train, rows, scores, metric="log_loss", is_better_down=True)
+    found = judged(train, rows, scores, metric="log_loss", is_better_down=True)
     assert found.outcome is Outcome.FAIL
 
 
@@ -349,7 +353,7 @@ def test_calibration_decides_where_it_is_required(
     question = {"metric": "brier", "margin": 0.01}
 
     assert steptime.verify_model(rows, rows, **question).outcome is Outcome.PASS
-    found = steptime.verify_model(rows, rows, require=["calibrated"], **question)
+    found = steptime.verify_model(rows, rows, require="calibrated", **question)
     assert (found.outcome, found.reason) == (outcome, reason)
 
 
@@ -395,6 +399,7 @@ def test_a_suite_holds_probes_with_files_beside_it(
     [
         (["--probe", PROBES[0]], 2, "--probe has no effect without --predict"),
         (["--predict", "model.py:predict"], 2, "--predict has no effect without --probe"),
+        (["--python", "python"], 2, "--python has no effect without --predict"),
         (["--require", "fast"], 2, "--require: there is no check `fast`"),
         (["--time", "t"], 2, "--time has no effect without --train"),
         ([*BESIDE, "--time", "t"], 2, "there is no feature `t` that both tables have"),

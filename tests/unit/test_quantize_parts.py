@@ -44,7 +44,21 @@ class Residual(nn.Module):
         return self.last(torch.nn.functional.avg_pool2d(x, 3, 2, 1).flatten(1))
 
 
+class Sequence(nn.Module):
+    """Two recurrent layers, of which the last step decides."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.LSTM(6, 10, 2, batch_first=True)
+        self.last = nn.Linear(10, 3)
+
+    def forward(self, x):
+        found, (hidden, _) = self.layers(x)
+        return self.last(found[:, -1] + hidden[-1])
+
+
 NETS = {
+    "sequence": (Sequence, (14, 6)),
     "residual": (Residual, (3, 16, 16)),
     "perceptron": (
         lambda: nn.Sequential(nn.Linear(20, 30), nn.GELU(), nn.Linear(30, 4), nn.Tanh()),

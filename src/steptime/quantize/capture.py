@@ -6,6 +6,7 @@ all that is not in the table.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ def capture(model: Any, example: Any) -> tuple[Network, Any]:
 
     batch = torch.export.Dim.AUTO
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's own modules, such as its LSTM
             program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: batch},))
     except _EXPORT_ERRORS as error:
         told = str(error).strip().splitlines()

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.inference import session_of
+from steptime.quantize.integer.recurrence import OUTPUTS
 from steptime.quantize.observers import Range
-from steptime.quantize.scheme import affine_of, weights_of
-from steptime.quantize.trained_network import Convolution, Matmul, Network
+from steptime.quantize.scheme import Affine, affine_of, weights_of
+from steptime.quantize.trained_network import Convolution, Matmul, Network, Operator, Recurrence
 from steptime.quantize.write_onnx import onnx_model
 
 
@@ -35,15 +36,24 @@ def layer_noise(network: Network, ranges: Mapping[str, Range], inputs: Any) -> d
     spread = float(wanted.var()) or 1.0
     found = {}
     for one in network.operators:
-        if isinstance(one, Convolution | Matmul):
-            weight, scales = weights_of(one.weight)
-            shape = (-1,) + (1,) * (weight.ndim - 1)
-            rounded = replace(one, weight=weight * scales.reshape(shape))
+        if isinstance(one, Convolution | Matmul | Recurrence):
+            rounded: Any = replace(one, weight=_rounded(one.weight))
+            if isinstance(one, Recurrence):
+                rounded = replace(rounded, hidden=_rounded(one.hidden))
             others = tuple(rounded if each is one else each for each in network.operators)
             changed = replace(network, operators=others)
-            made = _run(changed, inputs, kept={one.output: affine_of(ranges[one.output])})
+            made = _run(changed, inputs, kept={one.output: _affine(one, ranges)})
             found[one.output] = float(((made - wanted) ** 2).mean()) / spread
     return found
+
+
+def _rounded(weight: Any) -> Any:
+    found, scales = weights_of(weight)
+    return found * scales.reshape(-1, *(1,) * (weight.ndim - 1))
+
+
+def _affine(one: Operator, ranges: Mapping[str, Range]) -> Affine:
+    return OUTPUTS if isinstance(one, Recurrence) else affine_of(ranges[one.output])
 
 
 def _run(network: Network, inputs: Any, kept: Mapping[str, Any] | None = None) -> Any:

@@ -20,6 +20,8 @@ from steptime.quantize.exported_nodes import (
     pair,
     shape_of,
 )
+from steptime.quantize.read_so_far import ReadSoFar
+from steptime.quantize.recurrent_readers import read_recurrence, read_selection
 from steptime.quantize.trained_network import (
     Addition,
     Concatenation,
@@ -32,7 +34,6 @@ from steptime.quantize.trained_network import (
     Pooling,
     Reorder,
     Reshape,
-    Shape,
 )
 
 _SAME = ("dropout", "dropout_", "contiguous", "clone", "detach", "alias", "to", "feature_dropout")
@@ -40,26 +41,12 @@ _FUNCTIONS = ("sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "le
 _RESHAPES = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "_unsafe_view")
 
 
-class NodeReaders:
-    """A network while its nodes are read, one after the other.
-
-    Attributes:
-        values: of a node: an array, or the name of a value.
-        operators: by the name of what they make, in order.
-        shapes: of each value, without the batch.
-        pictures: values whose channels are last here, and first in training.
-        refused: what is in no table.
-        input: the name of the input.
-    """
+class NodeReaders(ReadSoFar):
+    """Reads the nodes of a program, one after the other."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.operators: dict[str, Operator] = {}
-        self.shapes: dict[str, Shape] = {}
-        self.pictures: set[str] = set()
+        super().__init__()
         self._num_users: dict[str, int] = {}
-        self.refused: list[NotTaken] = []
-        self.input = ""
         self._readers: Mapping[str, Callable[[Any], None]] = {
             "conv2d": self._read_convolution,
             "conv1d": self._read_convolution,
@@ -80,6 +67,8 @@ class NodeReaders:
             "adaptive_avg_pool2d": self._read_whole_mean,
             "mean": self._read_whole_mean,
             "cat": self._read_concatenation,
+            "select": self._read_selection,
+            "slice": self._read_slice,
             **dict.fromkeys(_FUNCTIONS, self._read_function),
             **dict.fromkeys((f"{name}_" for name in _FUNCTIONS), self._read_function),
             **dict.fromkeys(_SAME, self._read_same),
@@ -104,6 +93,8 @@ class NodeReaders:
     def read(self, node: Any) -> None:
         """Read what makes one value; what is in no table is kept in `refused`."""
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
+        if read_recurrence(self, node, kind):
+            return
         if (
             kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
             or "val" not in node.meta
@@ -388,6 +379,17 @@ class NodeReaders:
             parameters = (1.0,)
         made = Elementwise(**self._base(node, name), function=kind, parameters=parameters)
         self._put(node, made, is_picture=name in self.pictures)
+
+    def _read_selection(self, node: Any) -> None:
+        if not read_selection(self, node):
+            raise NotInTable
+
+    def _read_slice(self, node: Any) -> None:
+        """Read a slice of everything, as `x[:, -1]` begins with."""
+        _, _, begin, end, step = arguments(node, 5, (None, 0, None, None, 1))
+        if begin not in (None, 0) or step != 1 or not (end is None or end >= 2**62):
+            raise NotInTable
+        self._read_same(node)
 
     def _read_same(self, node: Any) -> None:
         self.values[node.name] = self._value(node.args[0])

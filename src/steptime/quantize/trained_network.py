@@ -128,6 +128,30 @@ class Reshape(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence(Operator):
+    """One direction of one layer of an LSTM, over the first axis; it begins with zeros.
+
+    Attributes:
+        weight: (4 * num_hidden, num_inputs), of the input, forget, cell and output gates.
+        hidden: the same of its own output before, (4 * num_hidden, num_hidden).
+        bias: (4 * num_hidden,).
+        is_backward: it begins at the end.
+    """
+
+    weight: Floats
+    hidden: Floats
+    bias: Floats
+    is_backward: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(Operator):
+    """The part at one index of the first axis."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotTaken:
     """An operator that is not in the table.
 

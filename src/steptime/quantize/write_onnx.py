@@ -27,8 +27,10 @@ from steptime.quantize.trained_network import (
     Network,
     Operator,
     Pooling,
+    Recurrence,
     Reorder,
     Reshape,
+    Selection,
 )
 
 _OPSET = 20
@@ -69,6 +71,8 @@ class _Writer:
             Elementwise: self._elementwise,
             Reorder: self._reorder,
             Reshape: self._reshape,
+            Recurrence: self._recurrence,
+            Selection: self._selection,
         }
         names = {network.input: self._stepped("input", network.input)}
         for one in network.operators:
@@ -203,6 +207,30 @@ class _Writer:
         first, *more = _NODES[one.function]
         made = self._node(first, inputs, **how)
         return self._node(more[0], [made, *inputs]) if more else made
+
+    def _recurrence(self, one: Recurrence, inputs: list[str]) -> str:
+        """Write a layer whose weights are bytes, and whose arithmetic is in floats: ONNX has none.
+
+        torch orders input, forget, cell and output gates, ONNX input, output, forget and cell.
+        """
+        num = one.hidden.shape[1]
+        order = np.concatenate([np.arange(num) + num * gate for gate in (0, 3, 1, 2)])
+        parts = []
+        for given in (one.weight, one.hidden):
+            weight = given
+            if self.integer is not None:
+                whole, scales = weights_of(given)
+                weight = whole * scales[:, None]
+            parts.append(self._constant(weight[order][None].astype(np.float32)))
+        bias = np.concatenate([one.bias[order], np.zeros(4 * num)])[None].astype(np.float32)
+        turned = self._node("Transpose", inputs, perm=[1, 0, 2])
+        names = [turned, *parts, self._constant(bias)]
+        found = self._node("LSTM", names, hidden_size=num)
+        axes = self._constant(np.array([1]))
+        return self._node("Transpose", [self._node("Squeeze", [found, axes])], perm=[1, 0, 2])
+
+    def _selection(self, one: Selection, inputs: list[str]) -> str:
+        return self._node("Gather", [*inputs, self._constant(np.int64(one.index))], axis=1)
 
     def _reorder(self, one: Reorder, inputs: list[str]) -> str:
         if len(one.axes) == 3:  # its result is the picture with the channels first, as here

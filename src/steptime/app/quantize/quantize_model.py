@@ -19,7 +19,7 @@ from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Convolution, Matmul, Network, Operator
+from steptime.quantize.trained_network import Convolution, Matmul, Network, Operator, Recurrence
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
@@ -92,7 +92,7 @@ def quantize_model(
         observer=observer.value,
         num_calibrated=len(inputs),
         layers=tuple(_layer(one, network, noise) for one in network.operators),
-        float_bytes=sum(4 * size for one in network.operators for size in _sizes(one)),
+        float_bytes=sum(4 * (_num_weights(one) + _num_rows(one)) for one in network.operators),
         integer_bytes=sum(_bytes_of(one) for one in network.operators),
         file_bytes=models["bytes"].ByteSize(),
         arena_bytes=arena.size,
@@ -137,23 +137,25 @@ def _judge(
     return verify_model(*rows, metric=metric, margin=margin, better="down")
 
 
-def _sizes(one: Operator) -> tuple[int, ...]:
-    return (one.weight.size, one.bias.size) if isinstance(one, Convolution | Matmul) else ()
+def _num_weights(one: Operator) -> int:
+    if isinstance(one, Recurrence):
+        return int(one.weight.size + one.hidden.size)
+    return int(one.weight.size) if isinstance(one, Convolution | Matmul) else 0
+
+
+def _num_rows(one: Operator) -> int:
+    return one.bias.size if isinstance(one, Convolution | Matmul | Recurrence) else 0
 
 
 def _bytes_of(one: Operator) -> int:
     """Return a weight's byte, and bias, multiplier and shift of each output."""
-    if not isinstance(one, Convolution | Matmul):
-        return 0
-    return int(one.weight.size + 9 * one.bias.size)
+    own = 5 if isinstance(one, Recurrence) else 0  # the fraction of its own output before
+    return _num_weights(one) + (9 + own) * _num_rows(one)
 
 
 def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
-    macs = 0
-    if isinstance(one, Convolution):
-        macs = math.prod(network.shapes[one.output][:2]) * int(one.weight.size)
-    if isinstance(one, Matmul):
-        macs = math.prod(network.shapes[one.output][:-1]) * int(one.weight.size)
+    places = network.shapes[one.output][: 2 if isinstance(one, Convolution) else -1]
+    macs = math.prod(places) * _num_weights(one)
     return KeptLayer(
         name=one.name,
         kind=type(one).__name__.lower(),

@@ -18,6 +18,7 @@ _NEEDED = (
     ("predict", "probe"),
     ("predict", "inputs"),
     ("predict_reference", "predict"),
+    ("python", "predict"),
     ("time", "train"),
     ("inputs", "train", "predict"),
 )

@@ -6,12 +6,12 @@ In: a file of CSV, Parquet, Arrow, JSON Lines, .npz or .npy, or what is in memor
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steptime.app.verify.prediction_table import read_table
-from steptime.errors import DataError, NotFoundError, UsageError
+from steptime.app.verify.prediction_table import needed_column, read_table
+from steptime.errors import DataError, NotFoundError
 from steptime.verify.model.metrics import LABEL
 from steptime.verify.model.probes import ProbeInputs
 
@@ -29,7 +29,7 @@ def read_inputs(source: Any, *, id_column: str) -> ProbeInputs:
     parts: Mapping[str, Any]
     if arrays is None:
         table = read_table(source, None)
-        parts = {name: column_values(table, name) for name in table.column_names}
+        parts = {name: alike((table, name))[0] for name in table.column_names}
         parts = {name: v.astype(str) if v.dtype == object else v for name, v in parts.items()}
         columns = {name: values for name, values in parts.items() if name != LABEL}
     else:
@@ -68,52 +68,36 @@ def _arrays(source: Any) -> Mapping[str, Any] | None:
     return found if _X in found else None
 
 
-def column_values(table: Any, name: str) -> Any:
-    """Return numbers as they are, with NaN for none, and everything else as objects of text.
+def alike(*columns: tuple[Any, str]) -> list[Any]:
+    """Return columns, each of a table, as arrays (num_rows,) of one type.
+
+    They are numbers, NaN where there is none, or objects of text, empty where there is none.
 
     Raises:
         UsageError: there is no column of that name.
-        DataError: it holds lists, or something else that is no text.
+        DataError: one holds lists, or something else that is no text.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = _column(table, name)
-    kind = column.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if is_number or pa.types.is_boolean(kind):
-        if column.null_count:
-            column = pc.cast(column, pa.float64() if is_number else pa.float32())
-        return column.to_numpy()
-    return column_texts(table, name)
-
-
-def column_texts(table: Any, name: str) -> Any:
-    """Return a column as objects of text (num_rows,), empty where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    found = [needed_column(*one) for one in columns]
+    types, has_null = {one.type for one in found}, any(one.null_count for one in found)
+    target = None
+    if not all(map(_is_number, types)):
+        target = pa.string()
+    elif has_null or len(types) > 1:
+        are_whole = all(map(pa.types.is_integer, types)) and not has_null
+        target = pa.int64() if are_whole else pa.float64()
     try:
-        return pc.fill_null(pc.cast(_column(table, name), pa.string()), "").to_numpy()
+        found = [one if target is None else pc.cast(one, target) for one in found]
     except pa.ArrowException as error:
         raise DataError(
-            f"`{name}` is neither numbers nor text: {error}", hint="Leave this column out."
+            f"`{columns[0][1]}` is neither numbers nor text: {error}", hint="Leave this column out."
         ) from error
+    return [(pc.fill_null(one, "") if target == pa.string() else one).to_numpy() for one in found]
 
 
-def _column(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        known = ", ".join(f"`{one}`" for one in table.column_names)
-        raise UsageError(f"there is no column `{name}`; the table has {known}.")
-    return table.column(name)
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as of
 
-
-def alike(*columns: tuple[Any, str]) -> Sequence[Any]:
-    """Return columns, each of a table, as arrays of one type: whole numbers, numbers or text."""
-    import numpy as np
-
-    found = [column_values(*one) for one in columns]
-    if any(one.dtype == object for one in found):
-        return [column_texts(*one) for one in columns]
-    is_whole = all(one.dtype.kind in "iu" for one in found)
-    return [one.astype(np.int64 if is_whole else np.float64) for one in found]
+    return bool(of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.verify.checks_asked import ChecksAsked
-from steptime.app.verify.feature_tables import alike, column_texts, read_inputs
+from steptime.app.verify.feature_tables import alike, read_inputs
 from steptime.app.verify.predict_process import ask_function, ask_process
 from steptime.app.verify.prediction_rows import RowsAsked
 from steptime.app.verify.prediction_table import codes_of, column_of, numbers_of, read_table
@@ -23,7 +23,6 @@ from steptime.verify.model.simple_predictors import (
     MOST_ROWS,
     MOST_TRAIN,
     SEED,
-    LabeledRows,
     judge_simple,
     score_of,
 )
@@ -42,8 +41,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> ModelChecks | None:
+def check_model(
+    verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked, tables: Sequence[pa.Table]
+) -> ModelChecks | None:
     """Return everything else that is asked of the candidate; None where nothing is.
+
+    `tables` are the rows of the reference and of the candidate, with all columns.
 
     Raises:
         SteptimeError: a file, a column or the predictor is not what it must be.
@@ -52,13 +55,9 @@ def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> M
         return None
     if rows.seed is not None and (asked.train is not None or asked.human):
         raise UsageError("--train and --human judge one training; leave --seed out.")
-    candidate = _arm(rows, verdict.candidate_arm, rows.candidate)
-    others = list[OtherColumn]()
-    if asked.also:
-        tables = (_arm(rows, verdict.reference_arm, rows.reference), candidate)
-        others += (_numbers(tables, name, rows.id_column) for name in asked.also)
-    for name in asked.preference:
-        others.append(count_preferences(name, column_texts(candidate, name)))
+    candidate = tables[1]
+    others = [_numbers(tables, name, rows.id_column) for name in asked.also]
+    others += [count_preferences(one, alike((candidate, one))[0]) for one in asked.preference]
     simple, leaks = _beside_training(verdict, rows, asked, candidate)
     return ModelChecks(
         simple=simple,
@@ -67,17 +66,6 @@ def check_model(verdict: ModelVerdict, rows: RowsAsked, asked: ChecksAsked) -> M
         others=tuple(others),
         probes=None if asked.predict is None else _probes(rows, asked),
     )
-
-
-def _arm(rows: RowsAsked, name: str, source: Any) -> pa.Table:
-    """Return the rows of one arm, of its own table or of the one that has both."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if rows.candidate is not None:
-        return read_table(source, None)
-    table = read_table(rows.reference, None)
-    return table.filter(pc.equal(pc.cast(table.column(str(rows.arm)), pa.string()), name))
 
 
 def _humans(candidate: pa.Table, metric: str, names: Sequence[str]) -> HumanVerdict:
@@ -168,14 +156,10 @@ def _simple(
     read = alike(*answers)
     if verdict.metric != "accuracy":
         read = [numbers_of(*one) for one in answers]
-    columns = {name: alike((train, name), (features, name)) for name in names}
-    known, here = (
-        LabeledRows(columns={name: both[i] for name, both in columns.items()}, labels=read[i])
-        for i in (0, 1)
-    )
     return judge_simple(
-        known,
-        here,
+        {name: alike((train, name), (features, name)) for name in names},
+        read[0],
+        read[1],
         score_of(verdict.metric, read[1], read[2]),
         metric=verdict.metric,
         is_better_down=verdict.is_better_down,

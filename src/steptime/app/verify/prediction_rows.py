@@ -55,6 +55,7 @@ class RowsAsked:
         slices: the columns by which the rows are split.
         hunted: the columns in which slices are looked for; `all` is each one of few values.
         must_pair: refuse arms that were not scored on the same rows.
+        keeps_tables: hand on the tables with all of their columns.
     """
 
     reference: Any
@@ -68,6 +69,7 @@ class RowsAsked:
     slices: Sequence[str] = ()
     hunted: Sequence[str] = ()
     must_pair: bool = False
+    keeps_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class RowsFound:
     Attributes:
         hunted: the columns in which slices are looked for.
         promises: the probabilities of each arm beside what happened; None where it has none.
+        tables: those of the reference and of the candidate, where they are kept.
     """
 
     arms: Arms
@@ -86,6 +89,7 @@ class RowsFound:
     candidate_arm: str
     promises: tuple[Promises | None, Promises | None] = (None, None)
     notes: tuple[str, ...] = ()
+    tables: tuple[pa.Table, ...] = ()
 
 
 def read_rows(asked: RowsAsked) -> RowsFound:
@@ -111,7 +115,7 @@ def read_rows(asked: RowsAsked) -> RowsFound:
         names = (_name(sources[0], "reference"), _name(sources[1], "candidate"))
     else:
         tables, names = _arms_of(_table(asked.reference, asked, needs_arm=True), asked, notes)
-    hunted = _hunted(tables, asked)
+    hunted, kept = _hunted(tables, asked), tuple(tables) if asked.keeps_tables else ()
     ids = ids_of([column_of(table, asked.id_column) for table in tables])
     groups = ids_of([column_of(table, asked.group) for table in tables])
     columns = dict.fromkeys([*asked.slices, *hunted])
@@ -132,6 +136,7 @@ def read_rows(asked: RowsAsked) -> RowsFound:
         candidate_arm=names[1],
         promises=(promises[0], promises[1]),
         notes=tuple(notes),
+        tables=kept,
     )
 
 
@@ -146,7 +151,8 @@ def _table(source: Any, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
     wanted += [name for name in (asked.group, asked.seed) if name is not None]
     wanted += [str(asked.arm)] if needs_arm else []
     useful = {*wanted, asked.id_column, LABEL, PREDICTION, PROBABILITY}
-    table = read_table(source, None if "all" in asked.hunted else useful)
+    needs_all = asked.keeps_tables or "all" in asked.hunted
+    table = read_table(source, None if needs_all else useful)
     if asked.metric in table.column_names:
         wanted = [name for name in wanted if name not in NEEDS.get(asked.metric, ())]
     missing = [name for name in wanted if name not in table.column_names]

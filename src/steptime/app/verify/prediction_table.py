@@ -6,10 +6,12 @@ numbers, and codes of equal values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from steptime.errors import DataError, NotFoundError, UsageError
 
@@ -31,11 +33,18 @@ def read_table(source: Any, useful: set[str] | None) -> pa.Table:
         NotFoundError: the file is not there.
         DataError: it cannot be read as a table.
     """
+    found = _read(source() if callable(source) else source, useful)
+    twice = [name for name, num in Counter(found.column_names).items() if num > 1]
+    if twice:
+        where = f"`{source}`" if isinstance(source, Path) else "the table"
+        raise DataError(f"{where} has more than one column `{twice[0]}`.")
+    return found
+
+
+def _read(source: Any, useful: set[str] | None) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv, feather, json, parquet
 
-    if callable(source):
-        source = source()
     if not isinstance(source, Path):
         return _in_memory(source)
     if not source.is_file():
@@ -53,7 +62,7 @@ def read_table(source: Any, useful: set[str] | None) -> pa.Table:
         if kind in (".npz", ".npy"):
             return _in_memory(_arrays(source))
         return csv.read_csv(source)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError, BadZipFile) as error:
         raise DataError(f"`{source}` cannot be read as a table: {error}") from error
 
 
@@ -89,14 +98,12 @@ def needed_column(table: pa.Table, name: str) -> Any:
     """Return a column.
 
     Raises:
-        UsageError: there is none of that name, or more than one.
+        UsageError: there is none of that name.
     """
-    num = table.column_names.count(name)
-    if num == 1:
+    if name in table.column_names:
         return table.column(name)
-    told = f"there are {num} columns" if num else "there is no column"
     known = ", ".join(f"`{one}`" for one in table.column_names)
-    raise UsageError(f"{told} `{name}`; the table has {known}.")
+    raise UsageError(f"there is no column `{name}`; the table has {known}.")
 
 
 def ids_of(columns: Sequence[Any]) -> list[Any] | None:

@@ -112,8 +112,6 @@ def verify_model(
         also=_listed(also),
         require=_listed(require),
     )
-    if not asked.is_empty:  # they read the rows once more
-        reference, candidate = (one() if callable(one) else one for one in (reference, candidate))
     rows = RowsAsked(
         reference=_source(reference),
         candidate=_source(candidate),
@@ -126,6 +124,7 @@ def verify_model(
         slices=slices,
         hunted=hunt,
         must_pair=paired,
+        keeps_tables=not asked.is_empty,
     )
     found = read_rows(rows)
     way = better or ("down" if metric in BETTER_DOWN else "up")
@@ -145,7 +144,7 @@ def verify_model(
             notes=found.notes,
         ),
     )
-    return with_checks(verdict, check_model(verdict, rows, asked), asked.require)
+    return with_checks(verdict, check_model(verdict, rows, asked, found.tables), asked.require)
 
 
 def _listed(some: Any) -> tuple[Any, ...]:

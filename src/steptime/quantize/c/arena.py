@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.integer.integer_operators import IntegerReshape
+from steptime.quantize.integer.recurrence import IntegerRecurrence
 
 _ALIGNED = 4
 _TRIES = 200
@@ -46,9 +47,14 @@ def plan_arena(network: IntegerNetwork) -> Arena:
         for name in (*one.inputs, one.output):
             begin = lives.get(owner[name], (at, at))[0]
             lives[owner[name]] = (begin, at)
+    scratch: dict[str, int] = {}
+    for at, one in enumerate(network.operators):
+        if isinstance(one, IntegerRecurrence):
+            owner[cell_of(one)] = cell_of(one)
+            lives[cell_of(one)], scratch[cell_of(one)] = (at, at), 2 * one.num_hidden
     last = len(network.operators)
     lives[owner[network.output]] = (lives[owner[network.output]][0], last)
-    sizes = {name: _aligned(math.prod(network.shapes[name])) for name in lives}
+    sizes = {name: _aligned(scratch.get(name) or math.prod(network.shapes[name])) for name in lives}
     bound = max(
         sum(sizes[name] for name, (begin, end) in lives.items() if begin <= at <= end)
         for at in range(last + 1)
@@ -59,6 +65,11 @@ def plan_arena(network: IntegerNetwork) -> Arena:
         size=max(placed[name] + sizes[name] for name in placed),
         bound=bound,
     )
+
+
+def cell_of(one: IntegerRecurrence) -> str:
+    """Return how the 16-bit cell of a recurrent layer is called."""
+    return f"{one.output} cell"
 
 
 def _best_placement(

@@ -151,3 +151,58 @@ void st_run_order(const st_order *of, const int8_t *in, int8_t *out)
         }
     }
 }
+
+void st_run_copy(int32_t num, const int8_t *in, int8_t *out)
+{
+    for (int32_t i = 0; i < num; i++) {
+        out[i] = in[i];
+    }
+}
+
+static int32_t st_short(int32_t value)
+{
+    return value < -32768 ? -32768 : value > 32767 ? 32767 : value;
+}
+
+/* A function of a 16-bit number, straight between the entries of its table. */
+static int32_t st_looked_up(const int16_t *table, int32_t value)
+{
+    const int32_t place = (value + 32768) >> 7, rest = (value + 32768) & 127;
+    return table[place] + (((table[place + 1] - table[place]) * rest) >> 7);
+}
+
+/* What goes into the gate of a row, in steps of 2 ** -11. */
+static int32_t st_gate(const st_recurrence *of, int32_t row, const int8_t *in, const int8_t *before)
+{
+    const int8_t *weight = of->weight + row * of->inputs, *own = of->hidden + row * of->outputs;
+    int32_t sum = of->bias[row], own_sum = 0;
+    for (int32_t i = 0; i < of->inputs; i++) {
+        sum += (in[i] - of->zero_in) * weight[i];
+    }
+    for (int32_t i = 0; before && i < of->outputs; i++) {
+        own_sum += before[i] * own[i];
+    }
+    return st_short(st_scaled(sum, of->multipliers[row], of->shifts[row])
+                    + st_scaled(own_sum, of->own_multipliers[row], of->own_shifts[row]));
+}
+
+void st_run_recurrence(const st_recurrence *of, const int8_t *in, int8_t *out, int16_t *cell)
+{
+    const int32_t num = of->outputs;
+    for (int32_t i = 0; i < num; i++) {
+        cell[i] = 0;
+    }
+    for (int32_t step = 0; step < of->steps; step++, in += of->inputs, out += num) {
+        const int8_t *before = step ? out - num : 0;
+        for (int32_t i = 0; i < num; i++) {
+            const int32_t taken = st_looked_up(of->sigmoid, st_gate(of, i, in, before));
+            const int32_t kept = st_looked_up(of->sigmoid, st_gate(of, num + i, in, before));
+            const int32_t new = st_looked_up(of->tanh, st_gate(of, 2 * num + i, in, before));
+            const int32_t given = st_looked_up(of->sigmoid, st_gate(of, 3 * num + i, in, before));
+            cell[i] = (int16_t)st_short(st_scaled((int64_t)kept * cell[i], 1, 15)
+                                        + st_scaled((int64_t)taken * new, 1, 19));
+            const int64_t whole = (int64_t)given * st_looked_up(of->tanh, cell[i]);
+            out[i] = st_clamped(st_scaled(whole, 1, 23), -128, 127);
+        }
+    }
+}

@@ -48,6 +48,14 @@ typedef struct {
     int32_t sizes[4], axes[4];
 } st_order;
 
+typedef struct {
+    const int8_t *weight, *hidden;
+    const int32_t *bias, *multipliers, *own_multipliers;
+    const int8_t *shifts, *own_shifts;
+    const int16_t *sigmoid, *tanh;             /* at each 128th of 16-bit numbers */
+    int32_t zero_in, inputs, outputs, steps;
+} st_recurrence;
+
 void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out);
 void st_run_linear(const st_linear *of, const int8_t *in, int8_t *out);
 void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out);
@@ -56,5 +64,8 @@ void st_run_product(const st_product *of, const int8_t *a, const int8_t *b, int8
 void st_run_part(const st_part *of, const int8_t *in, int8_t *out);
 void st_run_table(const int8_t *table, int32_t num, const int8_t *in, int8_t *out);
 void st_run_order(const st_order *of, const int8_t *in, int8_t *out);
+
+void st_run_copy(int32_t num, const int8_t *in, int8_t *out);
+void st_run_recurrence(const st_recurrence *of, const int8_t *in, int8_t *out, int16_t *cell);
 
 #endif

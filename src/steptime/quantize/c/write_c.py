@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from steptime.quantize.c.arena import Arena, plan_arena
+from steptime.quantize.c.arena import Arena, cell_of, plan_arena
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.integer.integer_operators import (
     IntegerAddition,
@@ -22,8 +22,10 @@ from steptime.quantize.integer.integer_operators import (
     IntegerPooling,
     IntegerReorder,
     IntegerReshape,
+    IntegerSelection,
     IntegerTable,
 )
+from steptime.quantize.integer.recurrence import SIGMOID, TANH, IntegerRecurrence
 
 _LINE = 100
 
@@ -63,7 +65,7 @@ def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
 #define {name.upper()}_OUTPUT {sizes[1]}
 #define {name.upper()}_ARENA {arena.size}
 
-/* The arena needs no content before and keeps none that matters after. */
+/* The arena begins at a multiple of 4, and needs no content before. */
 void {name}_run(const int8_t *input, int8_t *output, int8_t *arena);
 
 #endif
@@ -72,9 +74,13 @@ void {name}_run(const int8_t *input, int8_t *output, int8_t *arena);
 
 def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
     constants, calls = list[str](), list[str]()
+    if any(isinstance(one, IntegerRecurrence) for one in network.operators):
+        constants += [_array("st_sigmoid", "int16_t", SIGMOID), _array("st_tanh", "int16_t", TANH)]
     for number, one in enumerate(network.operators):
         constants += [f"/* {one.name or one.output} */", *_constants(one, number, network)]
         places = [f"arena + {arena.offsets[each]}" for each in (*one.inputs, one.output)]
+        if isinstance(one, IntegerRecurrence):
+            places.append(f"(int16_t *)(void *)(arena + {arena.offsets[cell_of(one)]})")
         calls += _calls(one, number, places)
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
     ends = [arena.offsets[one] for one in (network.input, network.output)]
@@ -110,6 +116,8 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
         yield _array(f"bias_{number}", "int32_t", one.bias)
         yield _array(f"multipliers_{number}", "int32_t", one.multipliers)
         yield _array(f"shifts_{number}", "int8_t", one.shifts)
+    if isinstance(one, IntegerRecurrence):
+        yield from _recurrence(one, number, network)
     if isinstance(one, IntegerTable):
         yield _array(f"table_{number}", "int8_t", one.table)
     if isinstance(one, IntegerConcatenation):
@@ -138,6 +146,34 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
             names = ("weight", "bias", "multipliers", "shifts")
             fields = {name: f"{name}_{number}" for name in names} | fields
         yield _struct(kind, f"of_{number}", fields)
+
+
+def _recurrence(one: IntegerRecurrence, number: int, network: IntegerNetwork) -> Iterator[str]:
+    arrays = {
+        "weight": ("int8_t", one.weight),
+        "hidden": ("int8_t", one.hidden),
+        "bias": ("int32_t", one.bias),
+        "multipliers": ("int32_t", one.fractions[0][0]),
+        "own_multipliers": ("int32_t", one.fractions[1][0]),
+        "shifts": ("int8_t", one.fractions[0][1]),
+        "own_shifts": ("int8_t", one.fractions[1][1]),
+    }
+    for name, (kind, values) in arrays.items():
+        yield _array(f"{name}_{number}", kind, values)
+    steps, inputs = network.shapes[one.inputs[0]]
+    yield _struct(
+        "st_recurrence",
+        f"of_{number}",
+        {
+            **{name: f"{name}_{number}" for name in arrays},
+            "sigmoid": "st_sigmoid",
+            "tanh": "st_tanh",
+            "zero_in": one.zero_in,
+            "inputs": inputs,
+            "outputs": one.num_hidden,
+            "steps": steps,
+        },
+    )
 
 
 def _shared(one: IntegerConvolution | IntegerLinear) -> dict[str, Any]:
@@ -248,6 +284,14 @@ def _calls(one: IntegerOperator, number: int, places: Sequence[str]) -> Iterator
     if isinstance(one, IntegerConcatenation):
         for i, source in enumerate(sources):
             yield f"st_run_part(&part_{number}_{i}, {source}, {target});"
+        return
+    if isinstance(one, IntegerSelection):
+        num = math.prod(one.shape)
+        yield f"st_run_copy({num}, {sources[0]} + {one.index * num}, {target});"
+        return
+    if isinstance(one, IntegerRecurrence):
+        source, out, cell = places
+        yield f"st_run_recurrence(&of_{number}, {source}, {out}, {cell});"
         return
     if isinstance(one, IntegerTable):
         num = math.prod(one.shape)

@@ -20,8 +20,10 @@ from steptime.quantize.integer.integer_operators import (
     IntegerPooling,
     IntegerReorder,
     IntegerReshape,
+    IntegerSelection,
     IntegerTable,
 )
+from steptime.quantize.integer.recurrence import OUTPUTS, recurrence_of
 from steptime.quantize.integer.table_functions import function_of, step_of_function
 from steptime.quantize.observers import Range, refuse_constant
 from steptime.quantize.scheme import HIGH, LOW, Affine, affine_of, fraction_of, weights_of
@@ -35,8 +37,10 @@ from steptime.quantize.trained_network import (
     Network,
     Operator,
     Pooling,
+    Recurrence,
     Reorder,
     Reshape,
+    Selection,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +110,8 @@ class _Builder:
             Elementwise: self._table,
             Reorder: self._reorder,
             Reshape: self._reshape,
+            Recurrence: self._recurrence,
+            Selection: self._selection,
         }
         for one in network.operators:
             self.made.append(builders[type(one)](one))
@@ -232,6 +238,14 @@ class _Builder:
     def _reorder(self, one: Reorder) -> IntegerOperator:
         self._same_step(one)
         return IntegerReorder(**self._base(one), axes=one.axes)
+
+    def _selection(self, one: Selection) -> IntegerOperator:
+        self._same_step(one)
+        return IntegerSelection(**self._base(one), index=one.index)
+
+    def _recurrence(self, one: Recurrence) -> IntegerOperator:
+        self.steps[one.output] = OUTPUTS
+        return recurrence_of(one, self._base(one), self.steps[one.inputs[0]])
 
     def _reshape(self, one: Reshape) -> IntegerOperator:
         self._same_step(one)

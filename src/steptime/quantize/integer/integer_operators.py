@@ -219,6 +219,17 @@ class IntegerReorder(IntegerOperator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerSelection(IntegerOperator):
+    """The part at one index of the first axis."""
+
+    index: int
+
+    def run(self, *values: Bytes) -> Bytes:
+        """Return the output."""
+        return np.ascontiguousarray(values[0][:, self.index])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerReshape(IntegerOperator):
     """The same bytes in another shape."""
 

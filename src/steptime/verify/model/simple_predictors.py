@@ -7,7 +7,7 @@ not seen the rows on which it is judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,19 +41,6 @@ _PROBABILITIES = frozenset(name for name, needs in NEEDS.items() if PROBABILITY 
 _NUMBERS = frozenset({"absolute_error", "squared_error", "rmse"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabeledRows:
-    """Rows with features and labels.
-
-    Attributes:
-        columns: by name, numbers or text (num_rows,).
-        labels: the label of each row (num_rows,): numbers, or text for accuracy.
-    """
-
-    columns: Mapping[str, Any]
-    labels: Any
-
-
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """A simple predictor: how it learns features and labels and predicts from others' features."""
@@ -66,8 +53,9 @@ class _Rule:
 
 
 def judge_simple(
-    train: LabeledRows,
-    rows: LabeledRows,
+    columns: Mapping[str, Sequence[Any]],
+    labels: Any,
+    truth: Any,
     scores: Any,
     *,
     metric: str,
@@ -78,8 +66,10 @@ def judge_simple(
     """Return the model among simple predictors.
 
     Args:
-        train: the training rows.
-        rows: the evaluation rows.
+        columns: the features by name, numbers or text: those of the training (num_train,) and of
+            the evaluation (num_rows,).
+        labels: the label of each training row (num_train,): numbers, or text for accuracy.
+        truth: that of each evaluation row (num_rows,).
         scores: the model's metric of each evaluation row (num_rows,).
         metric: its name.
         is_better_down: whether less of it is better.
@@ -89,15 +79,19 @@ def judge_simple(
     Raises:
         DataError: the training has too few rows, or one class alone (`OneClassOnly`).
     """
-    _check(train, metric)
-    labels, truth = train.labels, rows.labels
+    _check(labels, metric)
     if metric == "accuracy":  # whatever the labels are, equal ones are one class
         codes = np.unique(np.concatenate([labels, truth]), return_inverse=True)[1].reshape(-1)
         labels, truth = np.split(codes, [len(labels)])
     sign = -1.0 if is_better_down else 1.0
-    tried = [(_trained(one, labels, metric), one) for one in _rules(train, rows, metric, time)]
-    columns = [one for one in tried if one[1].kind == "one_column"]
-    best_of_columns = max(columns, key=lambda one: sign * one[0], default=None)
+    free = [name for name, (values, _) in columns.items() if _is_free(values)]
+    sizes = (len(labels), len(truth))
+    rules = [*_rules({n: c for n, c in columns.items() if n not in free}, sizes, metric)]
+    if time is not None:
+        rules.append(_Rule("last_value", time, _last_value, *columns[time]))
+    tried = [(_trained(one, labels, metric), one) for one in rules]
+    of_columns = [one for one in tried if one[1].kind == "one_column"]
+    best_of_columns = max(of_columns, key=lambda one: sign * one[0], default=None)
     found = [PredictorRow(kind="model", num_rows=len(scores), mean=float(scores.mean()))]
     gains = list[SignedGain]()
     shown = [one for one in tried if one[1].kind != "one_column" or one is best_of_columns]
@@ -127,7 +121,7 @@ def judge_simple(
         outcome=outcome,
         num_needed=gain.num_needed(0.0) if outcome is Outcome.INCONCLUSIVE else None,
         num_train=len(labels),
-        left_out=tuple(name for name, values in train.columns.items() if _is_free(values)),
+        left_out=tuple(free),
     )
 
 
@@ -139,8 +133,7 @@ def score_of(metric: str, labels: Any, output: Any) -> Any:
     return scores_of(metric, {LABEL: labels, name: np.asarray(output, dtype=float)})
 
 
-def _check(train: LabeledRows, metric: str) -> None:
-    labels = train.labels
+def _check(labels: Any, metric: str) -> None:
     if len(labels) < _LEAST_ROWS:
         raise DataError(f"the training has {len(labels):,} rows; simple predictors need 50.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -166,8 +159,10 @@ def _trained(one: _Rule, labels: Any, metric: str) -> float:
     return float(score_of(metric, labels, outputs).mean())
 
 
-def _rules(train: LabeledRows, rows: LabeledRows, metric: str, time: str | None) -> Iterator[_Rule]:
-    """Yield every simple predictor that these rows allow."""
+def _rules(
+    columns: Mapping[str, Sequence[Any]], sizes: tuple[int, int], metric: str
+) -> Iterator[_Rule]:
+    """Yield every simple predictor that these columns allow."""
     from sklearn.dummy import DummyClassifier, DummyRegressor
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -178,17 +173,11 @@ def _rules(train: LabeledRows, rows: LabeledRows, metric: str, time: str | None)
         dummy, tree, near = DummyRegressor, DecisionTreeRegressor, KNeighborsRegressor
         strategies = {"mean": "median" if metric == "absolute_error" else "mean"}
     chance = {} if dummy is DummyRegressor else {"random_state": SEED}
-    nothing = [np.zeros((len(one.labels), 1)) for one in (train, rows)]
+    nothing = [np.zeros((num, 1)) for num in sizes]
     for kind, strategy in strategies.items():
         rule = partial(_learn, dummy(strategy=strategy, **chance), metric)
         yield _Rule(kind, None, rule, *nothing)
-    if time is not None:
-        yield _Rule("last_value", time, _last_value, train.columns[time], rows.columns[time])
-    both = {
-        name: _features(values, rows.columns[name])
-        for name, values in train.columns.items()
-        if not _is_free(values)
-    }
+    both = {name: _features(*pair) for name, pair in columns.items()}
     for name, pair in both.items():
         for leaves in _LEAVES:
             rule = partial(_learn, tree(max_leaf_nodes=leaves, random_state=SEED), metric)

@@ -57,10 +57,8 @@ class EffectRow:
 
 
 @contextmanager
-def opened(path: Path, candidate: Path | None = None) -> Iterator[pa.Table]:
-    """Open a table, or one of each arm as one; errors of what is done with it name the file.
-
-    The rows of two files get the column `arm`, with the values `reference` and `candidate`.
+def opened(*paths: Path) -> Iterator[list[pa.Table]]:
+    """Open the tables of files; errors of what is done with them name the files.
 
     Raises:
         NotFoundError: there is no such file.
@@ -68,32 +66,18 @@ def opened(path: Path, candidate: Path | None = None) -> Iterator[pa.Table]:
     """
     import pyarrow as pa
 
-    paths = [path] if candidate is None else [path, candidate]
     tables = [read_table(one, None) for one in paths]
-    for one, found in zip(paths, tables, strict=True):
-        if not found.num_rows:
-            raise DataError(f"EmptySlice: `{one}` has no rows.")
-    table = tables[0] if candidate is None else _both_arms(tables)
+    for path, table in zip(paths, tables, strict=True):
+        if not table.num_rows:
+            raise DataError(f"EmptySlice: `{path}` has no rows.")
+    where = " and ".join(f"`{path}`" for path in paths)
     try:
-        yield table
+        yield tables
     except (DataError, UsageError) as error:
-        told = f"{str(error).rstrip('.')} (in `{path}`)."
         hint = error.hint and error.hint.replace("--", "")  # options are keys of the file here
-        raise type(error)(told, hint=hint) from error
+        raise type(error)(f"{str(error).rstrip('.')} (in {where}).", hint=hint) from error
     except pa.ArrowException as error:
-        raise DataError(f"`{path}` cannot be read: {error}") from error
-
-
-def _both_arms(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of both arms, with the columns that both have."""
-    import pyarrow as pa
-
-    shared = [name for name in tables[0].column_names if name in tables[1].column_names]
-    parts = []
-    for arm, table in zip(("reference", "candidate"), tables, strict=True):
-        kept = table.select([name for name in shared if name != "arm"])
-        parts.append(kept.append_column("arm", pa.array([arm] * kept.num_rows)))
-    return pa.concat_tables(parts, promote_options="permissive")
+        raise DataError(f"{where} cannot be read: {error}") from error
 
 
 def effect_rows(table: pa.Table) -> list[EffectRow]:
@@ -130,7 +114,7 @@ def read_experiments(file: ReleaseFile, folder: Path) -> tuple[MetricExperiment,
         return ()
     metrics = {one.name: one for one in file.metrics}
     known = {None, *(name for team in file.teams for name in team.components)}
-    with opened(folder / file.experiments.path) as table:
+    with opened(folder / file.experiments.path) as (table,):
         rows = sorted(effect_rows(table), key=lambda row: row.experiment)
         for row in rows:
             if row.component not in known:

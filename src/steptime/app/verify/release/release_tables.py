@@ -68,11 +68,11 @@ def read_question(path: Path) -> ReleaseQuestion:
     for asked in file.tables:
         metrics = [one for one in file.metrics if one.table == asked.name]
         paths = [asked.path] if asked.path else [str(asked.reference), str(asked.candidate)]
-        with opened(*(folder / one for one in paths)) as table:
+        with opened(*(folder / one for one in paths)) as tables:
             if asked.effects:
-                _read_effects(table, metrics, read)
+                _read_effects(tables[0], metrics, read)
             else:
-                _read_rows(table, asked, metrics, read)
+                _read_rows(tables, asked, metrics, read)
     read.checks += [_document(folder / name) for name in file.documents]
     return ReleaseQuestion(
         file=file,
@@ -98,54 +98,62 @@ def _read_effects(table: pa.Table, metrics: Iterable[ReleaseMetric], read: _Read
 
 
 def _read_rows(
-    table: pa.Table, asked: MetricTable, metrics: Iterable[ReleaseMetric], read: _Read
+    tables: list[pa.Table], asked: MetricTable, metrics: Iterable[ReleaseMetric], read: _Read
 ) -> None:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if asked.order is not None:
-        needed_column(table, asked.order)
-        table = table.sort_by(asked.order)
-    arms = pc.cast(needed_column(table, asked.arm), pa.string())
-    if arms.null_count:
-        raise DataError(f"{arms.null_count:,} rows have no `{asked.arm}`.")
-    is_candidate = pc.not_equal(arms, asked.reference_arm).to_numpy()
-    num_candidate = int(is_candidate.sum())
-    nums = (len(is_candidate) - num_candidate, num_candidate)
+        needed_column(tables[0], asked.order)
+        tables = [tables[0].sort_by(asked.order)]
+    nums = (0, 0)
     for metric in metrics:
         _check_unit(metric, asked)
-        found = _arms(table, asked, metric)
-        reference, candidate = found.reference.scores, found.candidate.scores
-        if max(abs(reference).max(), abs(candidate).max()) > LARGEST:
+        arms = _arms(tables, asked, metric)
+        nums = (arms.reference.num, arms.candidate.num)
+        if max(abs(one.scores).max() for one in (arms.reference, arms.candidate)) > LARGEST:
             told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
             raise DataError(f"{told}, whose squares are too large to be summed.")
         if min(nums) < LEAST_ROWS:
             read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
         elif asked.online:
-            scores = np.empty(len(is_candidate))  # in the order of arrival
-            scores[~is_candidate], scores[is_candidate] = reference[0], candidate[0]
-            read.measured[metric.name] = sequential_gain(
-                metric.sign * scores, is_candidate.astype(float), share=asked.candidate_share
-            )
+            read.measured[metric.name] = _sequential(tables[0], asked, metric, arms)
         else:
-            read.measured[metric.name] = gain_of(found, sign=metric.sign)
-    if not asked.paired:  # whose arms have the same ids, or it is refused
+            read.measured[metric.name] = gain_of(arms, sign=metric.sign)
+    if any(nums) and not asked.paired:  # whose arms have the same ids, or it is refused
         read.checks.append(sample_ratio(*nums, share=asked.candidate_share, of=asked.name))
 
 
-def _arms(table: pa.Table, asked: MetricTable, metric: ReleaseMetric) -> Arms:
+def _arms(tables: list[pa.Table], asked: MetricTable, metric: ReleaseMetric) -> Arms:
     """Return the rows of both arms, as a comparison of two models reads them."""
+    is_one = len(tables) == 1
+    if is_one and (num := needed_column(tables[0], asked.arm).null_count):
+        raise DataError(f"{num:,} rows have no `{asked.arm}`.")
     rows = RowsAsked(
-        reference=table,
-        arm=asked.arm,
-        reference_arm=asked.reference_arm,
+        reference=tables[0],
+        candidate=None if is_one else tables[1],
+        arm=asked.arm if is_one else None,
+        reference_arm=asked.reference_arm if is_one else None,
         metric=metric.column or metric.name,
         id_column="" if asked.online else asked.id,  # rows of pairs would change their order
         group=asked.group,
         must_pair=asked.paired,
     )
     return read_rows(rows).arms
+
+
+def _sequential(
+    table: pa.Table, asked: MetricTable, metric: ReleaseMetric, arms: Arms
+) -> SignedGain:
+    """Return the gain of units in the order of their arrival."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = pc.cast(table.column(asked.arm), pa.string())
+    is_candidate = pc.not_equal(names, asked.reference_arm).to_numpy()
+    scores = np.empty(len(is_candidate))
+    scores[~is_candidate] = metric.sign * arms.reference.scores[0]
+    scores[is_candidate] = metric.sign * arms.candidate.scores[0]
+    units = is_candidate.astype(float)
+    return sequential_gain(scores, units, share=asked.candidate_share)
 
 
 def _check_unit(metric: ReleaseMetric, asked: MetricTable) -> None:
