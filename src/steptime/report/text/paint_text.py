@@ -39,7 +39,7 @@ from steptime.report.blocks.values import (
     Ticks,
     Tiles,
 )
-from steptime.report.text.page import LABEL_WIDTH, Page, page_of, unwrapped_page
+from steptime.report.text.page import LABEL_WIDTH, Page, page_of
 
 _TONES = {
     "info": "bold cyan",
@@ -78,11 +78,6 @@ def print_blocks(blocks: Iterable[Block], *, console: Console) -> None:
     """Print blocks that are no whole report."""
     page = page_of(console)
     page.write(paint(blocks, page))
-
-
-def told(blocks: Iterable[Block]) -> str:
-    """Return the plain text of blocks, each on one line, for callers that show it elsewhere."""
-    return "\n".join(line.plain.rstrip() for line in paint(blocks, unwrapped_page()))
 
 
 def paint(blocks: Iterable[Block], page: Page) -> list[Text]:
