@@ -53,6 +53,7 @@ _PLACES = (
     "optimizers.gradient_transform",
     "optimizers.other_optimizer",
     "precision.quantized_training",
+    "precision.quantization_aware",
     "kernels.maxk",
     "memory.micro_batches",
     "memory.return_freed_memory",

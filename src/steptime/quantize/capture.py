@@ -13,6 +13,7 @@ from typing import Any
 from steptime.errors import UsageError
 from steptime.quantize.exported_nodes import constants
 from steptime.quantize.node_readers import NodeReaders
+from steptime.quantize.plain_attention import with_plain_attention
 from steptime.quantize.trained_network import Network, NotTaken, Operator
 
 _EXPORT_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, AssertionError)
@@ -32,16 +33,21 @@ def capture(model: Any, example: Any) -> tuple[Network, Any]:
     import torch
 
     batch = torch.export.Dim.AUTO
+    model = with_plain_attention(model.eval())
+    is_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's own modules, such as its LSTM
-            program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: batch},))
+            program = torch.export.export(model, (example,), dynamic_shapes=({0: batch},))
     except _EXPORT_ERRORS as error:
         told = str(error).strip().splitlines()
         raise UsageError(
             f"torch cannot export the network: {told[0] if told else type(error).__name__}",
             hint="Its forward must not depend on the values of its input.",
         ) from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(is_fast)
     return _network_of(program), program
 
 
@@ -72,6 +78,7 @@ def _network_of(program: Any) -> Network:
         output=name,
         input_axes=axes or tuple(range(len(found.shapes[found.input]))),
         shapes={key: found.shapes[key] for key in (found.input, *(x.output for x in kept))},
+        pictures=frozenset(found.pictures),
         operators=tuple(kept),
     )
 

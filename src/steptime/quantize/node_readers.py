@@ -7,6 +7,7 @@ follow, and a list of what is not in the table.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from steptime.errors import UsageError
+from steptime.quantize.attention_readers import constant_of, read_attention
 from steptime.quantize.exported_nodes import (
     arguments,
     module_of,
@@ -93,7 +95,9 @@ class NodeReaders(ReadSoFar):
     def read(self, node: Any) -> None:
         """Read what makes one value; what is in no table is kept in `refused`."""
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
-        if read_recurrence(self, node, kind):
+        kind = "getitem" if node.target is operator.getitem else kind
+        if read_attention(self, node, kind) or read_recurrence(self, node, kind):
+            self._num_users.setdefault(node.name, len(node.users))
             return
         if (
             kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
@@ -279,7 +283,7 @@ class NodeReaders(ReadSoFar):
     def _read_sum(self, node: Any) -> None:
         if node.kwargs.get("alpha", 1) != 1:
             raise NotInTable
-        a, b = (self._value(one) for one in self._tensors(node))
+        a, b = (constant_of(self, one) or self._value(one) for one in self._tensors(node))
         if self.shapes[a] != self.shapes[b]:
             raise NotInTable
         self._put(node, Addition(**self._base(node, a, b)), is_picture=a in self.pictures)
@@ -351,6 +355,7 @@ class NodeReaders(ReadSoFar):
         )
         self.operators[output] = made
         self.shapes[output] = (1, 1, channels)
+        self.pictures.add(output)
         if is_flat:
             self._put(node, Reshape(**self._base(node, output)))
         else:

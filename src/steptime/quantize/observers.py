@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from steptime.errors import DataError, UsageError
+from steptime.quantize.attention_readers import scores_of
 
 _NUM_BINS = 2048
 _CUT = 0.9999
@@ -92,7 +93,17 @@ def observe(
                         hint="Calibrate with inputs as the network was trained on.",
                     )
                 seen.setdefault(n.name, _Spread()).add(values)
+                if "scaled_dot_product_attention" in str(n.target):
+                    scores = self._scores(n).double().numpy()
+                    seen.setdefault(scores_of(n.name), _Spread()).add(scores)
             return found
+
+        def _scores(self, n: Any) -> Any:
+            """Return the products of queries and keys that count."""
+            query, key = (self.env[one] for one in n.args[:2])
+            scores = query @ key.transpose(-1, -2)
+            is_causal = len(n.args) > 5 and n.args[5]
+            return scores.tril() if is_causal else scores
 
     state, names = _state(program)
     given = {node.name for node in program.graph.nodes} - set(names)

@@ -18,6 +18,7 @@ class ReadSoFar:
         refused: what is in no table.
         input: the name of the input.
         layers: of an LSTM, the output of each layer.
+        splits: of a split, what is split, and along which axis.
     """
 
     def __init__(self) -> None:
@@ -26,5 +27,6 @@ class ReadSoFar:
         self.shapes: dict[str, Shape] = {}
         self.pictures: set[str] = set()
         self.layers: dict[str, list[str]] = {}
+        self.splits: dict[str, tuple[str, int]] = {}
         self.refused: list[NotTaken] = []
         self.input = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ def read_recurrence(readers: ReadSoFar, node: Any, kind: str) -> bool:
         readers.values[node.name] = np.zeros(())
     elif kind == "lstm":
         _read_layers(readers, node)
-    elif node.target is operator.getitem:
+    elif kind == "getitem":
         _read_output(readers, node)
     else:
         layers = readers.layers.get(getattr(node.args[0], "name", "")) if node.args else None

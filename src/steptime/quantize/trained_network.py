@@ -7,7 +7,7 @@ because that is what kernels for small processors read; everything else is as in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -152,6 +152,56 @@ class Selection(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Constant(Operator):
+    """Numbers that are the same for each input."""
+
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisPart(Operator):
+    """What lies between two places of an axis."""
+
+    axis: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction(Operator):
+    """The matmul of two values (..., m, k) and (..., k, n), or (..., n, k) where `is_turned`."""
+
+    is_turned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax(Operator):
+    """The softmax of `factor` times a value over its last axis.
+
+    Attributes:
+        factor: of the input.
+        is_causal: row i has the entries up to i alone.
+    """
+
+    factor: float = 1.0
+    is_causal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalization(Operator):
+    """A layer normalization over the last axis: weight and bias (num,)."""
+
+    weight: Floats
+    bias: Floats
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisMean(Operator):
+    """The mean of a sequence (num_steps, num) over its steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotTaken:
     """An operator that is not in the table.
 
@@ -174,6 +224,7 @@ class Network:
         input, output: the names of the first and the last value.
         input_axes: the axes of the input of training in the order of `input`, without the batch.
         shapes: of each value.
+        pictures: the values whose last axis is channels, which are first in training.
         operators: what makes them.
     """
 
@@ -181,4 +232,5 @@ class Network:
     output: str
     input_axes: tuple[int, ...]
     shapes: Mapping[str, Shape]
-    operators: tuple[Operator, ...] = field(default=())
+    pictures: frozenset[str] = frozenset()
+    operators: tuple[Operator, ...] = ()

@@ -19,18 +19,24 @@ from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.scheme import LOW, Affine, weights_of
 from steptime.quantize.trained_network import (
     Addition,
+    AxisMean,
+    AxisPart,
     Concatenation,
+    Constant,
+    Contraction,
     Convolution,
     Elementwise,
     Matmul,
     Multiplication,
     Network,
+    Normalization,
     Operator,
     Pooling,
     Recurrence,
     Reorder,
     Reshape,
     Selection,
+    Softmax,
 )
 
 _OPSET = 20
@@ -73,6 +79,12 @@ class _Writer:
             Reshape: self._reshape,
             Recurrence: self._recurrence,
             Selection: self._selection,
+            Constant: self._own_constant,
+            AxisPart: self._axis_part,
+            Contraction: self._contraction,
+            Softmax: self._softmax,
+            Normalization: self._normalization,
+            AxisMean: lambda one, ins: self._node("ReduceMean", [*ins, self._axes(1)], keepdims=0),
         }
         names = {network.input: self._stepped("input", network.input)}
         for one in network.operators:
@@ -80,9 +92,7 @@ class _Writer:
             names[one.output] = self._stepped(made, one.output)
         self.nodes.append(helper.make_node("Identity", [names[network.output]], ["output"]))
         ends = [
-            helper.make_tensor_value_info(
-                name, TensorProto.FLOAT, ["batch", *self._first(network.shapes[value])]
-            )
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *self._shape(value)])
             for name, value in (("input", network.input), ("output", network.output))
         ]
         graph = helper.make_graph(
@@ -92,9 +102,10 @@ class _Writer:
         made.ir_version = 10
         return made
 
-    @staticmethod
-    def _first(shape: Sequence[int]) -> list[int]:
-        return [shape[2], shape[0], shape[1]] if len(shape) == 3 else list(shape)
+    def _shape(self, value: str) -> list[int]:
+        """Return the shape of a value as ONNX has it, without the batch."""
+        shape = list(self.network.shapes[value])
+        return [shape[2], *shape[:2]] if value in self.network.pictures else shape
 
     def _constant(self, values: Any) -> str:
         from onnx import numpy_helper
@@ -170,9 +181,9 @@ class _Writer:
     def _unpermuted(self, one: Matmul) -> Any:
         """Return the weights in the order of a picture whose channels are first."""
         before = next((x for x in self.network.operators if x.output == one.inputs[0]), None)
-        shape = self.network.shapes[before.inputs[0]] if isinstance(before, Reshape) else ()
-        if len(shape) != 3 or len(self.network.shapes[one.inputs[0]]) != 1:
+        if not isinstance(before, Reshape) or before.inputs[0] not in self.network.pictures:
             return one.weight
+        shape = self.network.shapes[before.inputs[0]]
         order = np.arange(one.weight.shape[1]).reshape(shape).transpose(2, 0, 1)
         return np.ascontiguousarray(one.weight[:, order.ravel()])
 
@@ -189,7 +200,7 @@ class _Writer:
         )
 
     def _concatenation(self, one: Concatenation, inputs: list[str]) -> str:
-        is_picture = len(self.network.shapes[one.output]) == 3
+        is_picture = one.output in self.network.pictures
         axis = (2, 3, 1)[one.axis] if is_picture else one.axis + 1
         return self._node("Concat", inputs, axis=axis)
 
@@ -229,17 +240,51 @@ class _Writer:
         axes = self._constant(np.array([1]))
         return self._node("Transpose", [self._node("Squeeze", [found, axes])], perm=[1, 0, 2])
 
+    def _axes(self, *axes: int) -> str:
+        return self._constant(np.array(axes, dtype=np.int64))
+
+    def _own_constant(self, one: Constant, inputs: list[str]) -> str:
+        return self._constant(one.values[None].astype(np.float32))
+
+    def _axis_part(self, one: AxisPart, inputs: list[str]) -> str:
+        ends = [self._axes(one.begin), self._axes(one.end), self._axes(one.axis + 1)]
+        return self._node("Slice", [*inputs, *ends])
+
+    def _contraction(self, one: Contraction, inputs: list[str]) -> str:
+        if not one.is_turned:
+            return self._node("MatMul", inputs)
+        rank = len(self.network.shapes[one.inputs[1]]) + 1
+        turned = [*range(rank - 2), rank - 1, rank - 2]
+        return self._node("MatMul", [inputs[0], self._node("Transpose", inputs[1:], perm=turned)])
+
+    def _softmax(self, one: Softmax, inputs: list[str]) -> str:
+        (name,) = inputs
+        if one.factor != 1:
+            name = self._node("Mul", [name, self._constant(np.float32(one.factor))])
+        if one.is_causal:
+            shape = self.network.shapes[one.output][-2:]
+            hidden = np.triu(np.full(shape, -1e9, dtype=np.float32), 1)
+            name = self._node("Add", [name, self._constant(hidden)])
+        return self._node("Softmax", [name], axis=-1)
+
+    def _normalization(self, one: Normalization, inputs: list[str]) -> str:
+        parts = [self._constant(part.astype(np.float32)) for part in (one.weight, one.bias)]
+        return self._node("LayerNormalization", [*inputs, *parts], axis=-1, epsilon=one.epsilon)
+
     def _selection(self, one: Selection, inputs: list[str]) -> str:
         return self._node("Gather", [*inputs, self._constant(np.int64(one.index))], axis=1)
 
     def _reorder(self, one: Reorder, inputs: list[str]) -> str:
-        if len(one.axes) == 3:  # its result is the picture with the channels first, as here
+        if one.inputs[0] in self.network.pictures:  # its channels are first here, as is asked
             return inputs[0]
         return self._node("Transpose", inputs, perm=[0, *(axis + 1 for axis in one.axes)])
 
     def _reshape(self, one: Reshape, inputs: list[str]) -> str:
-        shape = self._constant(np.array([0, *self._first(self.network.shapes[one.output])]))
-        return self._node("Reshape", [*inputs, shape])
+        pictures = self.network.pictures
+        if one.output in pictures and one.inputs[0] not in pictures:
+            made = self._node("Reshape", [*inputs, self._axes(0, *self.network.shapes[one.output])])
+            return self._node("Transpose", [made], perm=[0, 3, 1, 2])
+        return self._node("Reshape", [*inputs, self._axes(0, *self._shape(one.output))])
 
 
 def onnx_model(

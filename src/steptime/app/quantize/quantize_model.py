@@ -19,11 +19,22 @@ from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Convolution, Matmul, Network, Operator, Recurrence
+from steptime.quantize.trained_network import (
+    Constant,
+    Convolution,
+    Elementwise,
+    Matmul,
+    Network,
+    Normalization,
+    Operator,
+    Recurrence,
+    Softmax,
+)
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
 
+_TABLES: dict[type[Operator], int] = {Elementwise: 256, Softmax: 4 * 256}
 POINT = 0.01
 """The contract: a point of accuracy may be lost."""
 
@@ -92,7 +103,7 @@ def quantize_model(
         observer=observer.value,
         num_calibrated=len(inputs),
         layers=tuple(_layer(one, network, noise) for one in network.operators),
-        float_bytes=sum(4 * (_num_weights(one) + _num_rows(one)) for one in network.operators),
+        float_bytes=sum(4 * _floats_of(one) for one in network.operators),
         integer_bytes=sum(_bytes_of(one) for one in network.operators),
         file_bytes=models["bytes"].ByteSize(),
         arena_bytes=arena.size,
@@ -148,9 +159,22 @@ def _num_rows(one: Operator) -> int:
 
 
 def _bytes_of(one: Operator) -> int:
-    """Return a weight's byte, and bias, multiplier and shift of each output."""
+    """Return the constants of an operator on bytes."""
+    if isinstance(one, Normalization):
+        return 6 * one.weight.size  # a weight of 16 bits and a bias of 32
+    if isinstance(one, Constant | Elementwise | Softmax):
+        return _TABLES.get(type(one), 0) or one.values.size  # type: ignore[union-attr]
     own = 5 if isinstance(one, Recurrence) else 0  # the fraction of its own output before
     return _num_weights(one) + (9 + own) * _num_rows(one)
+
+
+def _floats_of(one: Operator) -> int:
+    """Return the numbers of an operator on floats."""
+    if isinstance(one, Normalization):
+        return 2 * one.weight.size
+    if isinstance(one, Constant):
+        return one.values.size
+    return _num_weights(one) + _num_rows(one)
 
 
 def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:

@@ -86,6 +86,7 @@ NO_EDITS: Mapping[str, str] = {
     "prefetch_to_device": _IN_THE_LOOP,
     "prepared_data": "The data set becomes another one, and its transforms move into it.",
     "process_binding": "The numbers of cores are those of one machine; they go before the command.",
+    "quantization_aware": "It acts while the training runs: put `steptime run --recipe` before it.",
     "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
     "selective_checkpointing": _IN_THE_MODEL,
     "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "

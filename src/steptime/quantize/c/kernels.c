@@ -206,3 +206,78 @@ void st_run_recurrence(const st_recurrence *of, const int8_t *in, int8_t *out, i
         }
     }
 }
+
+void st_run_contraction(const st_contraction *of, const int8_t *a, const int8_t *b, int8_t *out)
+{
+    const int32_t inner = of->inner, columns = of->columns;
+    const int32_t step = of->is_turned ? 1 : columns, next = of->is_turned ? inner : 1;
+    for (int32_t time = 0; time < of->times; time++, b += inner * columns) {
+        for (int32_t row = 0; row < of->rows; row++, a += inner) {
+            for (int32_t column = 0; column < columns; column++) {
+                int32_t sum = 0;
+                for (int32_t i = 0; i < inner; i++) {
+                    sum += (a[i] - of->zero_a) * (b[column * next + i * step] - of->zero_b);
+                }
+                const int32_t value = st_scaled(sum, of->multiplier, of->shift) + of->zero_out;
+                *out++ = st_clamped(value, -128, 127);
+            }
+        }
+    }
+}
+
+void st_run_softmax(const st_softmax *of, const int8_t *in, int8_t *out)
+{
+    for (int32_t line = 0; line < of->times * of->rows; line++, in += of->num, out += of->num) {
+        const int32_t counts = of->is_causal ? line % of->rows + 1 : of->num;
+        int32_t most = -128;
+        int64_t whole = 0;
+        for (int32_t i = 0; i < counts; i++) {
+            most = in[i] > most ? in[i] : most;
+        }
+        for (int32_t i = 0; i < counts; i++) {
+            whole += of->table[most - in[i]];
+        }
+        for (int32_t i = 0; i < of->num; i++) {
+            const int64_t power = i < counts ? of->table[most - in[i]] : 0;
+            const int64_t share = (power * 256 + whole / 2) / whole;
+            out[i] = (int8_t)((share < 255 ? share : 255) - 128);
+        }
+    }
+}
+
+/* The largest whole number whose square is not above the value. */
+static int64_t st_root(int64_t value)
+{
+    int64_t root = 0;
+    for (int64_t bit = (int64_t)1 << 30; bit; bit >>= 1) {
+        const int64_t tried = root | bit;
+        if (tried * tried <= value) {
+            root = tried;
+        }
+    }
+    return root;
+}
+
+void st_run_normalization(const st_normalization *of, const int8_t *in, int8_t *out)
+{
+    const int32_t num = of->num;
+    for (int32_t time = 0; time < of->times; time++, in += num, out += num) {
+        int32_t sum = 0;
+        int64_t squares = 0;
+        for (int32_t i = 0; i < num; i++) {
+            sum += in[i];
+        }
+        for (int32_t i = 0; i < num; i++) {
+            const int64_t moved = num * in[i] - sum;
+            squares += moved * moved;
+        }
+        const int64_t found = st_root((squares / num + of->added) << 16), root = found ? found : 1;
+        for (int32_t i = 0; i < num; i++) {
+            const int64_t moved = num * in[i] - sum, far = moved < 0 ? -moved : moved;
+            const int64_t size = (2 * (far << 20) + root) / (2 * root);
+            const int64_t whole = (moved < 0 ? -size : size) * of->weight[i] + of->bias[i];
+            const int32_t value = st_scaled(whole, of->multiplier, of->shift) + of->zero_out;
+            out[i] = st_clamped(value, -128, 127);
+        }
+    }
+}

@@ -56,6 +56,26 @@ typedef struct {
     int32_t zero_in, inputs, outputs, steps;
 } st_recurrence;
 
+typedef struct {
+    int32_t zero_a, zero_b, multiplier, shift, zero_out, is_turned;
+    int32_t times, rows, inner, columns;
+} st_contraction;
+
+typedef struct {
+    const int32_t *table;                      /* exp(-d) of each distance d from the largest */
+    int32_t times, rows, num, is_causal;
+} st_softmax;
+
+typedef struct {
+    const int16_t *weight;
+    const int32_t *bias;
+    int64_t added;                             /* to the variance of sums */
+    int32_t multiplier, shift, zero_out, times, num;
+} st_normalization;
+
+void st_run_contraction(const st_contraction *of, const int8_t *a, const int8_t *b, int8_t *out);
+void st_run_softmax(const st_softmax *of, const int8_t *in, int8_t *out);
+void st_run_normalization(const st_normalization *of, const int8_t *in, int8_t *out);
 void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out);
 void st_run_linear(const st_linear *of, const int8_t *in, int8_t *out);
 void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out);

@@ -11,6 +11,15 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.c.arena import Arena, cell_of, plan_arena
+from steptime.quantize.c.attention_fields import ATTENTION_FIELDS, arrays_of
+from steptime.quantize.integer.integer_attention import (
+    IntegerAxisMean,
+    IntegerAxisPart,
+    IntegerConstant,
+    IntegerContraction,
+    IntegerNormalization,
+    IntegerSoftmax,
+)
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.integer.integer_operators import (
     IntegerAddition,
@@ -81,7 +90,7 @@ def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
         places = [f"arena + {arena.offsets[each]}" for each in (*one.inputs, one.output)]
         if isinstance(one, IntegerRecurrence):
             places.append(f"(int16_t *)(void *)(arena + {arena.offsets[cell_of(one)]})")
-        calls += _calls(one, number, places)
+        calls += _calls(one, number, places, [network.shapes[name] for name in one.inputs])
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
     ends = [arena.offsets[one] for one in (network.input, network.output)]
     body = "\n".join(f"    {line}" for line in calls)
@@ -118,6 +127,10 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
         yield _array(f"shifts_{number}", "int8_t", one.shifts)
     if isinstance(one, IntegerRecurrence):
         yield from _recurrence(one, number, network)
+    if isinstance(one, IntegerConstant):
+        yield _array(f"constant_{number}", "int8_t", one.values)
+    for name, (kind, values) in arrays_of(one).items():
+        yield _array(f"{name}_{number}", kind, values)
     if isinstance(one, IntegerTable):
         yield _array(f"table_{number}", "int8_t", one.table)
     if isinstance(one, IntegerConcatenation):
@@ -145,6 +158,7 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
         if isinstance(one, IntegerConvolution | IntegerLinear):
             names = ("weight", "bias", "multipliers", "shifts")
             fields = {name: f"{name}_{number}" for name in names} | fields
+        fields = {name: f"{name}_{number}" for name in arrays_of(one)} | fields
         yield _struct(kind, f"of_{number}", fields)
 
 
@@ -248,6 +262,7 @@ _FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], tuple[str, dict[str
     IntegerAddition: _addition,
     IntegerMultiplication: _product,
     IntegerReorder: _reorder,
+    **ATTENTION_FIELDS,
 }
 
 
@@ -277,13 +292,21 @@ def _struct(kind: str, name: str, fields: Mapping[str, Any]) -> str:
 # -- calls
 
 
-def _calls(one: IntegerOperator, number: int, places: Sequence[str]) -> Iterator[str]:
+def _calls(
+    one: IntegerOperator, number: int, places: Sequence[str], shapes: Sequence[Sequence[int]]
+) -> Iterator[str]:
     *sources, target = places
     if isinstance(one, IntegerReshape):
         return
     if isinstance(one, IntegerConcatenation):
         for i, source in enumerate(sources):
             yield f"st_run_part(&part_{number}_{i}, {source}, {target});"
+        return
+    if isinstance(one, IntegerConstant):
+        yield f"st_run_copy({one.values.size}, constant_{number}, {target});"
+        return
+    if isinstance(one, IntegerAxisPart):
+        yield from _cut(one, sources[0], target, shapes[0])
         return
     if isinstance(one, IntegerSelection):
         num = math.prod(one.shape)
@@ -300,6 +323,17 @@ def _calls(one: IntegerOperator, number: int, places: Sequence[str]) -> Iterator
     yield f"st_run_{_KINDS[type(one)]}(&of_{number}, {', '.join(sources)}, {target});"
 
 
+def _cut(one: IntegerAxisPart, source: str, target: str, shape: Sequence[int]) -> Iterator[str]:
+    """Yield a copy for each row of what lies before the axis."""
+    inner = math.prod(shape[one.axis + 1 :])
+    num, width = (one.end - one.begin) * inner, shape[one.axis] * inner
+    outer = math.prod(shape[: one.axis])
+    move = f"{source} + {one.begin * inner} + i * {width}, {target} + i * {num}"
+    yield f"for (int32_t i = 0; i < {outer}; i++) {{"
+    yield f"    st_run_copy({num}, {move});"
+    yield "}"
+
+
 _KINDS: Mapping[type[IntegerOperator], str] = {
     IntegerConvolution: "convolution",
     IntegerLinear: "linear",
@@ -307,4 +341,8 @@ _KINDS: Mapping[type[IntegerOperator], str] = {
     IntegerAddition: "addition",
     IntegerMultiplication: "product",
     IntegerReorder: "order",
+    IntegerContraction: "contraction",
+    IntegerSoftmax: "softmax",
+    IntegerNormalization: "normalization",
+    IntegerAxisMean: "pooling",
 }

@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steptime.errors import UsageError
+from steptime.quantize.integer.integer_attention import (
+    SHARES,
+    IntegerAxisMean,
+    IntegerAxisPart,
+    IntegerConstant,
+    IntegerContraction,
+    normalization_of,
+    softmax_of,
+)
 from steptime.quantize.integer.integer_operators import (
     IntegerAddition,
     IntegerConcatenation,
@@ -29,18 +38,24 @@ from steptime.quantize.observers import Range, refuse_constant
 from steptime.quantize.scheme import HIGH, LOW, Affine, affine_of, fraction_of, weights_of
 from steptime.quantize.trained_network import (
     Addition,
+    AxisMean,
+    AxisPart,
     Concatenation,
+    Constant,
+    Contraction,
     Convolution,
     Elementwise,
     Matmul,
     Multiplication,
     Network,
+    Normalization,
     Operator,
     Pooling,
     Recurrence,
     Reorder,
     Reshape,
     Selection,
+    Softmax,
 )
 
 if TYPE_CHECKING:
@@ -112,6 +127,12 @@ class _Builder:
             Reshape: self._reshape,
             Recurrence: self._recurrence,
             Selection: self._selection,
+            Constant: self._constant,
+            AxisPart: self._cut,
+            Contraction: self._contraction,
+            Softmax: self._softmax,
+            Normalization: self._normalization,
+            AxisMean: self._axis_mean,
         }
         for one in network.operators:
             self.made.append(builders[type(one)](one))
@@ -238,6 +259,40 @@ class _Builder:
     def _reorder(self, one: Reorder) -> IntegerOperator:
         self._same_step(one)
         return IntegerReorder(**self._base(one), axes=one.axes)
+
+    def _constant(self, one: Constant) -> IntegerOperator:
+        low, high = min(float(one.values.min()), 0.0), max(float(one.values.max()), 0.0)
+        step = affine_of(Range(low=low, high=high)) if high > low else Affine(scale=1.0, zero=0)
+        self.steps[one.output] = step
+        return IntegerConstant(**self._base(one), values=step.to_bytes(one.values))
+
+    def _cut(self, one: AxisPart) -> IntegerOperator:
+        self._same_step(one)
+        return IntegerAxisPart(**self._base(one), axis=one.axis, begin=one.begin, end=one.end)
+
+    def _contraction(self, one: Contraction) -> IntegerOperator:
+        after = self._own_step(one)
+        a, b = (self.steps[name] for name in one.inputs)
+        multiplier, shift = fraction_of(a.scale * b.scale / after.scale)
+        return IntegerContraction(
+            **self._base(one),
+            is_turned=one.is_turned,
+            zeros=(a.zero, b.zero),
+            multiplier=multiplier,
+            shift=shift,
+            zero_out=after.zero,
+        )
+
+    def _softmax(self, one: Softmax) -> IntegerOperator:
+        self.steps[one.output] = SHARES
+        return softmax_of(one, self._base(one), self.steps[one.inputs[0]])
+
+    def _normalization(self, one: Normalization) -> IntegerOperator:
+        before, after = self.steps[one.inputs[0]], self._own_step(one)
+        return normalization_of(one, self._base(one), before, after)
+
+    def _axis_mean(self, one: AxisMean) -> IntegerOperator:
+        return IntegerAxisMean(**self._base(one), zero=self._same_step(one).zero)
 
     def _selection(self, one: Selection) -> IntegerOperator:
         self._same_step(one)
