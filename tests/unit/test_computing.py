@@ -20,9 +20,9 @@ from steptime.measure.values.model.operator_time import OperatorPlace, TimedModu
 from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Operators
 from steptime.report.blocks.work.work_blocks import work_blocks
-from steptime.report.text.paint_text import told
 from steptime.report.words.run.advice import choose_headline, next_act
 from steptime.report.words.run.run_words import describe_finding
+from told_blocks import told
 from unit.builders import make_measurement, make_phases
 
 MS = 1e-3

@@ -19,8 +19,8 @@ from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.values.conversion_values import Prediction
 from steptime.errors import DataError, SteptimeError, UsageError
 from steptime.report.blocks.data.conversion_report import prediction_blocks, refusal_of
-from steptime.report.text.page import unwrapped_page
 from steptime.report.text.paint_text import paint
+from told_blocks import unwrapped_page
 
 
 def refusal_text(predicted):

@@ -13,7 +13,7 @@ from steptime.guest.memory.dissect import read_failure
 from steptime.measure.values.model.anatomy import Allocator, Death, Growth
 from steptime.plan.memory_fit import wanted_bytes
 from steptime.report.blocks.work.memory_blocks import memory_blocks
-from steptime.report.text.paint_text import told
+from told_blocks import told
 
 GIB = 1 << 30
 

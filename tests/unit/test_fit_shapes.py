@@ -20,8 +20,8 @@ from steptime.plan.values.shape_values import (
 )
 from steptime.report.blocks.fit.shapes_report import shapes_report
 from steptime.report.html.paint_html import paint_page
-from steptime.report.text.page import unwrapped_page
 from steptime.report.text.paint_text import paint
+from told_blocks import unwrapped_page
 
 PROPOSAL = Proposal(
     role="vocabulary",

@@ -27,8 +27,8 @@ from steptime.measure.values.model.anatomy import Allocator, Anatomy, Death, Las
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch, PeakForecast
 from steptime.measure.values.observations import LoaderUse, MemoryUse
 from steptime.report.blocks.work.memory_blocks import memory_blocks
-from steptime.report.text.paint_text import told
 from steptime.report.words.run.advice import next_act, size_word
+from told_blocks import told
 from unit.builders import make_measurement, make_rank
 
 MIB, GIB = 1 << 20, 1 << 30

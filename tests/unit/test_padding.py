@@ -25,8 +25,8 @@ from steptime.measure.work.padding import find_padding, useful_fraction
 from steptime.record.batch_rows import SEEN_BY, BatchRow, batches
 from steptime.record.rows import MisshapenError
 from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
-from steptime.report.text.paint_text import told
 from steptime.report.words.run.run_words import describe_finding
+from told_blocks import told
 
 BOUNDS, MASK, PIXELS, LABELS, RUNS = range(len(SEEN_BY))
 LINEAR = LengthWork()

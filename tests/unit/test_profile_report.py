@@ -11,7 +11,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import Profile, ProfileWish, RankProfile
 from steptime.report.blocks.work.profile_blocks import REASONS, profile_blocks, profile_tables
 from steptime.report.html.paint_html import paint
-from steptime.report.text.paint_text import told
+from told_blocks import told
 
 
 def text_of(m: Measurement) -> str:

@@ -252,7 +252,7 @@ def test_what_is_left_out_for_want_of_room_is_counted() -> None:
     text = on_terminal(crowded(), height=60)
     assert "more ranks, which wait longer for the others: 60" in text
     folded = " ".join(text.split())
-    assert "left out ranks, other findings, notes and 7 more; `show -v` has all" in folded
+    assert "left out ranks, other findings, notes and 6 more; `show -v` has all" in folded
 
 
 def test_ranks_stay_when_niceties_have_gone() -> None:

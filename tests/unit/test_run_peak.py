@@ -14,7 +14,7 @@ from steptime.measure.values.model.anatomy import Anatomy, HighWater, RunPeak
 from steptime.measure.work.work_fit import Update
 from steptime.record.buckets import SIZES
 from steptime.report.blocks.work.memory_blocks import memory_blocks
-from steptime.report.text.paint_text import told
+from told_blocks import told
 from unit.builders import (
     COUNTS,
     by_count,

@@ -18,7 +18,7 @@ from steptime.measure.values.model.work import WorkBasis
 from steptime.measure.work.size_groups import MAX_GROUPS, group_sizes
 from steptime.record.buckets import SIZES
 from steptime.report.blocks.work.work_blocks import REASONS, work_blocks
-from steptime.report.text.paint_text import told
+from told_blocks import told
 from unit.builders import (
     BUCKETS,
     COUNTS,

@@ -20,8 +20,8 @@ from steptime.guest.tfdata.model_reads import ModelReads
 from steptime.guest.tfdata.pipeline_calls import PipelineCalls
 from steptime.record.tf_data_lines import has_enough
 from steptime.report.blocks.data.tf_data_report import tf_data_blocks
-from steptime.report.text.page import unwrapped_page
 from steptime.report.text.paint_text import paint
+from told_blocks import unwrapped_page
 
 RECORDED = Path(__file__).parent / "tf_data_lines"
 

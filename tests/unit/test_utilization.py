@@ -22,7 +22,7 @@ from steptime.measure.values.model.work import (
     WorkOnDevice,
 )
 from steptime.report.blocks.work.work_blocks import REASONS, work_blocks
-from steptime.report.text.paint_text import told
+from told_blocks import told
 from unit.builders import make_end, make_head, make_update, measure_lines, read
 
 A_STEP_S = 0.1181

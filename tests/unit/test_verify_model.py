@@ -21,10 +21,10 @@ from steptime.errors import DataError  # noqa: E402
 from steptime.report.blocks.verify.model_report import model_report  # noqa: E402
 from steptime.report.html.paint_html import paint_page  # noqa: E402
 from steptime.report.markdown.paint_markdown import paint_markdown  # noqa: E402
-from steptime.report.text.paint_text import told  # noqa: E402
 from steptime.verify.model.judge_model import ModelQuestion, judge_model  # noqa: E402
 from steptime.verify.model.two_arms import ArmRows, Arms, join  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
+from told_blocks import told  # noqa: E402
 
 Counts = Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
 """By slice: (right, rows) of the reference, and of the candidate."""

@@ -22,7 +22,6 @@ from steptime.errors import DataError  # noqa: E402
 from steptime.report.blocks.verify.release_report import release_report  # noqa: E402
 from steptime.report.html.paint_html import paint_page  # noqa: E402
 from steptime.report.markdown.paint_markdown import paint_markdown  # noqa: E402
-from steptime.report.text.paint_text import told  # noqa: E402
 from steptime.verify.model.signed_gains import SignedGain  # noqa: E402
 from steptime.verify.release.judge_release import judge_release  # noqa: E402
 from steptime.verify.release.proxy import judge_rung  # noqa: E402
@@ -36,6 +35,7 @@ from steptime.verify.release.sequential import sequential_gain  # noqa: E402
 from steptime.verify.release.still import judge_still  # noqa: E402
 from steptime.verify.values import Outcome, QualityCheck  # noqa: E402
 from steptime.verify.values.release_verdict import MetricKind, ReleaseVerdict  # noqa: E402
+from told_blocks import told  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "release"
 PROXY = ReleaseMetric(name="s", kind=MetricKind.ACCEPTANCE, team="a", margin=3.0, proxy_for="y")

@@ -301,10 +301,6 @@ def test_the_report_says_that_the_run_goes_on():
     assert "of 1 min 40 s so far" in told(WallTime(total_s=100.0, parts=(steps,), is_open=True))
 
 
-def test_the_spans_are_named_where_the_whole_is_not_known():
-    assert told(None).startswith("kept apart evaluation 4.13 s (5x)")
-
-
 def test_the_page_has_a_row_for_each_part():
     markup = paint(wall_table(describe_run(healthy(), None)))
 

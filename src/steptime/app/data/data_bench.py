@@ -6,7 +6,6 @@ its own, so nothing of the user's is disturbed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from steptime.measure.tried.bench_lines import PassLines, find_line, find_lines,
 from steptime.measure.values.loader_bench import LoaderBench
 from steptime.record import kinds
 from steptime.tune.trials.children.bench_child import BenchStart, PassEnded, run_pass
+from steptime.tune.trials.facts.resources import count_cores
 from steptime.tune.values.study_values import TrialEnd
 
 Tell = Callable[[str], None]
@@ -91,7 +91,7 @@ def _measure(start: BenchStart, options: BenchOptions, tell: Tell) -> LoaderBenc
     asks_tf_data = {**start.environment, "STEPTIME_TFDATA": "1"}
     with_both = replace(start, environment=asks_tf_data)
     full = run_pass(with_both, {**wish, "pass": "full"}, name=FULL)
-    num_cores = num_usable_cores()
+    num_cores = count_cores()
     if find_line(full.lines, kinds.BENCH_LOOP) is None:
         bench = make_loader_bench(options.command, PassLines(), num_cores=num_cores)
         if read_tf_data(start.folder / FULL, num_cores=num_cores) is not None:
@@ -181,10 +181,3 @@ def _describe_end(full: PassEnded) -> str:
     signal = "" if process is None or process.signal is None else f"signal {process.signal}"
     last = full.ended.text.rpartition("\n")[2]
     return ": ".join(part for part in (code or signal or full.ended.end.value, last) if part)
-
-
-def num_usable_cores() -> int:
-    """Return the cores that the command may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

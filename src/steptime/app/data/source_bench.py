@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from steptime.app.data.data_bench import num_usable_cores
 from steptime.core.interval import Interval
 from steptime.data import open_source
 from steptime.data.source import SampleSource
@@ -15,6 +14,7 @@ from steptime.data.timed_reads import PART_NAMES, ReadTimes, files_of, time_read
 from steptime.measure.tried.bench_lines import judge, predicted_curve
 from steptime.measure.tried.bench_steps import mean_interval, ratio_interval
 from steptime.measure.values.loader_bench import BenchedLoader, LoaderBench, LoaderPart
+from steptime.tune.trials.facts.resources import count_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def make_source_bench(
             num_bytes=source.num_bytes,
         ),
         is_source=True,
-        num_cores=num_usable_cores(),
+        num_cores=count_cores(),
         parts=parts,
         first_batch_s=times.first_s,
         samples_per_batch=times.num_samples / num,

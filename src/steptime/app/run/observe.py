@@ -21,7 +21,7 @@ from steptime.app.run.prepare import RunOptions, RunPlan, prepare
 from steptime.core.devices.given_peaks import check_peaks
 from steptime.core.devices.given_price import parse_price
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.store import write_value
+from steptime.core.store import Run, write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
 from steptime.launch import user_command
 from steptime.measure.values.model.profiled import DEFAULT_STEP, TORCH, ProfileWish
@@ -29,6 +29,7 @@ from steptime.measure.values.model.profiled import DEFAULT_STEP, TORCH, ProfileW
 if TYPE_CHECKING:
     from steptime.app.run.beside import MakeLine
     from steptime.app.run.observed_run import ObservedRun
+    from steptime.launch.values import CommandRecord
     from steptime.measure.values.measurement import Measurement
 
 _NEVER_S = 1e6
@@ -196,7 +197,9 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
         return ended
     finally:
         if not has_ended:  # mostly because of Ctrl-C
-            _save_record(_with_end(plan, child.pid, child.stop()))
+            end = child.stop()
+            if plan.record is not None:
+                write_value(plan.run, "command.json", _with_end(plan.record, child.pid, end))
 
 
 def _watch(
@@ -208,88 +211,64 @@ def _watch(
     make_line: MakeLine | None = None,
 ) -> EndedRun:
     """Wait for the command; sample and watch it in the meantime."""
-    if plan.run is None or plan.record is None:
+    run = plan.run
+    if run is None or plan.record is None:
         return EndedRun(plan=plan, end=wait(lambda: _NEVER_S, on_end=on_end), notes=plan.notes)
     from steptime.app.run.beside import start_beside
 
-    notes = list(plan.notes)
-    started = replace(plan, record=replace(plan.record, child_pid=pid))
-    with attempt(notes.append):
-        _save_record(started)
-    beside = start_beside(plan.run.folder, child_pid=pid, cwd=plan.record.cwd, make_line=make_line)
-    ended = started
+    notes, record = list(plan.notes), replace(plan.record, child_pid=pid)
+
+    def save(*, is_durable: bool = False) -> None:
+        with attempt(notes.append):
+            write_value(run, "command.json", record, is_durable=is_durable)
 
     def write_down(end: ProcessEnd) -> None:
         """Write the end before anything is made of it: whatever follows can be made again."""
-        nonlocal ended
-        ended = _with_end(plan, pid, end)
-        with attempt(notes.append):
-            _save_record(ended, is_durable=True)
+        nonlocal record
+        record = _with_end(record, pid, end)
+        save(is_durable=True)
         on_end(end)
 
+    save()
+    beside = start_beside(run.folder, child_pid=pid, cwd=record.cwd, make_line=make_line)
     end = None
     try:
         end = wait(beside.tick, on_end=write_down)
-        ended = _with_survivors(ended, notes)
+        if run.folder.is_dir():
+            with attempt(notes.append):
+                from steptime.app.run.run_end import look_for_survivors
+
+                record = replace(record, survivors=look_for_survivors(run, record))
+                save()
     finally:
         num_failures = beside.finish()
         with attempt(notes.append):
-            _conclude_calls(plan, end)
-    ended = _with_sample_failures(ended, num_failures)
+            _conclude_calls(run, record, end)
+    record = replace(record, num_sample_failures=num_failures)
+    ended = replace(plan, record=record)
     return EndedRun(plan=ended, end=end, notes=(*notes, *beside.notes))
 
 
-def _conclude_calls(plan: RunPlan, end: ProcessEnd | None) -> None:
+def _conclude_calls(run: Run, record: CommandRecord, end: ProcessEnd | None) -> None:
     """Look at what the ranks called last if the command failed, and remove their records."""
-    if plan.run is None or plan.record is None:
-        return
     from steptime.watch.stalls.ended_calls import conclude_calls
 
     has_failed = end is not None and end.state is not RunState.FINISHED
     try:
-        conclude_calls(plan.run.folder, cwd=plan.record.cwd, has_failed=has_failed)
+        conclude_calls(run.folder, cwd=record.cwd, has_failed=has_failed)
     except OSError as error:
         raise StoreError(f"what the ranks called cannot be written: {error}") from error
 
 
-def _with_end(plan: RunPlan, pid: int, end: ProcessEnd) -> RunPlan:
-    """Return the plan with the command's end in its record, which is not written yet."""
-    if plan.record is None:
-        return plan
-    record = replace(
-        plan.record,
+def _with_end(record: CommandRecord, pid: int, end: ProcessEnd) -> CommandRecord:
+    """Return the record with the command's end in it."""
+    return replace(
+        record,
         child_pid=pid,
         ended_unix_s=time.time(),
         exit_code=end.exit_code,
         signal=end.signal,
     )
-    return replace(plan, record=record)
-
-
-def _with_survivors(plan: RunPlan, notes: list[str]) -> RunPlan:
-    """Return the plan with the processes that outlived the command; they are written at once."""
-    run, record = plan.run, plan.record
-    if run is None or record is None or not run.folder.is_dir():
-        return plan
-    from steptime.app.run.run_end import look_for_survivors
-
-    found = plan
-    with attempt(notes.append):
-        survivors = look_for_survivors(run, record)
-        found = replace(plan, record=replace(record, survivors=survivors))
-        _save_record(found)
-    return found
-
-
-def _with_sample_failures(plan: RunPlan, num_failures: int | None) -> RunPlan:
-    if plan.record is None:
-        return plan
-    return replace(plan, record=replace(plan.record, num_sample_failures=num_failures))
-
-
-def _save_record(plan: RunPlan, *, is_durable: bool = False) -> None:
-    if plan.run is not None:
-        write_value(plan.run, "command.json", plan.record, is_durable=is_durable)
 
 
 def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tell) -> ObservedRun:
@@ -306,7 +285,7 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
             f"{run.instead_of} cannot be written ({run.because}); the run is in {run.folder}"
         )
     with attempt(notes.append):
-        _save_record(ended.plan)
+        write_value(run, "command.json", record)
     # These are needed only after the command has ended, and would delay its start.
     from steptime.app.run.run_end import RunEnd, look_at_end
     from steptime.app.stored.load import fold, save
@@ -317,7 +296,9 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
         write_source(run.folder, cwd=record.cwd)
     if record.profile is not None:
         with attempt(notes.append):
-            _pack_traces(run.folder)
+            from steptime.measure.profile.profile_fold import pack_traces
+
+            pack_traces(run.folder)
     seen = look_at_end(run)
     if not seen.end.is_over and not seen.processes:
         seen = RunEnd(end=ended.end)  # it could not be written down
@@ -335,12 +316,6 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
             save(observed)
         add_to_index(run)
     return observed
-
-
-def _pack_traces(folder: Path) -> None:
-    from steptime.measure.profile.profile_fold import pack_traces
-
-    pack_traces(folder)
 
 
 def wants_count(measurement: Measurement) -> bool:

@@ -119,7 +119,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """A picture that only the page has, as a block or in a cell: markup that `report.html` made."""
+    """A picture in a cell that only the page has: markup that `report.html` made."""
 
     markup: str
 
@@ -249,7 +249,6 @@ Block: TypeAlias = (
     | TableBlock
     | Tiles
     | LinePlot
-    | Markup
     | Fold
 )
 
@@ -287,7 +286,7 @@ class Sheet:
         command: the user's words.
         facts: id, when, how it ended, in one line.
         parts: the rest, in order.
-        style: of the facts, where they tell of a failure.
+        style: of the facts on the page, where they tell of a failure.
         is_headed: whether a terminal begins with command and facts.
         title: of what has no command; a terminal leaves it out.
     """

@@ -178,7 +178,6 @@ class RunDocument:
         work: sums over `measurement.count`, and the useful part; null where the work was not
             counted and nothing told of padding.
         run: sums over the whole time of the run; null where no step was seen.
-        work: sums over `measurement.count`; null where the work was not counted.
         mfu: model FLOP utilization: forward and backward over the peak of the device.
         hfu: hardware FLOP utilization, with what activation checkpointing computes again.
         model_work: the work by parameter and token, and by which convention; null where the work or

@@ -218,11 +218,6 @@ def _(block: LinePlot) -> Html | None:
 
 
 @_paint.register
-def _(block: Markup) -> Html | None:
-    return Html(block.markup)
-
-
-@_paint.register
 def _(block: Fold) -> Html | None:
     inside = paint(block.blocks)
     return None if inside is None else tag("details", tag("summary", block.title), inside)

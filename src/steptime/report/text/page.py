@@ -6,7 +6,6 @@ wrapped. Nothing is ever read as markup, and no control character reaches the te
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,8 +78,3 @@ def page_of(console: Console) -> Page:
     """Return the page that a console gives."""
     width = max(MIN_WIDTH, min(MAX_WIDTH, console.width))
     return Page(console=console, width=width, ascii_only=console.options.ascii_only)
-
-
-def unwrapped_page() -> Page:
-    """Return a page on which each block is one line, for callers that show lines elsewhere."""
-    return Page(console=Console(file=io.StringIO(), _environ={}), width=1_000_000, ascii_only=False)

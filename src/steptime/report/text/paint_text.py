@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from steptime.core.printable import printable
-from steptime.report.blocks.phrasing import GLUE, plain, shortened
+from steptime.report.blocks.phrasing import GLUE, joined, plain, shortened
 from steptime.report.blocks.values import (
     Bar,
     Blank,
@@ -39,7 +39,7 @@ from steptime.report.blocks.values import (
     Ticks,
     Tiles,
 )
-from steptime.report.text.page import LABEL_WIDTH, Page, page_of, unwrapped_page
+from steptime.report.text.page import LABEL_WIDTH, Page, page_of
 
 _TONES = {
     "info": "bold cyan",
@@ -80,11 +80,6 @@ def print_blocks(blocks: Iterable[Block], *, console: Console) -> None:
     page.write(paint(blocks, page))
 
 
-def told(blocks: Iterable[Block]) -> str:
-    """Return the plain text of blocks, each on one line, for callers that show it elsewhere."""
-    return "\n".join(line.plain.rstrip() for line in paint(blocks, unwrapped_page()))
-
-
 def paint(blocks: Iterable[Block], page: Page) -> list[Text]:
     """Return the lines of blocks."""
     return [line for block in blocks for line in _paint(block, page)]
@@ -102,7 +97,7 @@ def _whole(
         command = shortened(shlex.join(report.command), page.width - LABEL_WIDTH)
         blocks.append(Labeled("steptime", Text(command, style="bold")))
     if report.facts and report.is_headed:
-        blocks.append(Labeled(report.kind, _facts(report)))
+        blocks.append(Labeled(report.kind, joined(map(printable, report.facts))))
     blocks += [block for part in parts[:-1] for block in part.blocks]
     if gone:
         blocks.append(Labeled("left out", Text(_left_out(gone, how, page), style="dim")))
@@ -121,19 +116,10 @@ def _left_out(gone: Sequence[str], how: str | None, page: Page) -> str:
     return text
 
 
-def _facts(report: Sheet) -> Text:
-    told = [fact.replace(" ", GLUE) for fact in map(printable, report.facts)]
-    text = Text(" · ".join(told))
-    if report.style and len(told) > 1:
-        start = len(told[0]) + 3
-        text.stylize(report.style, start, start + len(told[1]))
-    return text
-
-
 def _without_double_gaps(blocks: Iterable[Block]) -> list[Block]:
     kept: list[Block] = []
     for block in blocks:
-        if isinstance(block, Tiles | LinePlot | Markup | Fold):
+        if isinstance(block, Tiles | LinePlot | Fold):
             continue
         if isinstance(block, Blank) and (not kept or isinstance(kept[-1], Blank)):
             continue

@@ -1,8 +1,7 @@
 """Makes the blocks on what was beside the steps: time, machine, workers.
 
 In: a RunDocument. Out: which part of the time trained, and what took the rest, in two lines at
-most; who kept the cores busy; what the workers did. Where the whole time is not known, the spans
-beside the steps are named alone.
+most; who kept the cores busy; what the workers did.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def wall_blocks(document: RunDocument) -> list[Block]:
     """Say which part of the run's time trained, and what took the rest, the largest first."""
     wall = document.measurement.wall_time
     if wall is None:
-        return span_blocks(document.measurement)
+        return []
     beside = [part for part in wall.parts if part.name != USEFUL]
     told = [*_goodput(document.run, wall), *_named(beside, wall)]
     lines = [Labeled("beside", joined(map(printable, told)))] if told else []
@@ -156,17 +155,6 @@ def _shares(found: Checkpoints) -> list[str]:
         for name, value_s in large
         if value_s >= _WORTH_NAMING * found.total_s
     ]
-
-
-def span_blocks(m: Measurement) -> list[Block]:
-    """Name the times that are kept apart from the steps, where the whole time is not known."""
-    parts = [
-        f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
-        + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
-        for s in m.spans
-        if s.total_s > 0
-    ]
-    return [Labeled("kept apart", joined(parts))] if parts else []
 
 
 def wall_table(document: RunDocument) -> list[Block]:

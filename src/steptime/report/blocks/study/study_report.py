@@ -49,7 +49,6 @@ from steptime.tune.values.study_values import Applied, State, Study, StudyOutcom
 from steptime.verify.values import LossComparison, Outcome
 
 _MAX_WRITES, _REASON_LINES = 5, 4
-_ABSENT = "–"
 _TONES = {StudyOutcome.FASTER: "good", StudyOutcome.NOTHING_HELPS: "info"}
 
 
