@@ -71,6 +71,8 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert data["float_bytes"] >= 3.5 * data["integer_bytes"]
     assert data["num_same_in_c"] in (None, 20)
     assert all((folder / "out" / name).is_file() for name in data["files"])
+    for name, num in (("inputs.bin", 20 * 64), ("outputs.bin", 20 * 10)):
+        assert (folder / "out" / name).stat().st_size == num
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
 
 
