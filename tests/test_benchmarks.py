@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-ROOMS = ("run", "tune", "data", "fit", "verify", "graph", "methods")
+ROOMS = ("run", "tune", "data", "fit", "verify", "graph", "methods", "quantize")
 MOST_SCRIPTS = 16
 
 

@@ -24,13 +24,13 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
-from _small_tasks import resnet
 from torch import nn
 
 from steptime.methods import gradients as g
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import stamp
+from _small_tasks import resnet
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "gradient_transforms.json"
 CALLS = 20

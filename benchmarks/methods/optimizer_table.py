@@ -28,7 +28,6 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import torch
-from _small_tasks import mnist
 from torch import nn
 
 from steptime.levers import load
@@ -36,6 +35,7 @@ from steptime.testing.lever_session_double import PlainSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import stamp
+from _small_tasks import mnist
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "optimizer_table.json"
 RATES = {"SGD": (0.03, 0.1, 0.3), "AdamW": (3e-3, 1e-2, 3e-2)}

@@ -42,13 +42,13 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from _small_tasks import Data, deep, mnist, pictures, plain, resnet, vgg11
 from torch import nn
 
 from steptime.methods import gradients as g
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import stamp
+from _small_tasks import Data, deep, mnist, pictures, plain, resnet, vgg11
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 METHODS: dict[str, tuple[g.GradTransform, ...]] = {

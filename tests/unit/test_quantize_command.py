@@ -76,6 +76,8 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert len(sizes) >= 2
     assert sizes == sorted(sizes, reverse=True)
     assert data["float_bytes"] / sizes[-1] > 6
+    for name, num in (("inputs.bin", 20 * 64), ("outputs.bin", 20 * 10)):
+        assert (folder / "out" / name).stat().st_size == num
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
 
 

@@ -127,7 +127,8 @@ def quantize_model(
     if output is None:
         return found
     tell(f"writing {output}/")
-    return replace(found, files=_write(output, sources, models, found))
+    binaries = {"network.onnx": models["bytes"].SerializeToString(), **_samples(integer, x[:_IN_C])}
+    return replace(found, files=_write(output, sources, binaries, found))
 
 
 def _metric_of(labels: Any) -> str:
@@ -192,16 +193,23 @@ def _units() -> tuple[str, ...]:
     return tuple(flag for flag in flags if flag in _BYTE_UNITS)
 
 
+def _samples(integer: IntegerNetwork, inputs: Any) -> dict[str, bytes]:
+    """Return inputs (num, ...) as a device takes them, and what it has to make of them."""
+    given = integer.to_bytes(inputs)
+    return {"inputs.bin": given.tobytes(), "outputs.bin": integer.run(given).tobytes()}
+
+
 def _write(
-    folder: Path, sources: dict[str, str], models: dict[str, Any], found: QuantizedModel
+    folder: Path, sources: dict[str, str], binaries: dict[str, bytes], found: QuantizedModel
 ) -> tuple[str, ...]:
     import msgspec
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in sources.items():
         write_text(folder / name, text)
-    (folder / "network.onnx").write_bytes(models["bytes"].SerializeToString())
-    names = (*sources, "network.onnx", "verdict.json")
+    for name, content in binaries.items():
+        (folder / name).write_bytes(content)
+    names = (*sources, *binaries, "verdict.json")
     found = replace(found, files=names)
     write_text(folder / "verdict.json", msgspec.json.encode(found).decode())
     return names

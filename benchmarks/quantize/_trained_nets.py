@@ -1,0 +1,125 @@
+"""The networks that are quantized: what they are trained on, and for how long.
+
+Real data alone: scikit-learn's digits, MNIST's four files, small JPEGs in folders of classes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _small_tasks import Data, pictures, read_idx, resnet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A network with its data and its training.
+
+    Attributes:
+        build: makes the network.
+        data: reads training and test rows; raises OSError where they are absent.
+        epochs, batch, rate: of Adam, whose rate falls to 0 along a cosine.
+    """
+
+    build: Callable[[], nn.Module]
+    data: Callable[[], Data]
+    epochs: int
+    batch: int = 32
+    rate: float = 3e-3
+
+
+class RowReader(nn.Module):
+    """An LSTM that reads a picture row by row; its last step decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.LSTM(28, 64, batch_first=True)
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.rows(x)[0][:, -1])
+
+
+def digits_net() -> nn.Module:
+    """Return a small convolutional network for pictures of 8 x 8."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10)),
+    )
+
+
+def mnist_net() -> nn.Module:
+    """Return a convolutional network for pictures of 28 x 28."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(1568, 64), nn.ReLU(), nn.Linear(64, 10)),
+    )
+
+
+def digits() -> Data:
+    """Return scikit-learn's digits: 1,000 to train with, 797 to test."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    x = torch.from_numpy(found.images[:, None] / 16).float()
+    y = torch.from_numpy(found.target).long()
+    return x[:1000], y[:1000], x[1000:], y[1000:]
+
+
+def mnist_rows(folder: Path, *, num_train: int) -> Data:
+    """Return pictures (num, 28, 28) and labels, all 10,000 to test with."""
+    found: list[Any] = []
+    for part, num in (("train", num_train), ("t10k", 10_000)):
+        images = read_idx(folder / f"{part}-images-idx3-ubyte.gz")[:num].float()
+        found += [images.div(255).sub(0.13).div(0.31)]
+        found += [read_idx(folder / f"{part}-labels-idx1-ubyte.gz")[:num].long()]
+    return tuple(found)  # type: ignore[return-value]
+
+
+def _as_pictures(data: Data) -> Data:
+    return data[0][:, None], data[1], data[2][:, None], data[3]
+
+
+def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
+    """Return the tasks by name, which read from these folders."""
+    return {
+        "digits CNN": Task(build=digits_net, data=digits, epochs=30),
+        "MNIST CNN": Task(
+            build=mnist_net,
+            data=lambda: _as_pictures(mnist_rows(mnist, num_train=10_000)),
+            epochs=4,
+            batch=64,
+        ),
+        "MNIST rows LSTM": Task(
+            build=RowReader, data=lambda: mnist_rows(mnist, num_train=10_000), epochs=8, batch=64
+        ),
+        "CIFAR ResNet-20": Task(
+            build=lambda: resnet(width=16, blocks=3, channels=3),
+            data=lambda: pictures(cifar, num_train=1000, num_test=200),
+            epochs=15,
+        ),
+    }
+
+
+def train(task: Task, data: Data, *, seed: int) -> nn.Module:
+    """Return the network after its training, in evaluation mode."""
+    torch.manual_seed(seed)
+    model, (x, y, _, _) = task.build(), data
+    optimizer = torch.optim.Adam(model.parameters(), task.rate)
+    num_steps = task.epochs * -(-len(x) // task.batch)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    for _ in range(task.epochs):
+        for rows in torch.randperm(len(x)).split(task.batch):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+            schedule.step()
+    return model.eval()

@@ -1,0 +1,224 @@
+"""What int8 costs four trained networks, beside ONNX Runtime's own static quantizer.
+
+    python benchmarks/quantize/accuracy.py --mnist FOLDER --cifar FOLDER [--seeds 3] [--only NET]
+
+Each network is trained on real data, once a seed, and quantized after training with 200 of its
+training rows: by Steptime, and by ONNX Runtime (unsigned activations, signed weights, a scale a
+channel, QDQ, the same rows, its pre-processing) from the same file in floats. Accuracy counts on
+the test rows; the drop of Steptime has the interval and the outcome of its verdict, whose margin is
+a point. Latency is of one input after the other on one thread; the float file, both of bytes and
+each of ONNX Runtime's ways to find ranges take turns, so ratios hold on a busy machine, and
+milliseconds do not. C and the reference in NumPy run on 1,000 inputs: test rows, then noise within
+what the network was calibrated with. `section 5` is a residual network of 64 to 256 channels with
+random weights: its bytes and its time count, its accuracy does not. A network whose data is absent
+is left out, and the result says why. Results go to benchmarks/results/quantize_accuracy.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from _trained_nets import tasks, train
+from onnxruntime import quantization
+
+from steptime.app.quantize.check_in_c import same_in_c
+from steptime.app.quantize.quantize_model import quantize_model
+from steptime.quantize.c.write_c import c_sources
+from steptime.quantize.capture import capture
+from steptime.quantize.inference import session_of, time_in_turns
+from steptime.quantize.integer.integer_network import build
+from steptime.quantize.observers import Observer, observe
+from steptime.quantize.write_onnx import onnx_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import conditions
+from _small_tasks import resnet
+
+OUT = Path(__file__).resolve().parents[1] / "results" / "quantize_accuracy.json"
+NUM_CALIBRATED, NUM_IN_C, ROUNDS, PART = 200, 1000, 300, 100
+WAYS = {"MinMax": "min_max", "Entropy": "entropy", "Percentile": "percentile"}
+ONLY_TIMED = "section 5"
+
+
+class Rows(quantization.CalibrationDataReader):
+    """The calibration rows, one after the other."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = iter(rows)
+
+    def get_next(self) -> dict[str, Any] | None:
+        """Return the next input by name."""
+        one = next(self.rows, None)
+        return None if one is None else {"input": one[None]}
+
+
+def by_onnx_runtime(model: Any, rows: Any) -> dict[str, Any]:
+    """Return what ONNX Runtime's static quantizer makes of a model, by its way to find ranges."""
+    import onnx
+
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        given, ready, made = (str(Path(name) / f"{one}.onnx") for one in ("in", "ready", "out"))
+        onnx.save(model, given)
+        quantization.shape_inference.quant_pre_process(given, ready)
+        for way, told in WAYS.items():
+            quantization.quantize_static(
+                ready,
+                made,
+                Rows(rows),
+                quant_format=quantization.QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+                calibrate_method=getattr(quantization.CalibrationMethod, way),
+            )
+            found[told] = onnx.load(made)
+    return found
+
+
+def accuracy(model: Any, x: Any, y: Any) -> float:
+    """Return how often a model in ONNX is right."""
+    session = session_of(model)
+    parts = [session.run(None, {"input": x[i : i + PART]})[0] for i in range(0, len(x), PART)]
+    return float((np.concatenate(parts).argmax(axis=1) == y).mean())
+
+
+def same_bits(integer: Any, x: Any, calibrated: Any) -> int:
+    """Return for how many of 1,000 inputs C gives the bits of the reference."""
+    noise = np.random.default_rng(0).uniform(
+        calibrated.min(), calibrated.max(), (NUM_IN_C, *x.shape[1:])
+    )
+    given = np.concatenate([x[: NUM_IN_C // 2], noise])[:NUM_IN_C].astype(np.float32)
+    sources = c_sources(integer)
+    parts = [same_in_c(integer, sources, given[i : i + PART]) for i in range(0, NUM_IN_C, PART)]
+    return sum(one or 0 for one in parts)
+
+
+def timed(models: dict[str, Any], x: Any) -> dict[str, Any]:
+    """Return medians and 99th percentiles [ms] of models that take turns, and ratios of medians."""
+    times = {one.name: one for one in time_in_turns(models, x, rounds=ROUNDS)}
+    best = min((one.median_ms, name) for name, one in times.items() if name not in ("float", "own"))
+    own = times["own"].median_ms
+    return {
+        "median_ms": {name: one.median_ms for name, one in times.items()},
+        "p99_ms": {name: one.p99_ms for name, one in times.items()},
+        "n": ROUNDS,
+        "speedup_over_float": times["float"].median_ms / own,
+        "speedup_over_best_of_onnx_runtime": best[0] / own,
+        "best_of_onnx_runtime": best[1],
+    }
+
+
+def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> dict[str, Any]:
+    """Quantize a network both ways, and return what that cost."""
+    rows, x, y = (one.numpy() for one in (data[0][:NUM_CALIBRATED], data[2], data[3]))
+    found = quantize_model(model, rows, (x, y))
+    network, program = capture(model, torch.from_numpy(rows[:2]))
+    ranges = observe(program, torch.from_numpy(rows).split(64), observer=Observer.MSE)
+    integer = build(network, ranges)
+    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    models |= by_onnx_runtime(models["float"], rows)
+    sizes = {name: one.ByteSize() for name, one in models.items()}
+    row = {
+        "weight_bytes": {"float": found.float_bytes, "own": found.integer_bytes},
+        "weights_smaller": found.float_bytes / found.integer_bytes,
+        "file_bytes": sizes,
+        "file_smaller": {name: sizes["float"] / size for name, size in sizes.items()},
+        "arena_bytes": found.arena_bytes,
+        "arena_over_bound": found.arena_bytes / found.arena_bound,
+        "same_in_c_of_1000": same_bits(integer, x, rows),
+        "latency": timed(models, x),
+    }
+    if is_judged:
+        verdict = found.verdict
+        exact = accuracy(models["float"], x, y)
+        row |= {
+            "num_rows": len(x),
+            "accuracy": {"float": verdict.reference, "own": verdict.candidate},
+            "drop": -verdict.gain.estimate,
+            "drop_interval": [-verdict.gain.high, -verdict.gain.low],
+            "outcome": found.outcome.value,
+            "drop_of_onnx_runtime": {
+                way: exact - accuracy(models[way], x, y) for way in WAYS.values()
+            },
+        }
+    return row
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean over seeds of what a reader asks first."""
+    found = {
+        "weights_smaller": rows[0]["weights_smaller"],
+        "file_smaller": rows[0]["file_smaller"]["own"],
+        "arena_over_bound": max(row["arena_over_bound"] for row in rows),
+        "same_in_c_of_1000": min(row["same_in_c_of_1000"] for row in rows),
+    }
+    for key in ("speedup_over_float", "speedup_over_best_of_onnx_runtime"):
+        found[key] = mean(row["latency"][key] for row in rows)
+    if "drop" in rows[0]:
+        found["accuracy_in_floats"] = mean(row["accuracy"]["float"] for row in rows)
+        found["drop"] = mean(row["drop"] for row in rows)
+        found["outcomes"] = [row["outcome"] for row in rows]
+        found["drop_of_onnx_runtime"] = {
+            way: mean(row["drop_of_onnx_runtime"][way] for row in rows) for way in WAYS.values()
+        }
+    return found
+
+
+def random_net(seed: int) -> tuple[torch.nn.Module, Any]:
+    """Return the residual network that only its bytes and its time count of, with made-up data."""
+    torch.manual_seed(seed)
+    x, y = torch.randn(NUM_CALIBRATED, 3, 32, 32), torch.arange(NUM_CALIBRATED) % 10
+    return resnet(width=64, blocks=1, channels=3).eval(), (x, y, x, y)
+
+
+def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Yield the network's name with its rows, or with why there are none."""
+    for name, task in tasks(options.mnist, options.cifar).items():
+        if options.only and name not in options.only:
+            continue
+        try:
+            data = task.data()
+        except OSError as error:
+            yield name, {"left_out": f"its data is absent: {error.strerror}"}
+            continue
+        rows = [
+            measured(train(task, data, seed=seed), data) | {"seed": seed}
+            for seed in range(options.seeds)
+        ]
+        yield name, {"mean": summary(rows), "rows": rows, "num_train": len(data[0])}
+    if not options.only or ONLY_TIMED in options.only:
+        model, data = random_net(0)
+        rows = [measured(model, data, is_judged=False)]
+        yield ONLY_TIMED, {"mean": summary(rows), "rows": rows}
+
+
+def main() -> None:
+    """Measure, print and save network by network."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mnist", type=Path, required=True, help="folder of MNIST's four files")
+    parser.add_argument("--cifar", type=Path, required=True, help="folder with train/ and test/")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", action="append", help="a network; the others' results are kept")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = json.loads(OUT.read_text())["nets"] if options.only and OUT.exists() else {}
+    for name, found in each(options):
+        print(name, json.dumps(found.get("mean", found), indent=1), flush=True)
+        packages = {one: version(one) for one in ("onnx", "onnxruntime", "numpy")}
+        known[name] = found | {"conditions": conditions() | packages}
+        OUT.write_text(json.dumps({"nets": known}, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
