@@ -33,15 +33,7 @@ class Heard:
 
 
 class Conversation:
-    """A question, and what was heard so far.
-
-    Args:
-        folder: of the run.
-        question: what is asked.
-        processes: those that are asked.
-        clock: [s].
-        sleep: waits so long [s].
-    """
+    """A question, and what was heard so far; `clock` and `sleep` count in seconds."""
 
     def __init__(
         self,

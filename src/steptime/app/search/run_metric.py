@@ -72,14 +72,10 @@ def check_metric(metric: str) -> None:
 
 
 def with_kept(command: str, metric: str, kept: Path, *, every_s: float | None = None) -> str:
-    """Return the command; with what copies the file of the metric out of the child.
+    """Return the command; with what copies the file of the metric out of the child, to `kept`.
 
-    Args:
-        command: for the shell.
-        metric: where the metric is.
-        kept: what the file is copied to.
-        every_s: it is also copied so often while the command runs, once the command has written
-            it: what an earlier run left there is none of this one [s].
+    With `every_s`, it is also copied so often while the command runs, once the command has written
+    it: what an earlier run left there is none of this one [s].
     """
     kind, _, rest = metric.partition(":")
     place = shlex.quote(str(kept))

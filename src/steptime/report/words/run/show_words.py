@@ -24,13 +24,9 @@ def words_again(command: Sequence[str]) -> tuple[str, ...]:
 def show_command(
     run_id: str, *, training: int | None = None, store: str | None = None, option: str = ""
 ) -> str:
-    """Return `steptime show ID` with the options that it needs.
+    """Return `steptime show ID` with the options that it needs, and with another `option`.
 
-    Args:
-        run_id: the id of the run.
-        training: the number of the training that is meant; None where the command has one.
-        store: the folder that holds the store of the run; None for the store of this folder.
-        option: another option of `show`.
+    `training` is None where the command has one, and `store` for the store of this folder.
     """
     words = [*SHOW.split(), run_id]
     if training is not None:
