@@ -122,7 +122,7 @@ def timed(models: dict[str, Any], x: Any) -> dict[str, Any]:
 def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> dict[str, Any]:
     """Quantize a network both ways, and return what that cost."""
     rows, x, y = (one.numpy() for one in (data[0][:NUM_CALIBRATED], data[2], data[3]))
-    found = quantize_model(model, rows, (x, y))
+    found = quantize_model(model, calibrate=rows, evaluate=(x, y))
     network, program = capture(model, torch.from_numpy(rows[:2]))
     ranges = observe(program, torch.from_numpy(rows).split(64), observer=Observer.MSE)
     integer = build(network, ranges)

@@ -2,8 +2,9 @@
 
 From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
 command, `fit` it into memory, `sweep` its parameters, `verify_training` over seeds, `verify_model`
-by predictions, `patch` files; `attach` to a run while it trains; `count` the work of a model; ask
-the `doctor` about this machine. Whatever goes wrong is a `SteptimeError`.
+by predictions, `quantize_model` for devices without floats, `patch` files; `attach` to a run while
+it trains; `count` the work of a model; ask the `doctor` about this machine. Whatever goes wrong is
+a `SteptimeError`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 if typing.TYPE_CHECKING:
     from steptime.app.fit.fit import FittedCommand
+    from steptime.app.quantize.quantize_model import quantize_model
     from steptime.app.run.attach import attach
     from steptime.app.run.observe import observe
     from steptime.app.run.observed_run import ObservedRun
@@ -46,6 +48,7 @@ __all__ = [
     "load",
     "observe",
     "patch",
+    "quantize_model",
     "sweep",
     "tune",
     "verify_model",
@@ -69,6 +72,7 @@ _PLACES = {
     "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
     "observe": "app.run.observe",
     "patch": "app.study.patch",
+    "quantize_model": "app.quantize.quantize_model",
     "sweep": "app.surface",
     "tune": "app.study.tune",
     "verify_model": "app.verify.verify_model",

@@ -81,6 +81,20 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
 
 
+def test_a_program_gives_a_module_and_arrays(folder):
+    import steptime
+
+    space = {}
+    exec(MODEL, space)
+    rows = dict(np.load(folder / "test.npz"))
+    arrays = {"calibrate": rows["x"][:50], "evaluate": (rows["x"][:100], rows["y"][:100])}
+    found = steptime.quantize_model(space["build"](), **arrays, margin=0.5)
+    assert found.outcome.value == "PASS"
+    assert found.files == ()
+    with pytest.raises(steptime.SteptimeError, match="observer is `best`"):
+        steptime.quantize_model(space["build"](), **arrays, observer="best")
+
+
 def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, capsys):
     words = "model.py:build --weights ckpt.pt --calibrate cal.npz"
     assert give(folder, monkeypatch, f"{words} --evaluate few.npz -o few") == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,6 +57,55 @@ class QuantizeAsked:
 
 
 def quantize_model(
+    model: Any,
+    *,
+    calibrate: Any,
+    evaluate: tuple[Any, Any],
+    metric: str | None = None,
+    margin: float | None = None,
+    observer: str = "mse",
+    curve: bool = False,
+    output: str | os.PathLike[str] | None = None,
+) -> QuantizedModel:
+    """Turn a trained network into one of bytes, and judge it, as `steptime quantize` does.
+
+    Args:
+        model: a `torch.nn.Module` with its weights.
+        calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
+        evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
+        metric: `accuracy` or `squared_error`; None for that which suits the labels.
+        margin: the loss that does not matter; None for a point of accuracy.
+        observer: how ranges are taken: `mse`, `min_max` or `percentile`.
+        curve: also try more and more layers with weights of four bits.
+        output: the folder that the files are written to; None for none.
+
+    Raises:
+        UsageError: an argument makes no sense, or an operator is not in the table.
+        DataError: a value is not finite, or 0 for each input.
+        MissingExtraError: the extra `quantize` is not installed.
+    """
+    if observer not in [one.value for one in Observer]:
+        names = ", ".join(one.value for one in Observer)
+        raise UsageError(f"observer is `{observer}`; it must be one of {names}.")
+    x, y = evaluate
+    asked = QuantizeAsked(
+        metric=metric, margin=margin, observer=Observer(observer), has_curve=curve
+    )
+    folder = None if output is None else Path(output)
+    return make_network(model, calibrate, (_floats(x), _array(y)), asked, output=folder)
+
+
+def _array(values: Any) -> Any:
+    import numpy as np
+
+    return np.asarray(values)
+
+
+def _floats(values: Any) -> Any:
+    return _array(values).astype("float32")
+
+
+def make_network(
     model: Any,
     calibrate: Any,
     evaluate: tuple[Any, Any],

@@ -48,7 +48,7 @@ _CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 def execute(options: argparse.Namespace) -> int:
     """Turn a network into one of bytes, and print what that costs."""
     from steptime.app.quantize.load_model import load_arrays, load_model
-    from steptime.app.quantize.quantize_model import QuantizeAsked, quantize_model
+    from steptime.app.quantize.quantize_model import QuantizeAsked, make_network
     from steptime.app.stored.page_file import write_page_file
     from steptime.quantize.observers import Observer
     from steptime.report.blocks.quantize.quantize_report import quantize_report
@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
         has_curve=options.curve,
         observer=Observer(options.observer or "mse"),
     )
-    found = quantize_model(
+    found = make_network(
         model,
         calibrate,
         evaluate,
