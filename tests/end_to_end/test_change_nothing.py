@@ -121,6 +121,13 @@ def test_those_trainings_were_seen(compare: Compare) -> None:
     assert "guest_failures" not in observed.notes
 
 
+def test_a_model_that_is_traced_again_and_again_has_the_same_graphs(compare: Compare) -> None:
+    _, bare, observed = compare("traced_again.py")
+    assert (bare.exit_code, observed.exit_code) == (0, 0), observed.stderr
+    assert observed.stdout == bare.stdout
+    assert b"TracerWarning" not in observed.stderr
+
+
 @pytest.mark.parametrize("specimen", paths_in_turn(ALONE))
 @pytest.mark.slow("every specimen, bare and observed")
 def test_a_specimen_leaves_the_same_bits(together: Callable[..., Any], specimen: Path) -> None:

@@ -68,14 +68,19 @@ def hook_calls(context: TorchContext) -> None:
 
 
 def observe_call(context: TorchContext, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-    """Run an outermost call inside the marker that fits it."""
+    """Run an outermost call inside the marker that fits it.
+
+    While torch traces a module into a graph, even the size of a tensor is part of that graph, and
+    one that is kept beyond it ends the process. So nothing of ours looks at such a call.
+    """
     known, kind = None, IS_QUIET
     try:
-        known = context.kinds.get(id(module))
+        is_traced = context.torch._C._get_tracing_state() is not None
+        known = None if is_traced else context.kinds.get(id(module))
         if known is not None and known[0]() is not module:
             known = None
         kind = IS_QUIET if known is None else known[1]
-        if known is None or not context.is_grad_enabled():
+        if not is_traced and (known is None or not context.is_grad_enabled()):
             kind = find_kind(context, module, None if known is None else kind)
     except BaseException:
         context.recorder.fail("call")
