@@ -69,12 +69,16 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     decided_by, notes = None, list(asked.notes)
     if not arms.is_paired:
         notes.append("unpaired")
+    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
+    # Shares that were declared decide before those that the rows happen to have.
+    deciding = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
     for column, names in asked.columns.items():
-        shares = asked.shares.get(column)
-        margin = asked.margin if asked.slice_margin is None else asked.slice_margin
-        one, fixed = split(arms, column, names, sign=sign, margin=margin, shares=shares)
+        shares, num = asked.shares.get(column), len(asked.columns)
+        one, fixed = split(
+            arms, column, names, sign=sign, margin=margin, shares=shares, num_columns=num
+        )
         found.append(one)
-        if decided_by is None and (shares is not None or not arms.is_paired):
+        if column == deciding:
             gain, decided_by = fixed, column
             notes += ["pooled_shares"] if shares is None else []
     allowed = asked.margin or 0.0
