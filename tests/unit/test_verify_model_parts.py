@@ -14,10 +14,12 @@ import steptime  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
 from steptime.verify.model.hunt import adjust, hunt  # noqa: E402
 from steptime.verify.model.judge_model import ModelQuestion, judge_model  # noqa: E402
-from steptime.verify.model.metrics import scores_of  # noqa: E402
+from steptime.verify.model.metrics import is_loss, scores_of  # noqa: E402
 from steptime.verify.model.two_arms import ArmRows, Arms, join  # noqa: E402
+from steptime.verify.release.release_question import ReleaseMetric  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 from steptime.verify.values.found_slice import Condition  # noqa: E402
+from steptime.verify.values.release_verdict import MetricKind  # noqa: E402
 
 
 def made(num: int, *, seed: int = 0) -> dict[str, Any]:
@@ -203,6 +205,8 @@ def test_a_suite_holds_the_options_and_the_command_line_wins(tmp_path, capsys):
     assert [one["share"] for one in found["columns"][0]["slices"]] == [0.5, 0.25, 0.25]
     assert main([*words, "--margin", "0.1"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.1
+    assert main([*words, "--margin", "0"]) == 4
+    assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -311,3 +315,58 @@ def test_shares_that_are_declared_decide_before_those_that_the_rows_have():
     found = steptime.verify_model(rows, arm="arm", metric="m", slices=["x", "y"], shares=shares)
     assert found.decided_by == "y"
     assert found.gain == found.columns[1].standardized
+
+
+def test_rows_that_one_model_alone_has_keep_it_from_passing():
+    right = np.arange(2000) % 10 > 0
+    rows = {"id": np.arange(2000), "m": right * 1.0}
+    easy = {name: column[right] for name, column in rows.items()}  # the hard ones are gone
+    found = steptime.verify_model(rows, easy, metric="m", margin=0.05)
+    assert found.gain.low > 0.05
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "rows_missing")
+    assert "200 rows of the reference are missing in the candidate" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1], ["é", "b", "é"]])
+def test_models_that_were_scored_by_other_labels_are_not_compared(labels):
+    rows = {"id": [1, 2, 3], "label": labels, "prediction": labels}
+    other = rows | {"label": labels[::-1][:1] + labels[1:2] + labels[1:2]}
+    with pytest.raises(steptime.SteptimeError, match="RowsDiffer: 1 rows have one label"):
+        steptime.verify_model(rows, other, metric="accuracy")
+
+
+@pytest.mark.parametrize("label", [[1.0, None], ["", "a"], [np.nan, 1.0]])
+def test_a_row_without_a_label_is_not_taken_for_right(label):
+    rows = {"id": [1, 2], "label": label, "prediction": label}
+    with pytest.raises(steptime.SteptimeError, match="NonFiniteMetric: 1 rows have no `label`"):
+        steptime.verify_model(rows, rows, metric="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_down"),
+    [
+        ("val_loss", True),
+        ("nll", True),
+        ("Cross-Entropy", True),
+        ("word_error_rate", True),
+        ("conversion_rate", False),
+        ("lossless", False),
+        ("answer", False),
+    ],
+)
+def test_a_loss_is_known_by_its_name(name, is_down):
+    assert is_loss(name) is is_down
+    assert ReleaseMetric(name=name, kind=MetricKind.KPI, margin=1.0).sign == (-1 if is_down else 1)
+
+
+@pytest.mark.parametrize("metric", ["m", "auc"])
+def test_a_margin_of_a_hundred_percent_is_refused(metric):
+    rows = made(50) | {"m": np.arange(50) % 2}
+    with pytest.raises(steptime.SteptimeError, match="no loss can be larger than 1"):
+        steptime.verify_model(rows, rows, metric=metric, margin=5)
+
+
+def test_a_row_without_an_arm_is_not_dropped_in_silence():
+    rows = {"m": [1.0, 2.0, 3.0], "arm": ["a", None, "b"]}
+    with pytest.raises(steptime.SteptimeError, match="1 rows have no `arm`"):
+        steptime.verify_model(rows, arm="arm", metric="m")

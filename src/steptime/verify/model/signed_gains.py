@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from steptime.core.interval import Interval
+from steptime.verify.model.metrics import is_binary
 from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 
@@ -246,8 +247,3 @@ def discordant_of(arms: Arms, *, sign: float) -> Discordant | None:
     from scipy.stats import binomtest
 
     return Discordant(fixed, broken, float(binomtest(fixed, fixed + broken).pvalue))
-
-
-def is_binary(values: Floats) -> bool:
-    """Return whether all scores are 0 or 1."""
-    return bool(((values == 0) | (values == 1)).all())

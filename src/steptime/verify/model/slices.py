@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from steptime.core.interval import Interval
 from steptime.errors import DataError
 from steptime.verify.model.hunt import adjust
-from steptime.verify.model.signed_gains import SignedGain, freedom_of, gain_of, is_binary, judge
+from steptime.verify.model.metrics import is_binary
+from steptime.verify.model.signed_gains import SignedGain, freedom_of, gain_of, judge
 from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import SliceColumn, SliceResult

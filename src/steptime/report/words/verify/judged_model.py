@@ -13,7 +13,7 @@ from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn, Slic
 
 NOTES: Mapping[str, str] = {
     "reference_is_first": "the arm of the first row is the reference; --reference-arm names it",
-    "unpaired": "the arms were scored on unlike rows, so they are compared without pairs",
+    "unpaired": "no id pairs the rows of both arms, so they are compared as two groups",
     "pooled_shares": "both arms are compared at the shares of all rows together; --share names "
     "those that count",
 }
@@ -22,6 +22,7 @@ REASONS: Mapping[str, str] = {
     "reversal": "REVERSAL: the arms differ in their mix of rows, which hides the opposite "
     "difference within slices; --share names the shares that count",
     "too_few_runs": "TooFewRuns: fewer than three trainings of an arm give estimates alone",
+    "rows_missing": "RowsDiffer: some rows are in one arm alone, and they may be the hard ones",
     "too_few_rows": "the rows do not tell a loss of the margin from none",
 }
 
