@@ -152,6 +152,7 @@ def _table(source: Any, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
     wanted += [name for name in asked.hunted if name != "all"]
     wanted += [name for name in (asked.group, asked.seed) if name is not None]
     wanted += [str(asked.arm)] if needs_arm else []
+    wanted += [asked.id_column] if asked.id_column not in ("", "id") else []  # it was named
     useful = {*wanted, asked.id_column, LABEL, PREDICTION, PROBABILITY}
     needs_all = asked.keeps_tables or "all" in asked.hunted
     table = read_table(source, None if needs_all else useful)

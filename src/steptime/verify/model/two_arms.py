@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     Codes: TypeAlias = NDArray[np.int64]
 
 
+LARGEST = 1e60
+"""Products of squares of such numbers are still finite."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRows:
     """The rows of one arm.
@@ -142,10 +146,10 @@ def _check(name: str, arm: ArmRows) -> None:
 
     if not arm.num:
         raise DataError(f"EmptySlice: the {name} arm has no rows.")
-    num_bad = int((~np.isfinite(arm.scores)).sum())
+    num_bad = int((~(np.abs(arm.scores) <= LARGEST)).sum())
     if num_bad:
         raise DataError(
-            f"NonFiniteMetric: the metric is no finite number in {num_bad:,} of "
+            f"NonFiniteMetric: the metric is no number up to {LARGEST:g} in {num_bad:,} of "
             f"{arm.scores.size:,} rows of the {name} arm.",
             hint="A row that failed counts: give it the score of a failure, or leave it out of "
             "both arms.",

@@ -15,12 +15,7 @@ import msgspec
 
 from steptime.app.verify.prediction_rows import RowsAsked, read_rows
 from steptime.app.verify.prediction_table import column_of, needed_column
-from steptime.app.verify.release.effect_tables import (
-    LARGEST,
-    effect_rows,
-    opened,
-    read_experiments,
-)
+from steptime.app.verify.release.effect_tables import effect_rows, opened, read_experiments
 from steptime.app.verify.release.erosion_ledger import read_ledger
 from steptime.app.verify.release.release_file import read_release
 from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
@@ -119,9 +114,6 @@ def _read_rows(
         nums = (arms.reference.num, arms.candidate.num)
         both = (arms.reference.scores, arms.candidate.scores)
         check_margin(metric.column or metric.name, metric.margin, both)
-        if max(abs(one).max() for one in both) > LARGEST:
-            told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
-            raise DataError(f"{told}, whose squares are too large to be summed.")
         if min(nums) < LEAST_ROWS:
             read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
         elif asked.online:
