@@ -370,3 +370,13 @@ def test_a_row_without_an_arm_is_not_dropped_in_silence():
     rows = {"m": [1.0, 2.0, 3.0], "arm": ["a", None, "b"]}
     with pytest.raises(steptime.SteptimeError, match="1 rows have no `arm`"):
         steptime.verify_model(rows, arm="arm", metric="m")
+
+
+def test_rare_rows_that_are_far_off_widen_the_interval():
+    m = np.zeros(1000)
+    m[:10] = 2.0
+    rows = {"id": np.arange(1000), "m": np.zeros(1000)}
+    found = steptime.verify_model(rows, rows | {"m": m}, metric="m").gain
+    plain = 1.6464 * m.std(ddof=1) / 1000**0.5
+    skewed = 0.98 / (0.01 * 0.99) ** 0.5 / 1000**0.5  # of a proportion, over the root of n
+    assert found.high - found.estimate == pytest.approx(plain * (1 + 0.65 * skewed), rel=1e-3)
