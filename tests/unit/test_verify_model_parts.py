@@ -13,10 +13,13 @@ np = pytest.importorskip("numpy", reason="the extra verify-model is not installe
 import steptime  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
 from steptime.verify.model.hunt import adjust, hunt  # noqa: E402
-from steptime.verify.model.metrics import scores_of  # noqa: E402
-from steptime.verify.model.two_arms import ArmRows, join  # noqa: E402
+from steptime.verify.model.judge_model import ModelQuestion, judge_model  # noqa: E402
+from steptime.verify.model.metrics import is_loss, scores_of  # noqa: E402
+from steptime.verify.model.two_arms import ArmRows, Arms, join  # noqa: E402
+from steptime.verify.release.release_question import ReleaseMetric  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 from steptime.verify.values.found_slice import Condition  # noqa: E402
+from steptime.verify.values.release_verdict import MetricKind  # noqa: E402
 
 
 def made(num: int, *, seed: int = 0) -> dict[str, Any]:
@@ -202,6 +205,8 @@ def test_a_suite_holds_the_options_and_the_command_line_wins(tmp_path, capsys):
     assert [one["share"] for one in found["columns"][0]["slices"]] == [0.5, 0.25, 0.25]
     assert main([*words, "--margin", "0.1"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.1
+    assert main([*words, "--margin", "0"]) == 4
+    assert json.loads(capsys.readouterr().out)["data"]["margin"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -239,3 +244,139 @@ def test_a_slice_that_is_worse_fails_what_passes_as_a_whole():
     )
     assert allowed.outcome is Outcome.PASS
     assert allowed.is_allowed_loss
+
+
+def test_few_rows_have_the_interval_of_student():
+    from scipy.stats import t
+
+    m = np.array([0.1, -0.4, 0.3, 0.25, 0.6])
+    rows = {"id": np.arange(5), "m": np.zeros(5)}
+    found = steptime.verify_model(rows, rows | {"m": m}, metric="m").gain
+    reach = t.isf(0.05, 4) * m.std(ddof=1) / 5**0.5
+    assert (found.low, found.high) == pytest.approx((m.mean() - reach, m.mean() + reach))
+
+
+@pytest.mark.parametrize("what", ["group", "seed"])
+def test_a_user_or_a_training_in_several_slices_is_still_one(what):
+    random, arms = np.random.default_rng(8), []
+    for first_id in (0, 1000):
+        units = np.arange(900) % 3 if what == "seed" else np.repeat(np.arange(60), 15)
+        scores = random.normal(0, 1, units.max() + 1)[units] + random.normal(0, 0.3, 900)
+        ids = first_id + (np.arange(900) // 3 if what == "seed" else np.arange(900))
+        arms.append({"id": ids, "m": scores, "unit": units, "kind": ids % 5})
+    whole = steptime.verify_model(*arms, metric="m", **{what: "unit"}).gain
+    fixed = steptime.verify_model(*arms, metric="m", slices=["kind"], **{what: "unit"})
+    assert fixed.decided_by == "kind"
+    assert fixed.gain.high - fixed.gain.low > 0.95 * (whole.high - whole.low)
+
+
+@pytest.mark.parametrize("group", [None, "user"])
+@pytest.mark.parametrize("metric", ["right", "loss"])
+def test_few_equal_rows_prove_nothing_whatever_the_metric(metric, group):
+    values = np.ones(30) if metric == "right" else np.linspace(0.1, 1.1, 30)
+    rows = {"id": np.arange(30), metric: values, "user": np.arange(30) // 2}
+    found = steptime.verify_model(rows, rows, metric=metric, margin=0.005, group=group)
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "too_few_rows")
+
+
+def test_one_row_of_an_arm_decides_nothing():
+    rows = {"m": [1.0, 2.0, 3.0, 9.0, 4.0], "arm": list("aabab"), "kind": list("xxyyx")}
+    found = steptime.verify_model(
+        rows, arm="arm", metric="m", margin=0.1, slices=["kind"], shares={"kind": {"y": 1}}
+    )
+    one = next(one for one in found.columns[0].slices if one.name == "y")
+    assert (one.num_reference, one.num_candidate) == (1, 1)
+    assert one.outcome is Outcome.INCONCLUSIVE
+    assert found.gain.low < -6 < found.gain.high
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("num_columns", "outcome"), [(1, "FAIL"), (20, "INCONCLUSIVE")])
+def test_a_slice_counts_the_slices_of_all_columns(num_columns, outcome):
+    z = np.random.default_rng(9).normal(size=200)
+    z = (z - z.mean()) / z.std()
+    z[:100] -= z[:100].mean() + 0.3  # three standard errors of a mean
+    codes = {f"c{i}": np.arange(200) // 100 for i in range(num_columns)}
+    arms = [ArmRows(scores=one[None], slices=codes) for one in (np.zeros(200), z)]
+    asked = ModelQuestion(metric="m", margin=0.0, columns=dict.fromkeys(codes, ("a", "b")))
+    first = judge_model(Arms(*arms, is_paired=True), asked).columns[0].slices[0]
+    assert (first.name, first.outcome.value) == ("a", outcome)
+
+
+def test_shares_that_are_declared_decide_before_those_that_the_rows_have():
+    random = np.random.default_rng(7)
+    rows = {
+        "m": random.normal(size=2000),
+        "arm": np.arange(2000) % 2,
+        "x": random.integers(0, 2, 2000),
+        "y": random.integers(0, 2, 2000),
+    }
+    shares = {"y": {"0": 0.9, "1": 0.1}}
+    found = steptime.verify_model(rows, arm="arm", metric="m", slices=["x", "y"], shares=shares)
+    assert found.decided_by == "y"
+    assert found.gain == found.columns[1].standardized
+
+
+def test_rows_that_one_model_alone_has_keep_it_from_passing():
+    right = np.arange(2000) % 10 > 0
+    rows = {"id": np.arange(2000), "m": right * 1.0}
+    easy = {name: column[right] for name, column in rows.items()}  # the hard ones are gone
+    found = steptime.verify_model(rows, easy, metric="m", margin=0.05)
+    assert found.gain.low > 0.05
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "rows_missing")
+    assert "200 rows of the reference are missing in the candidate" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1], ["é", "b", "é"]])
+def test_models_that_were_scored_by_other_labels_are_not_compared(labels):
+    rows = {"id": [1, 2, 3], "label": labels, "prediction": labels}
+    other = rows | {"label": labels[::-1][:1] + labels[1:2] + labels[1:2]}
+    with pytest.raises(steptime.SteptimeError, match="RowsDiffer: 1 rows have one label"):
+        steptime.verify_model(rows, other, metric="accuracy")
+
+
+@pytest.mark.parametrize("label", [[1.0, None], ["", "a"], [np.nan, 1.0]])
+def test_a_row_without_a_label_is_not_taken_for_right(label):
+    rows = {"id": [1, 2], "label": label, "prediction": label}
+    with pytest.raises(steptime.SteptimeError, match="NonFiniteMetric: 1 rows have no `label`"):
+        steptime.verify_model(rows, rows, metric="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_down"),
+    [
+        ("val_loss", True),
+        ("nll", True),
+        ("Cross-Entropy", True),
+        ("word_error_rate", True),
+        ("conversion_rate", False),
+        ("lossless", False),
+        ("answer", False),
+    ],
+)
+def test_a_loss_is_known_by_its_name(name, is_down):
+    assert is_loss(name) is is_down
+    assert ReleaseMetric(name=name, kind=MetricKind.KPI, margin=1.0).sign == (-1 if is_down else 1)
+
+
+@pytest.mark.parametrize("metric", ["m", "auc"])
+def test_a_margin_of_a_hundred_percent_is_refused(metric):
+    rows = made(50) | {"m": np.arange(50) % 2}
+    with pytest.raises(steptime.SteptimeError, match="no loss can be larger than 1"):
+        steptime.verify_model(rows, rows, metric=metric, margin=5)
+
+
+def test_a_row_without_an_arm_is_not_dropped_in_silence():
+    rows = {"m": [1.0, 2.0, 3.0], "arm": ["a", None, "b"]}
+    with pytest.raises(steptime.SteptimeError, match="1 rows have no `arm`"):
+        steptime.verify_model(rows, arm="arm", metric="m")
+
+
+def test_rare_rows_that_are_far_off_widen_the_interval():
+    m = np.zeros(1000)
+    m[:10] = 2.0
+    rows = {"id": np.arange(1000), "m": np.zeros(1000)}
+    found = steptime.verify_model(rows, rows | {"m": m}, metric="m").gain
+    plain = 1.6464 * m.std(ddof=1) / 1000**0.5
+    skewed = 0.98 / (0.01 * 0.99) ** 0.5 / 1000**0.5  # of a proportion, over the root of n
+    assert found.high - found.estimate == pytest.approx(plain * (1 + 0.65 * skewed), rel=1e-3)

@@ -118,14 +118,16 @@ def read_rows(asked: RowsAsked) -> RowsFound:
     hunted, kept = _hunted(tables, asked), tuple(tables) if asked.keeps_tables else ()
     ids = ids_of([column_of(table, asked.id_column) for table in tables])
     groups = ids_of([column_of(table, asked.group) for table in tables])
+    labels = ids_of([column_of(table, LABEL) for table in tables])
     columns = dict.fromkeys([*asked.slices, *hunted])
     coded = {name: codes_of([column_of(table, name) for table in tables]) for name in columns}
     rows, promises = list[ArmRows](), list[Promises | None]()
     for i in (0, 1):
         table = tables.pop(0)  # a table of ten million rows goes before the next is taken apart
         slices = {name: found[0][i] for name, found in coded.items() if found is not None}
-        one_ids, one_groups = (None if one is None else one[i] for one in (ids, groups))
-        rows.append(_arm(table, asked, ids=one_ids, groups=one_groups, slices=slices))
+        told = {"ids": ids, "labels": labels, "groups": groups}
+        codes = {name: None if one is None else one[i] for name, one in told.items()}
+        rows.append(_arm(table, asked, **codes, slices=slices))
         promises.append(_promises(table, asked))
         del table
     return RowsFound(
@@ -150,6 +152,7 @@ def _table(source: Any, asked: RowsAsked, *, needs_arm: bool) -> pa.Table:
     wanted += [name for name in asked.hunted if name != "all"]
     wanted += [name for name in (asked.group, asked.seed) if name is not None]
     wanted += [str(asked.arm)] if needs_arm else []
+    wanted += [asked.id_column] if asked.id_column not in ("", "id") else []  # it was named
     useful = {*wanted, asked.id_column, LABEL, PREDICTION, PROBABILITY}
     needs_all = asked.keeps_tables or "all" in asked.hunted
     table = read_table(source, None if needs_all else useful)
@@ -171,6 +174,7 @@ def _arm(
     asked: RowsAsked,
     *,
     ids: Codes | None,
+    labels: Codes | None,
     groups: Codes | None,
     slices: Mapping[str, Codes],
 ) -> ArmRows:
@@ -199,6 +203,7 @@ def _arm(
         scores=scores,
         rescored=rescored if is_named and asked.metric in OF_THE_WHOLE else None,
         ids=kept(ids),
+        labels=kept(labels),
         groups=kept(groups),
         slices=slices if first is None else {name: one[first] for name, one in slices.items()},
     )
@@ -257,7 +262,9 @@ def _arms_of(
     import pyarrow.compute as pc
 
     column = pc.cast(table.column(str(asked.arm)), pa.string())
-    arms = [value for value in pc.unique(column).to_pylist() if value is not None]
+    if num := column.null_count:
+        raise DataError(f"{num:,} rows have no `{asked.arm}`.")
+    arms = pc.unique(column).to_pylist()
     if len(arms) != 2:
         raise UsageError(
             f"`{asked.arm}` has {len(arms)} values ({', '.join(map(str, arms[:5]))}); a comparison "
@@ -276,8 +283,17 @@ def _arms_of(
 
 def _columns(table: pa.Table, metric: str) -> Columns:
     """Return what the metric is made of, as numbers; of `accuracy`, any values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if metric in table.column_names:
         return {metric: numbers_of(table, metric)}
+    label = table.column(LABEL)
+    missing = pc.is_null(label, nan_is_null=True)
+    if pa.types.is_string(label.type):
+        missing = pc.or_kleene(missing, pc.equal(label, ""))
+    if num := pc.sum(missing).as_py():
+        raise DataError(f"NonFiniteMetric: {num:,} rows have no `{LABEL}`.")
     if metric == "accuracy":
         return _compared(table)
     return {name: numbers_of(table, name) for name in NEEDS[metric]}

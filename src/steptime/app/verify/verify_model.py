@@ -12,7 +12,7 @@ from steptime.app.verify.model_checks import check_model
 from steptime.app.verify.prediction_rows import RowsAsked, read_rows
 from steptime.errors import UsageError
 from steptime.verify.model.judge_model import ModelQuestion, judge_model
-from steptime.verify.model.metrics import BETTER_DOWN
+from steptime.verify.model.metrics import is_loss
 from steptime.verify.model.whole_verdict import with_checks
 from steptime.verify.values.model_verdict import ModelVerdict
 from steptime.verify.values.probe_asked import probe_asked
@@ -57,7 +57,7 @@ def verify_model(
         metric: a column of numbers, or the name of one that is made of the columns `label` and
             `prediction` or `probability`.
         margin: the loss that does not matter, in the metric's unit; without it, no PASS.
-        better: `up` or `down`; None for up, but down for a loss.
+        better: `up` or `down`; None for up, but down for a loss or an error, by its name.
         arm: the column that names the model of a row, where `reference` has both.
         reference_arm: its value that is the reference; None for the first row's.
         id_column: the column that tells a row from the others.
@@ -127,7 +127,7 @@ def verify_model(
         keeps_tables=not asked.is_empty,
     )
     found = read_rows(rows)
-    way = better or ("down" if metric in BETTER_DOWN else "up")
+    way = better or ("down" if is_loss(metric) else "up")
     verdict = judge_model(
         found.arms,
         ModelQuestion(

@@ -30,8 +30,9 @@ def take_suite(options: argparse.Namespace, path: str) -> None:
         if name not in known:
             names = ", ".join(sorted(one.replace("_", "-") for one in known))
             raise UsageError(f"`{path}`: there is no key `{key}`.", hint=f"Keys are: {names}.")
-        if getattr(options, name) in (None, [], False):
-            setattr(options, name, _fitting(path, key, value, now=getattr(options, name)))
+        now = getattr(options, name)
+        if now is None or now is False or now == []:  # a margin of 0 was given
+            setattr(options, name, _fitting(path, key, value, now=now))
         if name in _FILES and getattr(options, name) == value:
             setattr(options, name, str(Path(path).parent / value))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from steptime.errors import DataError, MissingExtraError
 from steptime.verify.model.calibration import Promises, judge_calibration
 from steptime.verify.model.hunt import hunt
+from steptime.verify.model.metrics import check_margin
 from steptime.verify.model.signed_gains import SignedGain, discordant_of, gain_of, judge
 from steptime.verify.model.slices import split
 from steptime.verify.model.two_arms import Arms
@@ -61,20 +62,34 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
 
     Raises:
         DataError: a slice is empty, or a share names no slice.
+        UsageError: no loss can be larger than the margin.
         MissingExtraError: the extra `verify-model` is not installed.
     """
     _load_statistics()
+    both = (arms.reference.scores, arms.candidate.scores)
+    for margin in (asked.margin, asked.slice_margin):
+        check_margin(asked.metric, margin, both)
     sign = -1.0 if asked.is_better_down else 1.0
     gain, found = gain_of(arms, sign=sign), list[SliceColumn]()
     decided_by, notes = None, list(asked.notes)
     if not arms.is_paired:
         notes.append("unpaired")
+    is_holed = arms.num_missing + arms.num_extra > 0
+    if is_holed:
+        notes.append(
+            f"{arms.num_missing:,} rows of the reference are missing in the candidate, and "
+            f"{arms.num_extra:,} are in the candidate alone"
+        )
+    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
+    # Shares that were declared decide before those that the rows happen to have.
+    deciding = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
     for column, names in asked.columns.items():
-        shares = asked.shares.get(column)
-        margin = asked.margin if asked.slice_margin is None else asked.slice_margin
-        one, fixed = split(arms, column, names, sign=sign, margin=margin, shares=shares)
+        shares, num = asked.shares.get(column), len(asked.columns)
+        one, fixed = split(
+            arms, column, names, sign=sign, margin=margin, shares=shares, num_columns=num
+        )
         found.append(one)
-        if decided_by is None and (shares is not None or not arms.is_paired):
+        if column == deciding:
             gain, decided_by = fixed, column
             notes += ["pooled_shares"] if shares is None else []
     allowed = asked.margin or 0.0
@@ -84,6 +99,8 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     outcome, reason = _outcome(gain, asked.margin, found, hunted, num_seeds)
     if outcome is Outcome.PASS and doubted:
         outcome, reason = Outcome.INCONCLUSIVE, "reversal"
+    if outcome is Outcome.PASS and is_holed:  # by chance, or for they are hard for the candidate?
+        outcome, reason = Outcome.INCONCLUSIVE, "rows_missing"
     has_seeds = max(num_seeds) > 1
     pairs = discordant_of(arms, sign=sign)
     return ModelVerdict(

@@ -10,10 +10,11 @@ Sources: DeLong et al., Biometrics 44, 1988, for the area; Efron, 1982, chapter 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from steptime.errors import DataError
+from steptime.errors import DataError, UsageError
 from steptime.verify.model.repair import log_losses
 
 if TYPE_CHECKING:
@@ -38,13 +39,40 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 }
 """By metric, the columns that it is made of."""
 
-BETTER_DOWN = frozenset(
-    {"brier", "log_loss", "squared_error", "absolute_error", "rmse", "loss", "error"}
+_LOSS = re.compile(
+    r"(?:^|[\W_])(?:brier|loss|error|r?mse|mae|mape|nll|perplexity|entropy|[wc]er|ece)"
+    r"(?:[\W_]rate)?$",
+    re.IGNORECASE,
 )
-"""Metrics of which less is better, by their names."""
+_UP_TO_ONE = frozenset({"accuracy", "brier", "auc", "f1"})
 
 OF_THE_WHOLE = frozenset({"auc", "f1", "rmse"})
 """Metrics that are no mean of rows: each slice has its own."""
+
+
+def is_loss(metric: str) -> bool:
+    """Return whether less of a metric is better, by the last word of its name."""
+    return _LOSS.search(metric) is not None
+
+
+def check_margin(metric: str, margin: float | None, scores: Sequence[Floats]) -> None:
+    """Check that a metric can lose more than the margin.
+
+    Raises:
+        UsageError: it lies between 0 and 1, and the margin is 1 or more.
+    """
+    if margin is None or margin < 1:
+        return
+    if metric in _UP_TO_ONE or all(is_binary(one) for one in scores):
+        raise UsageError(
+            f"the margin of `{metric}` is {margin:g}, and no loss can be larger than 1.",
+            hint="Give it as a fraction: 0.005 is half a point of a hundred.",
+        )
+
+
+def is_binary(values: Floats) -> bool:
+    """Return whether all scores are 0 or 1."""
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def scores_of(metric: str, columns: Columns) -> Floats:

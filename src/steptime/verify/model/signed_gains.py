@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from steptime.core.interval import Interval
+from steptime.verify.model.metrics import is_binary
 from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """Of each one-sided test: intervals are two-sided with twice as much outside."""
 
-_LEAST_ROWS = 2
-"""One row has no spread, from which an interval could be made."""
-
 _FEW = 25
 """Discordant pairs below which the exact test is shown, and the normal distribution is left."""
+
+_HALL = 0.65
+"""(2 z^2 + 1) / (6 z), at the z of 5 %."""
 
 _RARE = 5
 """Rows of either kind in one arm below which the same holds of unlike rows."""
@@ -39,7 +40,10 @@ Part: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class SignedGain:
-    """A gain with its standard error; `num` is the pairs, or the rows of both arms."""
+    """A gain with its standard error; `num` is the pairs, or the rows of both arms.
+
+    Without degrees of freedom, as where an arm has one row, its error is not known.
+    """
 
     mean: float
     error: float
@@ -48,7 +52,7 @@ class SignedGain:
 
     def interval(self) -> Interval:
         """Return the gain with its interval of 90 %."""
-        reach = self._quantile() * self.error
+        reach = self._quantile() * self.error if self.freedom else 0.0
         low, high = self.mean - reach, self.mean + reach
         return Interval(estimate=self.mean, low=low, high=high, n=self.num)
 
@@ -56,22 +60,22 @@ class SignedGain:
         """Return the probability of such a gain, were the true one minus the margin."""
         from scipy.stats import t
 
-        if self.error == 0:
-            return 0.0 if self.mean > -margin else 1.0
+        if self.error == 0 or not self.freedom:
+            return 0.0 if self.mean > -margin and self.freedom else 1.0
         return float(t.sf((self.mean + margin) / self.error, self.freedom))
 
     def p_worse(self, margin: float) -> float:
         """Return the probability of such a loss, were the true gain minus the margin."""
         from scipy.stats import t
 
-        if self.error == 0:
-            return 0.0 if self.mean < -margin else 1.0
+        if self.error == 0 or not self.freedom:
+            return 0.0 if self.mean < -margin and self.freedom else 1.0
         return float(t.cdf((self.mean + margin) / self.error, self.freedom))
 
     def num_needed(self, margin: float) -> int | None:
         """Return how many times as many rows decide, as rows; None where none would."""
         distance = abs(self.mean + margin)
-        if distance == 0 or self.error == 0:
+        if distance == 0 or self.error == 0 or not self.freedom:
             return None
         return math.ceil(self.num * (self._quantile() * self.error / distance) ** 2)
 
@@ -102,7 +106,7 @@ def rate_of(num_hit: int, num: int) -> Interval:
 def judge(gain: SignedGain, margin: float) -> Outcome:
     """Return whether a gain is not worse by the margin or more."""
     found = gain.interval()
-    if gain.num < _LEAST_ROWS:
+    if not gain.freedom:
         return Outcome.INCONCLUSIVE
     if found.low > -margin:
         return Outcome.PASS
@@ -127,9 +131,9 @@ def gain_of(arms: Arms, *, sign: float, is_of_this_set: bool = False) -> SignedG
     else:
         parts += [_of_rows(seen_a, a.groups), _of_rows(seen_b, b.groups)]
     error = math.hypot(*(part for part, _ in parts))
-    if len(parts) == (1 if arms.is_paired else 2) and a.groups is None and b.groups is None:
-        error = max(error, _error_of_few(seen_a, seen_b, is_paired=arms.is_paired))
-    freedom = _freedom(parts, error)
+    if max(len(a.scores), len(b.scores)) == 1:
+        error = max(error, _error_of_few(seen_a, seen_b, arms))
+    freedom = freedom_of(parts, error)
     num = a.num if arms.is_paired else a.num + b.num
     return SignedGain(sign * float(seen_b.mean() - seen_a.mean()), error, num, freedom)
 
@@ -138,42 +142,73 @@ def _of_rows(values: Floats, groups: Codes | None) -> Part:
     """Return what other rows, or other groups of them, would change of the mean."""
     import numpy as np
 
-    if groups is None:  # of 0 and 1, that is the error of the proportion
+    if len(values) < 2:
+        return 0.0, 0.0
+    if groups is None and is_binary(np.abs(values)):  # that is the error of the proportion
         return float(values.std()) / math.sqrt(len(values)), math.inf
+    if groups is None:
+        error = float(values.std(ddof=1)) / math.sqrt(len(values))
+        return error * _widening(values), len(values) - 1.0
     found, of_row = np.unique(groups, return_inverse=True)
     num = len(found)
     if num < 2:  # one group tells as much as one row
-        return float(values.std()), 1.0
+        return float(values.std()), 0.0
     sums = np.bincount(of_row.reshape(-1), weights=values - values.mean())
     return math.sqrt(float((sums**2).sum()) * num / (num - 1)) / len(values), num - 1.0
 
 
-def _error_of_few(a: Floats, b: Floats, *, is_paired: bool) -> float:
+def _widening(values: Floats) -> float:
+    """Return how many times as wide an interval must be for rare rows that are far off.
+
+    Where rows are fewer than 25 times the squared skewness (W. G. Cochran, Sampling Techniques,
+    1977, 2.15), by the first term of P. Hall, J. R. Stat. Soc. B 54, 1992, on the longer side.
+    """
+    import numpy as np
+
+    apart = values - values.mean()
+    spread = float(np.mean(apart**2))
+    part = abs(float(np.mean(apart**3))) / spread**1.5 / math.sqrt(len(apart)) if spread else 0.0
+    # The skewness of a handful of rows is chance.
+    is_known = len(apart) >= _FEW and part > 1 / math.sqrt(_FEW)
+    return 1 + _HALL * part if is_known else 1.0
+
+
+def _error_of_few(a: Floats, b: Floats, arms: Arms) -> float:
     """Return the error that reaches as far as a score interval, where few 0 and 1 differ.
 
-    Twenty rows without a difference are no proof that there is none.
+    Twenty rows without a difference are no proof that there is none; nor are they where the
+    metric is another: then some row that was not seen may differ by as much as rows do.
     """
-    if not (is_binary(a) and is_binary(b)):
-        return 0.0
+    import numpy as np
     from scipy.stats import norm
 
-    if is_paired:
-        won, lost = int((b > a).sum()), int((b < a).sum())
+    span = 1.0
+    if not (is_binary(a) and is_binary(b)):
+        if not (arms.is_paired and np.array_equal(a, b)):
+            return 0.0
+        span = float(np.ptp(a))
+    part_a, part_b = (  # rows of a group count as one
+        1.0 if one.groups is None else len(np.unique(one.groups)) / one.num
+        for one in (arms.reference, arms.candidate)
+    )
+    if arms.is_paired:
+        won, lost = float((b > a).sum()) * part_a, float((b < a).sum()) * part_a
         if won + lost >= _FEW:
             return 0.0
-        low, high = _paired_interval(won, lost, len(a))
+        low, high = _paired_interval(won, lost, len(a) * part_a)
     else:
-        if all(min(one.sum(), len(one) - one.sum()) >= _RARE for one in (a, b)):
+        hits, nums = (a.sum() * part_a, b.sum() * part_b), (len(a) * part_a, len(b) * part_b)
+        if all(min(hit, num - hit) >= _RARE for hit, num in zip(hits, nums, strict=True)):
             return 0.0
         from statsmodels.stats.proportion import confint_proportions_2indep
 
-        ends = (b.sum(), len(b), a.sum(), len(a))
+        ends = (hits[1], nums[1], hits[0], nums[0])
         low, high = confint_proportions_2indep(*ends, method="newcomb", alpha=2 * LEVEL)
     mean = float(b.mean() - a.mean())
-    return max(mean - float(low), float(high) - mean) / float(norm.isf(LEVEL))
+    return span * max(mean - float(low), float(high) - mean) / float(norm.isf(LEVEL))
 
 
-def _paired_interval(won: int, lost: int, num: int) -> tuple[float, float]:
+def _paired_interval(won: float, lost: float, num: float) -> tuple[float, float]:
     """Return Tango's interval of (won - lost) / num."""
     from scipy.optimize import brentq
     from scipy.stats import norm
@@ -202,7 +237,10 @@ def _of_seeds(arm: ArmRows) -> list[Part]:
     return [(float(means.std(ddof=1)) / math.sqrt(num), num - 1.0)]
 
 
-def _freedom(parts: Sequence[Part], error: float) -> float:
+def freedom_of(parts: Sequence[Part], error: float) -> float:
+    """Return the degrees of freedom of an error that is made of parts."""
+    if not all(freedom for _, freedom in parts):
+        return 0.0
     loss = math.fsum(part**4 / freedom for part, freedom in parts)
     return error**4 / loss if loss else math.inf
 
@@ -229,8 +267,3 @@ def discordant_of(arms: Arms, *, sign: float) -> Discordant | None:
     from scipy.stats import binomtest
 
     return Discordant(fixed, broken, float(binomtest(fixed, fixed + broken).pvalue))
-
-
-def is_binary(values: Floats) -> bool:
-    """Return whether all scores are 0 or 1."""
-    return bool(((values == 0) | (values == 1)).all())

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from steptime.core.interval import Interval
 from steptime.errors import DataError
 from steptime.verify.model.hunt import adjust
-from steptime.verify.model.signed_gains import SignedGain, gain_of, is_binary, judge
-from steptime.verify.model.two_arms import Arms
+from steptime.verify.model.metrics import is_binary
+from steptime.verify.model.signed_gains import SignedGain, freedom_of, gain_of, judge
+from steptime.verify.model.two_arms import ArmRows, Arms
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import SliceColumn, SliceResult
 
@@ -27,9 +28,10 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One slice in both arms: its name, its scores (num_rows,), and its gain."""
+    """One slice in both arms: its name, its rows, their mean scores (num_rows,), and its gain."""
 
     name: str
+    arms: Arms
     a: Floats
     b: Floats
     gain: SignedGain
@@ -43,6 +45,7 @@ def split(
     sign: float,
     margin: float | None,
     shares: Mapping[str, float] | None = None,
+    num_columns: int = 1,
 ) -> tuple[SliceColumn, SignedGain]:
     """Return the parts of the difference, and the gain at fixed shares with its error.
 
@@ -53,6 +56,7 @@ def split(
         sign: -1 where less of the metric is better.
         margin: the loss that does not matter; None counts as 0 for a reversal.
         shares: the share of each value; None for those of both arms together.
+        num_columns: columns of which any one may fail the whole.
 
     Raises:
         DataError: no slice is in both arms, or a share is of a value that neither arm has.
@@ -61,12 +65,10 @@ def split(
     weights = _shares(cells, shares, column)
     worse, _ = adjust([cell.gain.p_worse(margin or 0.0) for cell in cells])
     results = [
-        _result(cell, weights[cell.name], margin, is_worse=p < _LEVEL)
+        _result(cell, weights[cell.name], margin, is_worse=p * num_columns < _LEVEL)
         for cell, p in zip(cells, worse, strict=True)
     ]
-    mean = math.fsum(weights[cell.name] * cell.gain.mean for cell in cells)
-    error = math.sqrt(math.fsum((weights[cell.name] * cell.gain.error) ** 2 for cell in cells))
-    fixed = SignedGain(mean, error, sum(cell.gain.num for cell in cells))
+    fixed = _fixed(arms, cells, weights, sign)
     raw, within, mix = _parts(cells, sign)
     is_reversal = raw * within < 0 and abs(raw) > (margin or 0.0)
     found = SliceColumn(
@@ -81,6 +83,45 @@ def split(
         **_odds(cells),
     )
     return found, fixed
+
+
+def _fixed(
+    arms: Arms, cells: Sequence[_Cell], weights: Mapping[str, float], sign: float
+) -> SignedGain:
+    """Return the gain at the shares; one user, or one training, may be in several slices."""
+    whole = gain_of(arms, sign=sign)
+    parts = []
+    for cell in cells:
+        one, weight = cell.gain, weights[cell.name]
+        # One row of an arm has no spread of its own, so it gets that of all rows.
+        known = one.error if one.freedom else whole.error * math.sqrt(whole.num / one.num)
+        parts.append((weight * known, one.freedom or whole.freedom))
+    mean = math.fsum(weights[cell.name] * cell.gain.mean for cell in cells)
+    error, num = math.hypot(*(part for part, _ in parts)), sum(cell.gain.num for cell in cells)
+    both = (arms.reference, arms.candidate)
+    if all(one.groups is None and len(one.scores) == 1 for one in both):
+        return SignedGain(mean, error, num, freedom_of(parts, error))
+    rows = (
+        _weighted([(cell.arms.reference, weights[cell.name]) for cell in cells]),
+        _weighted([(cell.arms.candidate, weights[cell.name]) for cell in cells]),
+    )
+    again = gain_of(Arms(*rows, all(cell.arms.is_paired for cell in cells)), sign=sign)
+    return SignedGain(mean, max(error, again.error), num, again.freedom)
+
+
+def _weighted(parts: Sequence[tuple[ArmRows, float]]) -> ArmRows:
+    """Return the rows of slices; their mean is that at the shares, their spread within slices."""
+    import numpy as np
+
+    means = [one.scores.mean(axis=1, keepdims=True) for one, _ in parts]
+    middle = sum(share * mean for (_, share), mean in zip(parts, means, strict=True))
+    num = sum(one.num for one, _ in parts)
+    scores = [
+        middle + (one.scores - mean) * (share * num / one.num)
+        for (one, share), mean in zip(parts, means, strict=True)
+    ]
+    groups = [one.groups for one, _ in parts if one.groups is not None]
+    return ArmRows(scores=np.hstack(scores), groups=np.concatenate(groups) if groups else None)
 
 
 def _cells(arms: Arms, column: str, names: Sequence[str], sign: float) -> tuple[list[_Cell], int]:
@@ -99,7 +140,7 @@ def _cells(arms: Arms, column: str, names: Sequence[str], sign: float) -> tuple[
             continue
         part = Arms(one, other, arms.is_paired and len(a) == len(b))
         gain = gain_of(part, sign=sign)
-        cells.append(_Cell(name, one.mean_scores(), other.mean_scores(), gain))
+        cells.append(_Cell(name, part, one.mean_scores(), other.mean_scores(), gain))
     if not cells:
         raise DataError(f"EmptySlice: no value of `{column}` is in both arms.")
     return cells, left_out

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     Codes: TypeAlias = NDArray[np.int64]
 
 
+LARGEST = 1e60
+"""Products of squares of such numbers are still finite."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRows:
     """The rows of one arm.
@@ -28,6 +32,7 @@ class ArmRows:
         rescored: the same of some rows (num_chosen,), where the metric of a part is no mean of
             the scores above.
         ids: code of each row's id (num_rows,), the same codes in both arms; None without ids.
+        labels: code of what is true of each row (num_rows,), the same codes in both arms.
         groups: code of what each row belongs to (num_rows,), such as a user; None where rows are
             independent.
         slices: by column, the code of each row's value (num_rows,), the same codes in both arms.
@@ -36,6 +41,7 @@ class ArmRows:
     scores: Floats
     rescored: Callable[[Codes], Floats] | None = None
     ids: Codes | None = None
+    labels: Codes | None = None
     groups: Codes | None = None
     slices: Mapping[str, Codes] = field(default_factory=dict)
 
@@ -67,17 +73,24 @@ class ArmRows:
     def ordered(self, rows: Codes) -> ArmRows:
         """Return all rows in another order."""
         ids = None if self.ids is None else self.ids[rows]
+        labels = None if self.labels is None else self.labels[rows]
         slices = {name: codes[rows] for name, codes in self.slices.items()}
-        return replace(self.chosen(rows), ids=ids, slices=slices)
+        return replace(self.chosen(rows), ids=ids, labels=labels, slices=slices)
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """Both arms; where `is_paired`, row i of one is the same row as row i of the other."""
+    """Both arms; where `is_paired`, row i of one is the same row as row i of the other.
+
+    Else `num_missing` and `num_extra` are rows of the reference, and of the candidate, whose ids
+    the other arm has not, where most ids are in both; 0 where the arms are no such rows.
+    """
 
     reference: ArmRows
     candidate: ArmRows
     is_paired: bool
+    num_missing: int = 0
+    num_extra: int = 0
 
 
 def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> Arms:
@@ -90,7 +103,7 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
 
     Raises:
         DataError: an id stands twice in an arm, a score is no finite number, an arm is empty, or
-            the arms have unlike ids and must be paired (`RowsDiffer`).
+            the arms have unlike ids and must be paired, or unlike labels (`RowsDiffer`).
     """
     for name, arm in (("reference", reference), ("candidate", candidate)):
         _check(name, arm)
@@ -106,15 +119,26 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
 
     order_a, order_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
     if len(a) == len(b) and bool(np.array_equal(a[order_a], b[order_b])):
-        return Arms(reference.ordered(order_a), candidate.ordered(order_b), is_paired=True)
+        arms = Arms(reference.ordered(order_a), candidate.ordered(order_b), is_paired=True)
+        first, second = arms.reference.labels, arms.candidate.labels
+        if first is not None and second is not None and (num := int((first != second).sum())):
+            raise DataError(
+                f"RowsDiffer: {num:,} rows have one label in the reference and another in the "
+                "candidate.",
+                hint="Score both models by the same labels.",
+            )
+        return arms
+    num_shared = len(np.intersect1d(a, b, assume_unique=True))
+    missing, extra = len(a) - num_shared, len(b) - num_shared
     if must_pair:
-        missing, extra = len(np.setdiff1d(a, b)), len(np.setdiff1d(b, a))
         raise DataError(
             f"RowsDiffer: {missing:,} rows of the reference are missing in the candidate, and "
             f"{extra:,} are in the candidate alone.",
             hint="Score both models on the same rows, or do not ask for pairs.",
         )
-    return Arms(reference, candidate, is_paired=False)
+    if 2 * num_shared <= min(len(a), len(b)):  # numbers of rows may be alike by chance
+        missing = extra = 0
+    return Arms(reference, candidate, False, missing, extra)
 
 
 def _check(name: str, arm: ArmRows) -> None:
@@ -122,10 +146,10 @@ def _check(name: str, arm: ArmRows) -> None:
 
     if not arm.num:
         raise DataError(f"EmptySlice: the {name} arm has no rows.")
-    num_bad = int((~np.isfinite(arm.scores)).sum())
+    num_bad = int((~(np.abs(arm.scores) <= LARGEST)).sum())
     if num_bad:
         raise DataError(
-            f"NonFiniteMetric: the metric is no finite number in {num_bad:,} of "
+            f"NonFiniteMetric: the metric is no number up to {LARGEST:g} in {num_bad:,} of "
             f"{arm.scores.size:,} rows of the {name} arm.",
             hint="A row that failed counts: give it the score of a failure, or leave it out of "
             "both arms.",

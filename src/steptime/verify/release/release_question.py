@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from steptime.verify.model.metrics import is_loss
 from steptime.verify.model.signed_gains import SignedGain
 from steptime.verify.values import QualityCheck
 from steptime.verify.values.release_verdict import MetricKind
@@ -40,7 +41,7 @@ class ReleaseMetric:
     kind: MetricKind
     margin: Size  # the change that does not matter, in its unit
     team: str | None = None  # whose it is; None for a KPI of all
-    better: Literal["up", "down"] = "up"
+    better: Literal["up", "down"] | None = None  # None for up, but down for a loss by its name
     proxy_for: str | None = None  # the metric above it for which it stands
     table: str | None = None  # where its rows are; None where only experiments have it
     column: str | None = None  # of its values; None for its name
@@ -51,7 +52,10 @@ class ReleaseMetric:
     @property
     def sign(self) -> float:
         """Return -1 where less is better."""
-        return -1.0 if self.better == "down" else 1.0
+        is_down = (
+            is_loss(self.column or self.name) if self.better is None else self.better == "down"
+        )
+        return -1.0 if is_down else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,8 +99,8 @@ class ModelVerdict:
         outcome: PASS where the interval lies above minus the margin, FAIL where it lies below it
             or that of a slice does.
         reason: why it is not PASS, as a machine word: `no_margin`, `reversal`, `too_few_rows`,
-            `too_few_runs`, `slice_worse`, `found_slice_worse`; of a check: `leak`, `rows_repeat`,
-            `adds_nothing`, `simple_undecided`, `probe_violated`, `probe_undecided`,
+            `too_few_runs`, `rows_missing`, `slice_worse`, `found_slice_worse`; of a check: `leak`,
+            `rows_repeat`, `adds_nothing`, `simple_undecided`, `probe_violated`, `probe_undecided`,
             `no_human_baseline`, and `calibrated`, `human` or `preferred` with `_fails` or
             `_undecided`; None where the gain says it.
         is_allowed_loss: it passes, and is worse nevertheless: a loss within the margin.

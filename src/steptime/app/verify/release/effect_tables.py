@@ -21,13 +21,11 @@ from msgspec import Meta, ValidationError, convert
 from steptime.app.verify.prediction_table import read_table
 from steptime.errors import DataError, UsageError
 from steptime.verify.model.signed_gains import SignedGain
+from steptime.verify.model.two_arms import LARGEST
 from steptime.verify.release.release_question import MetricExperiment, ReleaseFile, ReleaseMetric
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-LARGEST = 1e60
-"""Products of squares of such numbers are still finite."""
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Positive = Annotated[float, Meta(ge=0, le=LARGEST)]

@@ -14,17 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from steptime.app.verify.prediction_rows import RowsAsked, read_rows
-from steptime.app.verify.prediction_table import needed_column
-from steptime.app.verify.release.effect_tables import (
-    LARGEST,
-    effect_rows,
-    opened,
-    read_experiments,
-)
+from steptime.app.verify.prediction_table import column_of, needed_column
+from steptime.app.verify.release.effect_tables import effect_rows, opened, read_experiments
 from steptime.app.verify.release.erosion_ledger import read_ledger
 from steptime.app.verify.release.release_file import read_release
 from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 from steptime.record.regular_file import read_regular
+from steptime.verify.model.metrics import check_margin
 from steptime.verify.model.signed_gains import SignedGain, gain_of
 from steptime.verify.release.release_question import MetricTable, ReleaseMetric, ReleaseQuestion
 from steptime.verify.release.sequential import sample_ratio, sequential_gain
@@ -74,11 +70,19 @@ def read_question(path: Path) -> ReleaseQuestion:
             else:
                 _read_rows(tables, asked, metrics, read)
     read.checks += [_document(folder / name) for name in file.documents]
+    experiments = read_experiments(file, folder)
+    told = {name for one in experiments for name in one.gains}
+    for metric in file.metrics:
+        if metric.table is None and metric.name not in told:
+            raise UsageError(
+                f"`{path}`: the metric `{metric.name}` has no `table`, and no experiment has it.",
+                hint="Name the table of its rows, or leave the metric out.",
+            )
     return ReleaseQuestion(
         file=file,
         measured=read.measured,
         missing=read.missing,
-        experiments=read_experiments(file, folder),
+        experiments=experiments,
         checks=tuple(read.checks),
         ledger=tuple(one for one in ledger if one.release != file.release),
     )
@@ -108,9 +112,8 @@ def _read_rows(
         _check_unit(metric, asked)
         arms = _arms(tables, asked, metric)
         nums = (arms.reference.num, arms.candidate.num)
-        if max(abs(one.scores).max() for one in (arms.reference, arms.candidate)) > LARGEST:
-            told = f"NonFiniteMetric: `{metric.name}` has values that are larger than {LARGEST:g}"
-            raise DataError(f"{told}, whose squares are too large to be summed.")
+        both = (arms.reference.scores, arms.candidate.scores)
+        check_margin(metric.column or metric.name, metric.margin, both)
         if min(nums) < LEAST_ROWS:
             read.missing[metric.name] = sum(max(0, LEAST_ROWS - num) for num in nums)
         elif asked.online:
@@ -124,8 +127,12 @@ def _read_rows(
 def _arms(tables: list[pa.Table], asked: MetricTable, metric: ReleaseMetric) -> Arms:
     """Return the rows of both arms, as a comparison of two models reads them."""
     is_one = len(tables) == 1
-    if is_one and (num := needed_column(tables[0], asked.arm).null_count):
-        raise DataError(f"{num:,} rows have no `{asked.arm}`.")
+    if is_one:
+        needed_column(tables[0], asked.arm)
+    ids = column_of(tables[0], asked.id) if asked.online else None
+    if ids is not None and (num := len(ids) - len(ids.unique())):
+        told = f"{num:,} rows have an `{asked.id}` that stands there already"
+        raise DataError(f"{told}; an `online` table has a row for each unit.")
     rows = RowsAsked(
         reference=tables[0],
         candidate=None if is_one else tables[1],

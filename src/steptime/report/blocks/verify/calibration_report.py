@@ -38,10 +38,10 @@ def calibration_sections(found: Sequence[Calibration]) -> list[Section]:
         said += labeled(
             (printable(one.arm), words.describe_error(one)),
             ("", words.describe_power(one)),
-            ("", words.describe_tests(one)),
             ("", words.describe_cancelling(one)),
         )
     last = found[-1]
+    known = labeled(*((printable(one.arm), words.describe_tests(one)) for one in found))
     said += labeled(
         ("bins", words.describe_promises(last)),
         *(("repair", words.describe_repair(one)) for one in last.repairs),
@@ -49,7 +49,7 @@ def calibration_sections(found: Sequence[Calibration]) -> list[Section]:
     title = "Calibration"
     return [
         Section(title, said),
-        Section(title, [_diagram(found), _bins(last)], only="page"),
+        Section(title, [*known, _diagram(found), _bins(last)], only="page"),
     ]
 
 

@@ -34,22 +34,14 @@ _KINDS = {Outcome.PASS: "gain", Outcome.FAIL: "loss", Outcome.INCONCLUSIVE: "eve
 
 def model_report(found: ModelVerdict) -> Sheet:
     """Return the report of one judgement."""
-    needed = found.num_needed
-    more = None if needed is None else f"about {format_count(needed)} rows would decide"
-    allowed = "significantly worse, but within the margin" if found.is_allowed_loss else None
-    p = (
-        None
-        if found.p_not_worse is None
-        else f"one-sided p {words.describe_p(found.p_not_worse)} against it"
-    )
+    margin, p = found.margin, found.p_not_worse
     told = labeled(
+        ("slices", printable(words.describe_where(found) or "")),
         ("means", printable(words.describe_means(found))),
         ("gain", f"{words.describe_gain(found.gain)}, {_how(found)}"),
         ("trainings", words.describe_trainings(found)),
-        ("margin", None if found.margin is None else f"{found.margin:g}" + (f"; {p}" if p else "")),
-        ("allowed", allowed),
+        ("margin", None if margin is None or p is None else words.describe_margin(margin, p)),
         ("pairs", words.describe_pairs(found)),
-        ("needed", more),
     )
     notes = listed("note", [words.NOTES.get(note, note) for note in found.notes])
     answer = printable(words.describe_answer(found))
@@ -65,15 +57,16 @@ def model_report(found: ModelVerdict) -> Sheet:
             *calibration_sections(found.calibration),
             *check_sections(found.checks),
             Section("What was assumed", [Blank(), *notes] if notes else []),
+            Section("", [Blank(), *labeled(("next", words.describe_next(found)))]),
         ],
     )
 
 
 def _how(found: ModelVerdict) -> str:
-    how = "interval of 90 %, more is better for the candidate"
+    how = "with its 90 % interval"
     if found.decided_by is not None:
         return f"at the same shares of `{printable(found.decided_by)}`, {how}"
-    return f"{'row by row' if found.is_paired else 'without pairs'}, {how}"
+    return f"{'row by row' if found.is_paired else 'between two groups of rows'}, {how}"
 
 
 def _hunt(found: ModelVerdict) -> list[Section]:
@@ -119,7 +112,7 @@ def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
             format_count(one.num_candidate),
             f"{one.reference:.4g}",
             f"{one.candidate:.4g}",
-            f"{one.gain.estimate:+.4g}",
+            f"{one.gain.estimate:+.3g}",
             drawn(one.gain, _KINDS[one.outcome]),
             words.describe_slice(one),
         )
@@ -127,7 +120,7 @@ def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
     ]
     fixed = column.standardized
     total = drawn(fixed, "even")
-    rows.append(("at these shares", "", "", "", "", "", f"{fixed.estimate:+.4g}", total, ""))
+    rows.append(("at these shares", "", "", "", "", "", f"{fixed.estimate:+.3g}", total, ""))
     ticks = Ticks([("0", -low / whole, True)])
     heading = (column.column, "share", "n ref.", "n cand.", "ref.", "cand.", "gain", ticks, "")
     name = f"By {column.column}"

@@ -19,14 +19,12 @@ METHODS: Mapping[str, str] = {
 def describe_error(found: Calibration) -> str:
     """Say how large the error is beside that of a calibrated model."""
     answer = "not calibrated" if found.outcome is Outcome.FAIL else "no error beyond chance"
-    of = ", of the predicted label" if found.is_of_top_label else ""
-    text = f"{answer}: calibration error {found.error:.4f} over {len(found.bins)} bins{of}; a "
-    text += f"calibrated model shows {found.error_of_chance:.4f} on average and more than "
-    text += f"{found.limit_of_chance:.4f} in 5 % of draws (p {found.p:.3g}); "
-    text += f"{found.error_smooth:.4f} smoothed, without bins"
+    text = f"{answer}: calibration error {found.error:.3g}; a calibrated model shows "
+    text += f"{found.error_of_chance:.2g}, and more than {found.limit_of_chance:.2g} in 5 % of "
+    text += f"draws (p {describe_p(found.p)})"
     if found.outcome is Outcome.FAIL and found.mean_shift:
         side = "too high" if found.mean_shift > 0 else "too low"
-        text += f"; on average {abs(found.mean_shift):.4f} {side}"
+        text += f"; on average {abs(found.mean_shift):.2g} {side}"
     return text
 
 
@@ -42,15 +40,19 @@ def describe_power(found: Calibration) -> str | None:
     )
 
 
-def describe_tests(found: Calibration) -> str | None:
-    """Return the probabilities of the tests that need no bins."""
+def describe_tests(found: Calibration) -> str:
+    """Say how the error is known: its bins, and the tests that need none."""
     tests = (
         ("Kolmogorov-Smirnov", found.p_kolmogorov_smirnov),
         ("Kuiper", found.p_kuiper),
         ("Spiegelhalter", found.p_spiegelhalter),
     )
-    known = [f"{name} p {describe_p(p)}" for name, p in tests if p is not None]
-    return f"tests without bins: {', '.join(known)}" if known else None
+    what = "the predicted label" if found.is_of_top_label else "the label 1"
+    known = [f"; {name} p {describe_p(p)}" for name, p in tests if p is not None]
+    return (
+        f"probabilities of {what}, in {len(found.bins)} bins; {found.error_smooth:.3g} smoothed, "
+        f"without bins{''.join(known)}"
+    )
 
 
 def describe_cancelling(found: Calibration) -> str | None:
@@ -87,7 +89,6 @@ def describe_repair(found: Repair) -> str:
     """Say what a repair gives on rows that it was not fitted on."""
     method = METHODS[found.method].format(**{one.name: one.value for one in found.parameters})
     gain = found.log_loss_gain
-    text = f"{method}: log loss lower by {gain.estimate:.4g} ({gain.low:.4g} to {gain.high:.4g}), "
-    text += f"Brier score by {found.brier_gain.estimate:.4g}, calibration error "
-    text += f"{found.error_after:.4f} afterwards, on rows that it was not fitted on"
+    text = f"{method}: log loss lower by {gain.estimate:.3g} ({gain.low:.3g} to {gain.high:.3g}), "
+    text += f"calibration error {found.error_after:.2g} afterwards"
     return text if found.is_proven else f"{text}; not proven"

@@ -13,31 +13,66 @@ from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn, Slic
 
 NOTES: Mapping[str, str] = {
     "reference_is_first": "the arm of the first row is the reference; --reference-arm names it",
-    "unpaired": "the arms were scored on unlike rows, so they are compared without pairs",
+    "unpaired": "no id pairs the rows of both arms, so they are compared as two groups",
     "pooled_shares": "both arms are compared at the shares of all rows together; --share names "
     "those that count",
 }
 REASONS: Mapping[str, str] = {
-    "no_margin": "NoMargin: without --margin, no loss is small enough",
-    "reversal": "REVERSAL: the arms differ in their mix of rows, which hides the opposite "
-    "difference within slices; --share names the shares that count",
-    "too_few_runs": "TooFewRuns: fewer than three trainings of an arm give estimates alone",
-    "too_few_rows": "the rows do not tell a loss of the margin from none",
+    "no_margin": "NoMargin: without a margin, no loss is small enough",
+    "reversal": "REVERSAL: another mix of rows hides the opposite difference within slices",
+    "too_few_runs": "TooFewRuns: fewer than three trainings of a model give estimates alone",
+    "rows_missing": "RowsDiffer: some rows are in one arm alone, and they may be the hard ones",
+    "too_few_rows": "these rows cannot tell a loss of the margin from none",
+}
+_NEXT: Mapping[str | None, str] = {
+    "no_margin": "Say with --margin how much loss does not matter.",
+    "reversal": "Say with --share which shares count.",
+    "too_few_runs": "Train each model at least three times.",
+    "rows_missing": "Score both models on the same rows.",
+    "too_few_rows": "Score more rows.",
+    "leak": "Take the rows that are in the training out of the evaluation.",
 }
 
 
 def describe_answer(found: ModelVerdict) -> str:
     """Say the answer in one sentence."""
-    names = f"{found.candidate_arm} against {found.reference_arm}"
+    new, old, reason = found.candidate_arm, found.reference_arm, found.reason or ""
+    if found.is_allowed_loss:
+        return f"{new} is significantly worse than {old}, but within the margin of {found.margin:g}"
+    if found.outcome is Outcome.PASS and found.gain.low > 0:
+        return f"{new} is better than {old}, by {found.gain.estimate:.3g}"
     if found.outcome is Outcome.PASS:
-        better = f"better by {found.gain.estimate:.4g}, " if found.gain.low > 0 else ""
-        return f"{names}: {better}not worse by {found.margin:g} or more"
-    if found.outcome is Outcome.FAIL and found.reason is None:
-        return f"{names}: worse by more than {found.margin:g}"
-    if found.reason in ("slice_worse", "found_slice_worse"):
-        return f"{names}: worse by more than the margin where {_worst_slice(found)}"
-    reason = found.reason or ""
-    return f"{names}: {REASONS.get(reason) or describe_check(reason, found.checks)}"
+        return f"{new} is as good as {old}: a loss of {found.margin:g} or more is ruled out"
+    if reason in ("slice_worse", "found_slice_worse"):
+        return f"{new} is worse than {old} by more than the margin where {_worst_slice(found)}"
+    if found.outcome is Outcome.FAIL and not reason:
+        return f"{new} is worse than {old} by more than {found.margin:g}"
+    why = REASONS.get(reason) or describe_check(reason, found.checks)
+    is_open = found.outcome is Outcome.INCONCLUSIVE
+    known = f"is not shown to be as good as {old}" if is_open else "fails"
+    return f"{new} {known}: {why}"
+
+
+def describe_where(found: ModelVerdict) -> str | None:
+    """Name the slices that are worse, and those that are undecided; None without slices."""
+    all_slices = [(column, one) for column in found.columns for one in column.slices]
+    told = []
+    for outcome, word in ((Outcome.FAIL, "worse"), (Outcome.INCONCLUSIVE, "undecided")):
+        names = [f"{column.column} = {x.name}" for column, x in all_slices if x.outcome is outcome]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        told += [f"{word} where {', '.join(names[:3])}{more}"] if names else []
+    return "; ".join(told) or ("not worse in any slice" if all_slices else None)
+
+
+def describe_next(found: ModelVerdict) -> str | None:
+    """Say what to do next; None where a check says it."""
+    if found.outcome is Outcome.PASS:
+        return "Whether it may ship depends on more metrics: steptime verify release -h"
+    if found.num_needed is not None:
+        return f"Score more rows: about {format_count(found.num_needed)} in all would decide."
+    if found.outcome is Outcome.FAIL and found.hunt is None and found.is_paired:
+        return _NEXT.get(found.reason, "Look for the rows where it is worse: add --hunt all.")
+    return _NEXT.get(found.reason)
 
 
 def _worst_slice(found: ModelVerdict) -> str:
@@ -57,7 +92,12 @@ def _worst_slice(found: ModelVerdict) -> str:
 
 def describe_p(p: float) -> str:
     """Return a probability of a test; those that are 0 as computed are below what is known."""
-    return f"{p:.3g}" if p > 1e-12 else "< 1e-12"
+    return f"{p:.2g}" if p > 1e-12 else "< 1e-12"
+
+
+def describe_margin(margin: float, p: float) -> str:
+    """Return a margin with the test against it."""
+    return f"{margin:g}; p {describe_p(p)} of such rows, were the true loss as large"
 
 
 def describe_means(found: ModelVerdict) -> str:
@@ -97,24 +137,24 @@ def describe_pairs(found: ModelVerdict) -> str | None:
     """Say in how many pairs the arms differ; None where there are none."""
     if found.num_fixed is None or found.num_broken is None:
         return None
-    text = f"{format_count(found.num_fixed)} rows right by the candidate alone, "
-    text += f"{format_count(found.num_broken)} by the reference alone"
+    text = f"the candidate alone is right in {format_count(found.num_fixed)} rows, "
+    text += f"the reference alone in {format_count(found.num_broken)}"
     return text if found.p_exact is None else f"{text}; exact p {describe_p(found.p_exact)}"
 
 
-def describe_parts(column: SliceColumn) -> str:
-    """Return `+0.142 as it is = -0.036 within slices +0.178 by other shares of them`."""
-    parts = f"{column.within:+.4g} within slices {column.mix:+.4g} by other shares of them"
-    return f"{column.raw:+.4g} as it is = {parts}"
+def describe_parts(column: SliceColumn) -> str | None:
+    """Return `+0.142 as it is = -0.036 within slices +0.178 by other shares of them`, or None."""
+    parts = f"{column.within:+.3g} within slices {column.mix:+.3g} by other shares of them"
+    return f"{column.raw:+.3g} as it is = {parts}" if column.mix else None
 
 
 def describe_odds(column: SliceColumn) -> str | None:
     """Return the odds ratios with their tests; None where the metric is not of 0 and 1."""
     if column.odds_ratio is None or column.pooled_odds_ratio is None:
         return None
-    text = f"{column.pooled_odds_ratio:.3f} of all rows together, within slices "
-    text += f"{column.odds_ratio.estimate:.3f} ({column.odds_ratio.low:.3f} to "
-    text += f"{column.odds_ratio.high:.3f}, Mantel-Haenszel"
+    text = f"{column.pooled_odds_ratio:.3g} times the reference's, within slices "
+    text += f"{column.odds_ratio.estimate:.3g} ({column.odds_ratio.low:.3g} to "
+    text += f"{column.odds_ratio.high:.3g}, Mantel-Haenszel"
     text += f", p {describe_p(column.p_association)})" if column.p_association is not None else ")"
     if column.p_homogeneous is not None and column.p_homogeneous < 0.05:
         text += f"; slices differ in it (Breslow-Day p {column.p_homogeneous:.2g})"

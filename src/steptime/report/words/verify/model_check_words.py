@@ -92,7 +92,7 @@ def describe_check(reason: str, checks: ModelChecks | None) -> str:
 
 def describe_gain(gain: Interval) -> str:
     """Return `+0.02 (+0.005 to +0.035)`."""
-    return f"{gain.estimate:+.4g} ({gain.low:+.4g} to {gain.high:+.4g})"
+    return f"{gain.estimate:+.3g} ({gain.low:+.3g} to {gain.high:+.3g})"
 
 
 def _rate(rate: Interval) -> str:
