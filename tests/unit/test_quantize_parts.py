@@ -70,6 +70,16 @@ NETS = {
         ),
         (2, 32),
     ),
+    "parts": (  # sizes that are rounded up, and means of parts
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 6, 3),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            nn.AdaptiveAvgPool2d((2, 3)),
+            nn.Flatten(),
+            nn.Linear(36, 3),
+        ),
+        (2, 10, 14),
+    ),
     "pictures": (
         lambda: nn.Sequential(
             nn.Conv2d(1, 6, (3, 5), padding=(1, 2)),
@@ -193,6 +203,9 @@ def test_what_cannot_be_quantized_is_refused_by_name():
 
     with pytest.raises(UsageError, match=r"1 of 2 operators .*aten.cumsum"):
         capture(Odd().eval(), torch.randn(2, 4))
+    rest = nn.Sequential(nn.Conv2d(2, 4, 1), nn.Softsign(), nn.Conv2d(4, 4, 1), nn.ReLU())
+    with pytest.raises(UsageError, match=r"(?s)2 of \d operators .*aten.abs.*aten.div[^,]*\.$"):
+        capture(rest.eval(), torch.randn(2, 2, 4, 4))  # what follows is not blamed
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     network, program = capture(model, torch.randn(2, 4))
     with pytest.raises(DataError, match="NonFiniteActivation"):
