@@ -162,6 +162,20 @@ def test_the_object_has_no_floating_point_and_a_planted_product_is_seen(tmp_path
     assert told.stdout.split() in ([], ["U", "_GLOBAL_OFFSET_TABLE_"])
 
 
+def test_onnx_of_bytes_keeps_recurrent_weights_in_bytes():
+    pytest.importorskip("onnxruntime")
+    from steptime.quantize.inference import session_of
+    from steptime.quantize.write_onnx import onnx_model
+
+    _, inputs, network, integer = made("sequence")
+    model = onnx_model(network, integer)
+    kinds = [one.data_type for one in model.graph.initializer if len(one.dims) == 3]
+    assert kinds.count(3) == 4  # two weights of each layer, as signed bytes
+    wanted = integer.predict(inputs.numpy())
+    found = session_of(model).run(None, {"input": inputs.numpy()})[0]
+    assert np.abs(found - wanted).max() < 0.05 * (wanted.max() - wanted.min())
+
+
 def test_values_lie_apart_in_the_arena_and_close_to_the_least_size():
     integer = made("residual")[3]
     arena = plan_arena(integer)
