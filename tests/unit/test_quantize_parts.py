@@ -121,6 +121,16 @@ NETS = {
         ),
         (2, 32),
     ),
+    "parts": (  # sizes that are rounded up, and means of parts
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 6, 3),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            nn.AdaptiveAvgPool2d((2, 3)),
+            nn.Flatten(),
+            nn.Linear(36, 3),
+        ),
+        (2, 10, 14),
+    ),
     "pictures": (
         lambda: nn.Sequential(
             nn.Conv2d(1, 6, (3, 5), padding=(1, 2)),
@@ -209,6 +219,20 @@ def test_the_object_has_no_floating_point_and_a_planted_product_is_seen(tmp_path
     assert told.stdout.split() in ([], ["U", "_GLOBAL_OFFSET_TABLE_"])
 
 
+def test_onnx_of_bytes_keeps_recurrent_weights_in_bytes():
+    pytest.importorskip("onnxruntime")
+    from steptime.quantize.inference import session_of
+    from steptime.quantize.write_onnx import onnx_model
+
+    _, inputs, network, integer = made("sequence")
+    model = onnx_model(network, integer)
+    kinds = [one.data_type for one in model.graph.initializer if len(one.dims) == 3]
+    assert kinds.count(3) == 4  # two weights of each layer, as signed bytes
+    wanted = integer.predict(inputs.numpy())
+    found = session_of(model).run(None, {"input": inputs.numpy()})[0]
+    assert np.abs(found - wanted).max() < 0.05 * (wanted.max() - wanted.min())
+
+
 def test_values_lie_apart_in_the_arena_and_close_to_the_least_size():
     integer = made("residual")[3]
     arena = plan_arena(integer)
@@ -250,6 +274,9 @@ def test_what_cannot_be_quantized_is_refused_by_name():
 
     with pytest.raises(UsageError, match=r"1 of 2 operators .*aten.cumsum"):
         capture(Odd().eval(), torch.randn(2, 4))
+    rest = nn.Sequential(nn.Conv2d(2, 4, 1), nn.Softsign(), nn.Conv2d(4, 4, 1), nn.ReLU())
+    with pytest.raises(UsageError, match=r"(?s)2 of \d operators .*aten.abs.*aten.div[^,]*\.$"):
+        capture(rest.eval(), torch.randn(2, 2, 4, 4))  # what follows is not blamed
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     network, program = capture(model, torch.randn(2, 4))
     with pytest.raises(DataError, match="NonFiniteActivation"):

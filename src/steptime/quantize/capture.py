@@ -69,7 +69,7 @@ def _network_of(program: Any) -> Network:
     if output is None:
         raise UsageError("the network has several outputs; one is expected.")
     if found.refused:
-        raise _refusal(found.refused, len(found.operators))
+        raise _refusal(found.refused, len(found.operators.keys() | found.unknown))
     name = found.values[output.name]
     axes = (1, 2, 0) if found.input in found.pictures else ()
     kept = _needed(found.operators, name)
@@ -94,11 +94,15 @@ def _needed(operators: Mapping[str, Operator], output: str) -> list[Operator]:
     return kept[::-1]
 
 
-def _refusal(refused: Sequence[NotTaken], num_taken: int) -> UsageError:
-    names = ", ".join(f"{one.operator} (`{one.name}`)" for one in refused[:6])
-    more = f" and {len(refused) - 6} more" if len(refused) > 6 else ""
+def _refusal(refused: Sequence[NotTaken], num_operators: int) -> UsageError:
+    by_kind: dict[str, list[str]] = {}
+    for one in refused:
+        by_kind.setdefault(one.operator, []).append(f"`{one.name}`")
+    names = ", ".join(
+        f"{kind} ({where[0]}{f' and {len(where) - 1} more' if where[1:] else ''})"
+        for kind, where in by_kind.items()
+    )
     return UsageError(
-        f"{len(refused)} of {len(refused) + num_taken} operators cannot be made integer: "
-        f"{names}{more}.",
+        f"{len(refused)} of {num_operators} operators cannot be made integer: {names}.",
         hint="docs/how-to/quantize.md has the table of operators.",
     )

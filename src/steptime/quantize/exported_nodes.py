@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from steptime.quantize.trained_network import Shape
@@ -40,3 +41,20 @@ def pair(given: Any, *, is_flat: bool = False, of: int = 1) -> tuple[int, int]:
     if is_flat:
         return (of, int(values[0]))
     return (int(values[0]), int(values[-1]))
+
+
+def pooling_padding(
+    before: Shape, after: Shape, kernel: Sequence[int], stride: Sequence[int], given: Sequence[int]
+) -> tuple[int, int, int, int]:
+    """Return rows above and below, columns left and right.
+
+    Args:
+        before: the picture (height, width, channels).
+        after: what is made of it (channels, height, width); a size that was rounded up needs more.
+        kernel, stride, given: height and width.
+    """
+    ends = []
+    for axis in (0, 1):
+        reach = (after[axis + 1] - 1) * stride[axis] + kernel[axis] - before[axis]
+        ends += [given[axis], max(given[axis], reach - given[axis])]
+    return (ends[0], ends[1], ends[2], ends[3])

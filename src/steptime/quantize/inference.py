@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +42,8 @@ def time_in_turns(
 ) -> tuple[InferenceTime, ...]:
     """Return the time of one input by each model, which take turns.
 
+    Their order is drawn for each input: what ran before has filled the caches.
+
     Args:
         models: ONNX models by name.
         inputs: as in training (num_inputs, ...).
@@ -48,11 +51,12 @@ def time_in_turns(
     """
     sessions = {name: session_of(model) for name, model in models.items()}
     taken: dict[str, list[float]] = {name: [] for name in sessions}
+    chance = random.Random(0)
     for i in range(rounds + _WARM_UP):
         one = np.asarray(inputs[i % len(inputs)][None], dtype=np.float32)
-        for name, session in sessions.items():
+        for name in chance.sample(list(sessions), len(sessions)):
             begin = time.perf_counter()
-            session.run(None, {"input": one})
+            sessions[name].run(None, {"input": one})
             taken[name].append(time.perf_counter() - begin)
     return tuple(
         InferenceTime(

@@ -20,6 +20,7 @@ from steptime.quantize.exported_nodes import (
     arguments,
     module_of,
     pair,
+    pooling_padding,
     shape_of,
 )
 from steptime.quantize.read_so_far import ReadSoFar
@@ -104,18 +105,27 @@ class NodeReaders(ReadSoFar):
             or "val" not in node.meta
         ):
             return
+        if isinstance(node.meta["val"], list | tuple):
+            self._refuse(node, kind)
         if not hasattr(node.meta["val"], "shape"):
-            return  # a size
+            return  # a size, or several values
         reader = self._readers.get(kind)
+        is_unknown = not self.unknown.isdisjoint(one.name for one in node.all_input_nodes)
         try:
             if reader is None:
                 raise NotInTable
             reader(node)
         except NotInTable:
-            self.refused.append(
-                NotTaken(operator=f"aten.{kind}", name=module_of(node) or node.name)
-            )
-            self._put(node, None)
+            if reader is None or not is_unknown:
+                self._refuse(node, kind)
+            is_unknown = True
+            self._put(node, None, is_picture=len(shape_of(node)) == 3)
+        if is_unknown:
+            self.unknown.add(node.name)
+
+    def _refuse(self, node: Any, kind: str) -> None:
+        self.refused.append(NotTaken(operator=f"aten.{kind}", name=module_of(node) or node.name))
+        self.unknown.add(node.name)
 
     def _put(self, node: Any, made: Operator | None, *, is_picture: bool = False) -> None:
         """Keep what makes the value of a node; None for a value that nothing here makes."""
@@ -311,7 +321,7 @@ class NodeReaders(ReadSoFar):
         name = self._value(given[0])
         kernel = pair(given[1])
         stride = pair(given[2]) if given[2] else kernel
-        rows, columns = pair(given[3])
+        margins = pair(given[3])
         counts = True
         if is_mean:
             is_ceiled, counts = bool(given[4]), given[5] is not False
@@ -321,20 +331,20 @@ class NodeReaders(ReadSoFar):
             is_ceiled = bool(given[5])
             if given[4] not in (None, 1, [1, 1]):
                 raise NotInTable
-        if name not in self.pictures or is_ceiled:
+        if name not in self.pictures or (is_ceiled and is_mean):
             raise NotInTable
         made = Pooling(
             **self._base(node, name),
             is_mean=is_mean,
             kernel=kernel,
             stride=stride,
-            padding=(rows, rows, columns, columns),
+            padding=pooling_padding(self.shapes[name], shape_of(node), kernel, stride, margins),
             counts_padding=counts,
         )
         self._put(node, made, is_picture=True)
 
     def _read_whole_mean(self, node: Any) -> None:
-        """Read a mean over height and width; where it drops these axes, a reshape follows."""
+        """Read a mean over height and width, or over equal parts of them; a reshape may follow."""
         name, wanted = self._value(node.args[0]), node.args[1]
         if name not in self.pictures:
             raise NotInTable
@@ -343,8 +353,10 @@ class NodeReaders(ReadSoFar):
         if is_mean:
             if sorted(axis % 4 for axis in wanted) != [2, 3]:
                 raise NotInTable
-        elif list(wanted) != [1, 1]:
+        elif height % wanted[0] or width % wanted[-1]:
             raise NotInTable
+        else:
+            height, width = height // wanted[0], width // wanted[-1]
         is_flat = len(shape_of(node)) == 1
         output = f"{node.name}_mean" if is_flat else node.name
         made = Pooling(

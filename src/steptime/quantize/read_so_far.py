@@ -16,6 +16,7 @@ class ReadSoFar:
         shapes: of each value, without the batch.
         pictures: values whose channels are last here, and first in training.
         refused: what is in no table.
+        unknown: values that rest on what was refused.
         input: the name of the input.
         layers: of an LSTM, the output of each layer.
         splits: of a split, what is split, and along which axis.
@@ -29,4 +30,5 @@ class ReadSoFar:
         self.layers: dict[str, list[str]] = {}
         self.splits: dict[str, tuple[str, int]] = {}
         self.refused: list[NotTaken] = []
+        self.unknown: set[str] = set()
         self.input = ""

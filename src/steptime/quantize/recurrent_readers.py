@@ -38,6 +38,7 @@ def _read_layers(readers: ReadSoFar, node: Any) -> None:
     layers = readers.layers[node.name] = list[str]()
     if is_twofold or not is_batch_first or not is_fresh or not isinstance(name, str):
         readers.refused.append(NotTaken(operator="aten.lstm", name=path))
+        readers.unknown.add(node.name)
         return
     each = 4 if has_bias else 2
     for layer in range(num_layers):
@@ -61,6 +62,8 @@ def _read_output(readers: ReadSoFar, node: Any) -> None:
     source, index = node.args
     layers = readers.layers.get(source.name, [])
     readers.values[node.name] = None
+    if source.name in readers.unknown:
+        readers.unknown.add(node.name)
     if layers and index == _STEPS:
         readers.values[node.name] = layers[-1]
     if layers and index == _LAST:

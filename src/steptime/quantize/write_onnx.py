@@ -228,15 +228,15 @@ class _Writer:
         order = np.concatenate([np.arange(num) + num * gate for gate in (0, 3, 1, 2)])
         parts = []
         for given in (one.weight, one.hidden):
-            weight = given
-            if self.integer is not None:
-                whole, scales = weights_of(given)
-                weight = whole * scales[:, None]
-            parts.append(self._constant(weight[order][None].astype(np.float32)))
+            if self.integer is None:
+                parts.append(self._constant(given[order][None].astype(np.float32)))
+                continue
+            whole, scales = weights_of(given[order])
+            names = [self._constant(whole[None]), self._constant(scales.astype(np.float32))]
+            parts.append(self._node("DequantizeLinear", names, axis=1))
         bias = np.concatenate([one.bias[order], np.zeros(4 * num)])[None].astype(np.float32)
         turned = self._node("Transpose", inputs, perm=[1, 0, 2])
-        names = [turned, *parts, self._constant(bias)]
-        found = self._node("LSTM", names, hidden_size=num)
+        found = self._node("LSTM", [turned, *parts, self._constant(bias)], hidden_size=num)
         axes = self._constant(np.array([1]))
         return self._node("Transpose", [self._node("Squeeze", [found, axes])], perm=[1, 0, 2])
 
