@@ -63,7 +63,7 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert give(folder, monkeypatch, f"{words} -o out --curve --json doc.json") == 0
 
     told = capsys.readouterr().out
-    assert told.startswith("outcome    PASS: bytes against floats")
+    assert told.startswith("outcome    PASS: int8 is as good as fp32")
     for label in ("integer", "size", "cost", "speed", "keep"):
         assert f"\n{label}" in told
     data = json.loads((folder / "doc.json").read_text())["data"]

@@ -70,28 +70,12 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     for margin in (asked.margin, asked.slice_margin):
         check_margin(asked.metric, margin, both)
     sign = -1.0 if asked.is_better_down else 1.0
-    gain, found = gain_of(arms, sign=sign), list[SliceColumn]()
-    decided_by, notes = None, list(asked.notes)
-    if not arms.is_paired:
-        notes.append("unpaired")
     is_holed = arms.num_missing + arms.num_extra > 0
-    if is_holed:
-        notes.append(
-            f"{arms.num_missing:,} rows of the reference are missing in the candidate, and "
-            f"{arms.num_extra:,} are in the candidate alone"
-        )
-    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
     # Shares that were declared decide before those that the rows happen to have.
-    deciding = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
-    for column, names in asked.columns.items():
-        shares, num = asked.shares.get(column), len(asked.columns)
-        one, fixed = split(
-            arms, column, names, sign=sign, margin=margin, shares=shares, num_columns=num
-        )
-        found.append(one)
-        if column == deciding:
-            gain, decided_by = fixed, column
-            notes += ["pooled_shares"] if shares is None else []
+    decided_by = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
+    notes = _notes(arms, asked, decided_by)
+    found, fixed = _split_all(arms, asked, sign)
+    gain = fixed.get(decided_by or "") or gain_of(arms, sign=sign)
     allowed = asked.margin or 0.0
     hunted = hunt(arms, asked.hunted, sign=sign, margin=allowed) if asked.hunted else None
     num_seeds = (len(arms.reference.scores), len(arms.candidate.scores))
@@ -134,6 +118,38 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
         calibration=_calibrations(asked, notes),
         notes=tuple(notes),
     )
+
+
+def _notes(arms: Arms, asked: ModelQuestion, decided_by: str | None) -> list[str]:
+    """Return what is assumed of the rows, beside what was assumed before."""
+    notes = [*asked.notes, *([] if arms.is_paired else ["unpaired"])]
+    if arms.num_missing + arms.num_extra > 0:
+        notes.append(
+            f"{arms.num_missing:,} rows of the reference are missing in the candidate, and "
+            f"{arms.num_extra:,} are in the candidate alone"
+        )
+    is_pooled = decided_by is not None and decided_by not in asked.shares
+    return [*notes, *(["pooled_shares"] if is_pooled else [])]
+
+
+def _split_all(
+    arms: Arms, asked: ModelQuestion, sign: float
+) -> tuple[list[SliceColumn], dict[str, SignedGain]]:
+    """Return each column of slices, and by column the gain at fixed shares."""
+    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
+    found, gains = list[SliceColumn](), dict[str, SignedGain]()
+    for column, names in asked.columns.items():
+        one, gains[column] = split(
+            arms,
+            column,
+            names,
+            sign=sign,
+            margin=margin,
+            shares=asked.shares.get(column),
+            num_columns=len(asked.columns),
+        )
+        found.append(one)
+    return found, gains
 
 
 def _outcome(
