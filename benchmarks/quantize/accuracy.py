@@ -8,11 +8,11 @@ channel, QDQ, the same rows, its pre-processing) from the same file in floats. A
 the test rows; the drop of Steptime has the interval and the outcome of its verdict, whose margin is
 a point. Latency is CPU time of one input after the other on one thread, before training: the float
 file, Steptime's, and one for each of ONNX Runtime's ways to find ranges take turns in a drawn
-order, so that neighbors on the machine count little. C and the reference in NumPy run on 1,000 inputs (100 of the largest network):
-test rows, then noise within what the network was calibrated with. `wide residual net`, of 64 to 256
-channels, has random weights: its bytes and its time count, its accuracy does not. A network whose
-data is absent is left out, and the result says why. Results go to
-benchmarks/results/quantize_accuracy.json.
+order, so that neighbors on the machine count little. C and the reference in NumPy run on 1,000
+inputs (100 of the largest network): test rows, then noise within what the network was calibrated
+with. `wide residual net`, of 64 to 256 channels, has random weights: its bytes and its time count,
+its accuracy does not. A network whose data is absent is left out, and the result says why. Results
+go to benchmarks/results/quantize_accuracy.json.
 """
 
 from __future__ import annotations
@@ -239,8 +239,7 @@ def main() -> None:
         else {}
     )
     for name, found in each(options):
-        told = found.get("mean", found)
-        print(name, json.dumps(told, indent=1), flush=True)
+        print(name, json.dumps(found.get("mean", found), indent=1), flush=True)
         packages = {one: version(one) for one in ("onnx", "onnxruntime", "numpy")}
         part = "times" if "latency" in found else "accuracy"
         found |= {f"conditions_of_{part}": conditions() | packages}
