@@ -6,13 +6,13 @@ Each network is trained on real data, once a seed, and quantized after training 
 training rows: by Steptime, and by ONNX Runtime (unsigned activations, signed weights, a scale a
 channel, QDQ, the same rows, its pre-processing) from the same file in floats. Accuracy counts on
 the test rows; the drop of Steptime has the interval and the outcome of its verdict, whose margin is
-a point. Latency is of one input after the other on one thread; the float file, both of bytes and
-each of ONNX Runtime's ways to find ranges take turns, so ratios hold on a busy machine, and
-milliseconds do not. C and the reference in NumPy run on 1,000 inputs (100 of the largest network):
-test rows, then noise within what the network was calibrated with. `wide residual net`, of 64 to 256
-channels, has random weights: its bytes and its time count, its accuracy does not. A network whose
-data is absent is left out, and the result says why. Results go to
-benchmarks/results/quantize_accuracy.json.
+a point. Latency is CPU time of one input after the other on one thread, before training: the float
+file, Steptime's, and one for each of ONNX Runtime's ways to find ranges take turns in a drawn
+order, so that neighbors on the machine count little. C and the reference in NumPy run on 1,000
+inputs (100 of the largest network): test rows, then noise within what the network was calibrated
+with. `wide residual net`, of 64 to 256 channels, has random weights: its bytes and its time count,
+its accuracy does not. A network whose data is absent is left out, and the result says why. Results
+go to benchmarks/results/quantize_accuracy.json.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -108,7 +109,8 @@ def same_bits(integer: Any, x: Any, calibrated: Any, *, num: int) -> int:
 
 def timed(models: dict[str, Any], x: Any) -> dict[str, Any]:
     """Return medians and 99th percentiles [ms] of models that take turns, and ratios of medians."""
-    times = {one.name: one for one in time_in_turns(models, x, rounds=ROUNDS)}
+    found = time_in_turns(models, x, rounds=ROUNDS, clock=time.thread_time)
+    times = {one.name: one for one in found}
     best = min((one.median_ms, name) for name, one in times.items() if name not in ("float", "own"))
     own = times["own"].median_ms
     return {
@@ -140,7 +142,6 @@ def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> di
         "arena_bytes": found.arena_bytes,
         "arena_over_bound": found.arena_bytes / found.arena_bound,
         f"same_in_c_of_{num}": same_bits(integer, x, rows, num=num),
-        "latency": timed(models, x),
     }
     if is_judged:
         verdict = found.verdict
@@ -158,6 +159,17 @@ def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> di
     return row
 
 
+def latency(model: torch.nn.Module, data: Any) -> dict[str, Any]:
+    """Return times of a network that was not trained: its operators and sizes decide them."""
+    rows = data[0][:NUM_CALIBRATED]
+    with torch.no_grad():
+        model.train()(rows)  # so that its activations have a scale
+    network, program = capture(model.eval(), rows[:2])
+    integer = build(network, observe(program, rows.split(64), observer=Observer.MSE))
+    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    return timed(models | by_onnx_runtime(models["float"], rows.numpy()), data[2].numpy())
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the mean over seeds of what a reader asks first."""
     found = {
@@ -167,8 +179,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
     for key in (f"same_in_c_of_{num}" for num in (NUM_IN_C, NUM_IN_C_OF_LARGE)):
         found |= {key: min(row[key] for row in rows)} if key in rows[0] else {}
-    for key in ("speedup_over_float", "speedup_over_best_of_onnx_runtime"):
-        found[key] = mean(row["latency"][key] for row in rows)
     if "drop" in rows[0]:
         found["accuracy_in_floats"] = mean(row["accuracy"]["float"] for row in rows)
         found["drop"] = mean(row["drop"] for row in rows)
@@ -196,6 +206,9 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         except OSError as error:
             yield name, {"left_out": f"its data is absent: {error.strerror}"}
             continue
+        yield name, {"latency": latency(task.build(), data)}
+        if options.times:
+            continue
         rows = [
             measured(train(task, data, seed=seed), data) | {"seed": seed}
             for seed in range(options.seeds)
@@ -203,6 +216,9 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         yield name, {"mean": summary(rows), "rows": rows, "num_train": len(data[0])}
     if not options.only or ONLY_TIMED in options.only:
         model, data = random_net(0)
+        yield ONLY_TIMED, {"latency": latency(model, data)}
+        if options.times:
+            return
         rows = [measured(model, data, is_judged=False)]
         yield ONLY_TIMED, {"mean": summary(rows), "rows": rows}
 
@@ -214,13 +230,20 @@ def main() -> None:
     parser.add_argument("--cifar", type=Path, required=True, help="folder with train/ and test/")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", action="append", help="a network; the others' results are kept")
+    parser.add_argument("--times", action="store_true", help="times alone; the rest is kept")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = json.loads(OUT.read_text())["nets"] if options.only and OUT.exists() else {}
+    known = (
+        json.loads(OUT.read_text())["nets"]
+        if (options.only or options.times) and OUT.exists()
+        else {}
+    )
     for name, found in each(options):
         print(name, json.dumps(found.get("mean", found), indent=1), flush=True)
         packages = {one: version(one) for one in ("onnx", "onnxruntime", "numpy")}
-        known[name] = found | {"conditions": conditions() | packages}
+        part = "times" if "latency" in found else "accuracy"
+        found |= {f"conditions_of_{part}": conditions() | packages}
+        known[name] = known.get(name, {}) | found
         OUT.write_text(json.dumps({"nets": known}, indent=1, sort_keys=True) + "\n")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,11 @@ def session_of(model: Any) -> Any:
 
 
 def time_in_turns(
-    models: Mapping[str, Any], inputs: Any, *, rounds: int
+    models: Mapping[str, Any],
+    inputs: Any,
+    *,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[InferenceTime, ...]:
     """Return the time of one input by each model, which take turns.
 
@@ -48,6 +52,7 @@ def time_in_turns(
         models: ONNX models by name.
         inputs: as in training (num_inputs, ...).
         rounds: inputs that are timed.
+        clock: the time now [s]; `time.thread_time` leaves out what other processes took.
     """
     sessions = {name: session_of(model) for name, model in models.items()}
     taken: dict[str, list[float]] = {name: [] for name in sessions}
@@ -55,9 +60,9 @@ def time_in_turns(
     for i in range(rounds + _WARM_UP):
         one = np.asarray(inputs[i % len(inputs)][None], dtype=np.float32)
         for name in chance.sample(list(sessions), len(sessions)):
-            begin = time.perf_counter()
+            begin = clock()
             sessions[name].run(None, {"input": one})
-            taken[name].append(time.perf_counter() - begin)
+            taken[name].append(clock() - begin)
     return tuple(
         InferenceTime(
             name=name,
