@@ -70,28 +70,15 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     for margin in (asked.margin, asked.slice_margin):
         check_margin(asked.metric, margin, both)
     sign = -1.0 if asked.is_better_down else 1.0
-    gain, found = gain_of(arms, sign=sign), list[SliceColumn]()
-    decided_by, notes = None, list(asked.notes)
-    if not arms.is_paired:
-        notes.append("unpaired")
+    found, fixed, decided_by = _by_columns(arms, asked, sign)
+    gain = gain_of(arms, sign=sign) if fixed is None else fixed
+    notes = [*asked.notes, *(() if arms.is_paired else ("unpaired",))]
     is_holed = arms.num_missing + arms.num_extra > 0
     if is_holed:
-        notes.append(
-            f"{arms.num_missing:,} rows of the reference are missing in the candidate, and "
-            f"{arms.num_extra:,} are in the candidate alone"
-        )
-    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
-    # Shares that were declared decide before those that the rows happen to have.
-    deciding = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
-    for column, names in asked.columns.items():
-        shares, num = asked.shares.get(column), len(asked.columns)
-        one, fixed = split(
-            arms, column, names, sign=sign, margin=margin, shares=shares, num_columns=num
-        )
-        found.append(one)
-        if column == deciding:
-            gain, decided_by = fixed, column
-            notes += ["pooled_shares"] if shares is None else []
+        told = f"{arms.num_missing:,} rows are in the reference alone"
+        notes.append(f"{told}, and {arms.num_extra:,} in the candidate alone")
+    if decided_by is not None and not asked.shares:
+        notes.append("pooled_shares")
     allowed = asked.margin or 0.0
     hunted = hunt(arms, asked.hunted, sign=sign, margin=allowed) if asked.hunted else None
     num_seeds = (len(arms.reference.scores), len(arms.candidate.scores))
@@ -134,6 +121,25 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
         calibration=_calibrations(asked, notes),
         notes=tuple(notes),
     )
+
+
+def _by_columns(
+    arms: Arms, asked: ModelQuestion, sign: float
+) -> tuple[list[SliceColumn], SignedGain | None, str | None]:
+    """Return the rows split by each column, the gain that decides, and the column of its shares.
+
+    Shares that were declared decide before those that the rows happen to have.
+    """
+    margin = asked.margin if asked.slice_margin is None else asked.slice_margin
+    num, found = len(asked.columns), dict[str, tuple[SliceColumn, SignedGain]]()
+    for name, values in asked.columns.items():
+        shares = asked.shares.get(name)
+        found[name] = split(
+            arms, name, values, sign=sign, margin=margin, shares=shares, num_columns=num
+        )
+    deciding = next(iter(asked.shares or (() if arms.is_paired else found)), None)
+    gain = None if deciding is None else found[deciding][1]
+    return [one for one, _ in found.values()], gain, deciding
 
 
 def _outcome(
