@@ -136,6 +136,8 @@ def test_a_seed_that_was_logged_twice_is_refused_by_name():
     twice["seed"] = np.where(twice["seed"] == 2, 1, twice["seed"])
     with pytest.raises(steptime.SteptimeError, match="SeedsReused: the training `1`"):
         steptime.verify_model(twice, seeded([0, 0, 0]), metric="m", seed="seed")
+    with pytest.raises(steptime.SteptimeError, match="SeedsReused: two trainings"):
+        steptime.verify_model(seeded([0, 1, 2]), seeded([0, 0, 1]), metric="m", seed="seed")
 
 
 def hunted(loss: float, *, num: int = 6000, seed: int = 4) -> Any:

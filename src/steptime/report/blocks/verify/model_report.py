@@ -36,7 +36,6 @@ def model_report(found: ModelVerdict) -> Sheet:
     """Return the report of one judgement."""
     margin, p = found.margin, found.p_not_worse
     told = labeled(
-        ("slices", printable(words.describe_where(found) or "")),
         ("means", printable(words.describe_means(found))),
         ("gain", f"{words.describe_gain(found.gain)}, {_how(found)}"),
         ("trainings", words.describe_trainings(found)),
@@ -50,7 +49,7 @@ def model_report(found: ModelVerdict) -> Sheet:
         kind="model",
         title=f"{found.candidate_arm} against {found.reference_arm}",
         parts=[
-            Section("", [head]),
+            Section("", [head, *labeled(("slices", printable(words.describe_where(found) or "")))]),
             Section("The difference", told),
             *(Section(f"By {column.column}", _column(column, found)) for column in found.columns),
             *_hunt(found),
