@@ -286,7 +286,7 @@ def test_each_format_gives_the_same_verdict(
         (["rows.csv", "--arm", "arm", "--metric", "m", "--margin", "-1"], "it must be a size"),
         (
             ["rows.csv", "--arm", "arm", "--metric", "m", "--share", "k=x:1"],
-            "--share: `k` is no --slice",
+            "a share is given of `k`, which is no slice",
         ),
     ],
 )

@@ -12,6 +12,7 @@ np = pytest.importorskip("numpy", reason="the extra verify-model is not installe
 
 import steptime  # noqa: E402
 from steptime.cli.main import main  # noqa: E402
+from steptime.report.blocks.verify.model_report import model_report  # noqa: E402
 from steptime.verify.model.hunt import adjust, hunt  # noqa: E402
 from steptime.verify.model.judge_model import ModelQuestion, judge_model  # noqa: E402
 from steptime.verify.model.metrics import is_loss, scores_of  # noqa: E402
@@ -20,6 +21,7 @@ from steptime.verify.release.release_question import ReleaseMetric  # noqa: E402
 from steptime.verify.values import Outcome  # noqa: E402
 from steptime.verify.values.found_slice import Condition  # noqa: E402
 from steptime.verify.values.release_verdict import MetricKind  # noqa: E402
+from told_blocks import told  # noqa: E402
 
 
 def made(num: int, *, seed: int = 0) -> dict[str, Any]:
@@ -136,6 +138,8 @@ def test_a_seed_that_was_logged_twice_is_refused_by_name():
     twice["seed"] = np.where(twice["seed"] == 2, 1, twice["seed"])
     with pytest.raises(steptime.SteptimeError, match="SeedsReused: the training `1`"):
         steptime.verify_model(twice, seeded([0, 0, 0]), metric="m", seed="seed")
+    with pytest.raises(steptime.SteptimeError, match="SeedsReused: two trainings"):
+        steptime.verify_model(seeded([0, 1, 2]), seeded([0, 0, 1]), metric="m", seed="seed")
 
 
 def hunted(loss: float, *, num: int = 6000, seed: int = 4) -> Any:
@@ -324,7 +328,7 @@ def test_rows_that_one_model_alone_has_keep_it_from_passing():
     found = steptime.verify_model(rows, easy, metric="m", margin=0.05)
     assert found.gain.low > 0.05
     assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "rows_missing")
-    assert "200 rows of the reference are missing in the candidate" in " ".join(found.notes)
+    assert "200 rows are in the reference alone, and 0 in" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize("labels", [[1, 0, 1], ["é", "b", "é"]])
@@ -380,3 +384,15 @@ def test_rare_rows_that_are_far_off_widen_the_interval():
     plain = 1.6464 * m.std(ddof=1) / 1000**0.5
     skewed = 0.98 / (0.01 * 0.99) ** 0.5 / 1000**0.5  # of a proportion, over the root of n
     assert found.high - found.estimate == pytest.approx(plain * (1 + 0.65 * skewed), rel=1e-3)
+
+
+def test_of_many_slices_the_worse_and_the_largest_are_listed():
+    kind = np.r_[np.arange(1000) % 100, np.full(1000, 100)]
+    m = np.random.default_rng(0).normal(size=2000) - 9.0 * (kind == 99)
+    rows = {"id": np.arange(2000), "m": np.zeros(2000), "kind": kind}
+    found = steptime.verify_model(rows, rows | {"m": m}, metric="m", margin=0.1, slices=["kind"])
+    text = told(block for part in model_report(found).parts for block in part.blocks)
+    table = text[text.index("share") :].splitlines()
+    assert table[1].startswith("99 ")
+    assert table[2].startswith("100 ")
+    assert "61 more slices" in text

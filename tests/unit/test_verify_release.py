@@ -105,6 +105,21 @@ def test_degradations_show_a_proxy_and_refute_another(
     assert np.median(slopes) == pytest.approx(slope, abs=0.05)
 
 
+def test_doses_of_one_kind_tell_no_more_than_one() -> None:
+    effects = np.random.default_rng(1).normal(0, 20, (8, 2))
+    widths = []
+    for doses in (1, 4):
+        made = [
+            experiment(f"{i}, {dose}", s, s + y, kind=f"kind {i}", dose=1.0 + dose)
+            for i, (s, y) in enumerate(effects)
+            for dose in range(doses)
+        ]
+        found = judge_rung(PROXY, TARGET, made, noise=0.0).correlation
+        assert found is not None
+        widths.append(found.estimate - found.low)
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)
+
+
 def test_kinds_and_lags_and_segments_are_read() -> None:
     def one(dose: float, kind: str) -> MetricExperiment:
         gains = {"s": SignedGain(-dose, 0.1, 9), "y": SignedGain(-dose, 0.1, 9)}

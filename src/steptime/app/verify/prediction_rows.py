@@ -20,6 +20,7 @@ from steptime.verify.model.metrics import (
     PREDICTION,
     PROBABILITY,
     Columns,
+    is_binary,
     scores_of,
 )
 from steptime.verify.model.two_arms import ArmRows, Arms, join
@@ -190,6 +191,12 @@ def _arm(
 
     trainings = _trainings(table, asked, ids)
     scores = np.stack([score(rows) for rows in trainings])
+    has_many = len(scores) > 1 and not is_binary(scores)  # easy rows are right in each training
+    if has_many and len({one.tobytes() for one in scores}) < len(scores):
+        raise DataError(
+            f"SeedsReused: two trainings of one arm have the same `{asked.metric}` in every row.",
+            hint="Train with another seed each time, or leave the copy out.",
+        )
     first = trainings[0]
 
     def rescored(rows: Codes) -> Floats:

@@ -96,6 +96,9 @@ def verify_model(
             )
     if better not in (None, "up", "down"):
         raise UsageError(f"better is `{better}`; it must be `up` or `down`.")
+    for column in shares or ():
+        if column not in slices:
+            raise UsageError(f"a share is given of `{column}`, which is no slice.")
     if candidate is None and arm is None:
         raise UsageError("there is one table and no column that names the model of a row (arm).")
     asked = ChecksAsked(

@@ -150,8 +150,6 @@ def _shares(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for text in options.share or ():
         column, _, rest = text.partition("=")
-        if column not in (options.slice or ()):
-            raise UsageError(f"--share: `{column}` is no --slice.")
         found[column] = {}
         for part in rest.split(","):
             value, _, number = part.rpartition(":")

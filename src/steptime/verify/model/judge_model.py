@@ -70,12 +70,15 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     for margin in (asked.margin, asked.slice_margin):
         check_margin(asked.metric, margin, both)
     sign = -1.0 if asked.is_better_down else 1.0
+    found, fixed, decided_by = _by_columns(arms, asked, sign)
+    gain = gain_of(arms, sign=sign) if fixed is None else fixed
+    notes = [*asked.notes, *(() if arms.is_paired else ("unpaired",))]
     is_holed = arms.num_missing + arms.num_extra > 0
-    # Shares that were declared decide before those that the rows happen to have.
-    decided_by = next(iter(asked.shares or (() if arms.is_paired else asked.columns)), None)
-    notes = _notes(arms, asked, decided_by)
-    found, fixed = _split_all(arms, asked, sign)
-    gain = fixed.get(decided_by or "") or gain_of(arms, sign=sign)
+    if is_holed:
+        told = f"{arms.num_missing:,} rows are in the reference alone"
+        notes.append(f"{told}, and {arms.num_extra:,} in the candidate alone")
+    if decided_by is not None and not asked.shares:
+        notes.append("pooled_shares")
     allowed = asked.margin or 0.0
     hunted = hunt(arms, asked.hunted, sign=sign, margin=allowed) if asked.hunted else None
     num_seeds = (len(arms.reference.scores), len(arms.candidate.scores))
@@ -120,36 +123,23 @@ def judge_model(arms: Arms, asked: ModelQuestion) -> ModelVerdict:
     )
 
 
-def _notes(arms: Arms, asked: ModelQuestion, decided_by: str | None) -> list[str]:
-    """Return what is assumed of the rows, beside what was assumed before."""
-    notes = [*asked.notes, *([] if arms.is_paired else ["unpaired"])]
-    if arms.num_missing + arms.num_extra > 0:
-        notes.append(
-            f"{arms.num_missing:,} rows of the reference are missing in the candidate, and "
-            f"{arms.num_extra:,} are in the candidate alone"
-        )
-    is_pooled = decided_by is not None and decided_by not in asked.shares
-    return [*notes, *(["pooled_shares"] if is_pooled else [])]
-
-
-def _split_all(
+def _by_columns(
     arms: Arms, asked: ModelQuestion, sign: float
-) -> tuple[list[SliceColumn], dict[str, SignedGain]]:
-    """Return each column of slices, and by column the gain at fixed shares."""
+) -> tuple[list[SliceColumn], SignedGain | None, str | None]:
+    """Return the rows split by each column, the gain that decides, and the column of its shares.
+
+    Shares that were declared decide before those that the rows happen to have.
+    """
     margin = asked.margin if asked.slice_margin is None else asked.slice_margin
-    found, gains = list[SliceColumn](), dict[str, SignedGain]()
-    for column, names in asked.columns.items():
-        one, gains[column] = split(
-            arms,
-            column,
-            names,
-            sign=sign,
-            margin=margin,
-            shares=asked.shares.get(column),
-            num_columns=len(asked.columns),
+    num, found = len(asked.columns), dict[str, tuple[SliceColumn, SignedGain]]()
+    for name, values in asked.columns.items():
+        shares = asked.shares.get(name)
+        found[name] = split(
+            arms, name, values, sign=sign, margin=margin, shares=shares, num_columns=num
         )
-        found.append(one)
-    return found, gains
+    deciding = next(iter(asked.shares or (() if arms.is_paired else found)), None)
+    gain = None if deciding is None else found[deciding][1]
+    return [one for one, _ in found.values()], gain, deciding
 
 
 def _outcome(

@@ -5,7 +5,7 @@ proxies of nothing. The covariance of that noise is taken out, and what remains 
 half of the spread.
 
 Source: A. Bibaut et al., KDD 2024, for the covariance without noise and the jackknife over
-experiments. The degradations, the share of signal that is asked for, and the decision are ours.
+experiments. The degradations, kinds as units, the share of signal and the decision are ours.
 """
 
 from __future__ import annotations
@@ -124,22 +124,27 @@ def _moments(effects: Floats, noise: Floats) -> list[float]:
 def _jackknifed(
     moves: Sequence[MetricExperiment], pair: tuple[str, str], noise: float
 ) -> list[Interval | None]:
-    """Return the moments with two-sided intervals of 90 % by leaving out each experiment."""
+    """Return the moments with two-sided intervals of 90 % by leaving out each kind.
+
+    The doses of one kind tell the same; where nothing was degraded, an experiment is its own kind.
+    """
     import numpy as np
     from scipy.stats import t
 
     effects = np.array([[one.gains[name].mean for name in pair] for one in moves])
     errors = np.array([[one.gains[name].error for name in pair] for one in moves])
     shared = errors[:, :, None] * errors[:, None, :] * np.array([[1, noise], [noise, 1]])
-    num, middles = len(moves), _moments(effects, shared)
-    others = [_moments(np.delete(effects, i, 0), np.delete(shared, i, 0)) for i in range(num)]
+    kinds = np.array([one.kind if one.is_degraded else f"= {one.name}" for one in moves])
+    kept = [kinds != kind for kind in np.unique(kinds)]
+    num, middles = len(kept), _moments(effects, shared)
+    others = [_moments(effects[rows], shared[rows]) for rows in kept if rows.sum() > 1]
     reaches = float(t.isf(LEVEL, num - 1)) * math.sqrt(num - 1) * np.std(others, axis=0)
     found = list[Interval | None]()
     for middle, reach, most in zip(middles, reaches.tolist(), (1, math.inf, 1, 1), strict=True):
         ends = np.clip([middle - reach, middle, middle + reach], -most, most)
         low, mid, high = ends.tolist()
         is_known = math.isfinite(middle) and math.isfinite(reach)
-        found.append(Interval(estimate=mid, low=low, high=high, n=num) if is_known else None)
+        found.append(Interval(estimate=mid, low=low, high=high, n=len(moves)) if is_known else None)
     return found
 
 

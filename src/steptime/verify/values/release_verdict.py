@@ -73,7 +73,7 @@ class Rung:
         num_experiments: experiments with both metrics, without A/A.
         signal_share: the part of the spread of the proxy's effects that is no noise.
         naive_correlation: of the effects as they are, noise of shared units included.
-        correlation: without the noise, by the jackknife over experiments; None where no variance
+        correlation: without the noise, by the jackknife over kinds; None where no variance
             remains.
         slope: what the target moves when the proxy moves by 1, likewise.
         num_kinds, num_kinds_agree: kinds of degradation, and those that move both the same way.

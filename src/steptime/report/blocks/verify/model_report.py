@@ -31,12 +31,14 @@ from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
 _TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
 _KINDS = {Outcome.PASS: "gain", Outcome.FAIL: "loss", Outcome.INCONCLUSIVE: "even"}
 
+_MOST_SLICES = 40
+"""Slices of a column that are listed: those that are worse, then the largest."""
+
 
 def model_report(found: ModelVerdict) -> Sheet:
     """Return the report of one judgement."""
     margin, p = found.margin, found.p_not_worse
     told = labeled(
-        ("slices", printable(words.describe_where(found) or "")),
         ("means", printable(words.describe_means(found))),
         ("gain", f"{words.describe_gain(found.gain)}, {_how(found)}"),
         ("trainings", words.describe_trainings(found)),
@@ -50,7 +52,7 @@ def model_report(found: ModelVerdict) -> Sheet:
         kind="model",
         title=f"{found.candidate_arm} against {found.reference_arm}",
         parts=[
-            Section("", [head]),
+            Section("", [head, *labeled(("slices", printable(words.describe_where(found) or "")))]),
             Section("The difference", told),
             *(Section(f"By {column.column}", _column(column, found)) for column in found.columns),
             *_hunt(found),
@@ -94,7 +96,9 @@ def _hunt(found: ModelVerdict) -> list[Section]:
 def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
     """List the slices with their gains on one scale, and the total at fixed shares."""
     margin = found.margin or 0.0
-    gains = [one.gain for one in column.slices] + [column.standardized]
+    shown = sorted(column.slices, key=lambda one: one.outcome is not Outcome.FAIL)[:_MOST_SLICES]
+    num_hidden = len(column.slices) - len(shown)
+    gains = [one.gain for one in shown] + [column.standardized]
     low = min(-1.5 * margin, *(gain.low for gain in gains))
     high = max(1.5 * margin, *(gain.high for gain in gains))
     whole = (high - low) or 1.0
@@ -116,7 +120,7 @@ def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
             drawn(one.gain, _KINDS[one.outcome]),
             words.describe_slice(one),
         )
-        for one in column.slices
+        for one in shown
     ]
     fixed = column.standardized
     total = drawn(fixed, "even")
@@ -126,10 +130,12 @@ def _column(column: SliceColumn, found: ModelVerdict) -> list[Block]:
     name = f"By {column.column}"
     parts = words.describe_parts(column)
     left_out = column.num_left_out
+    more = f"{num_hidden:,} more slices, which are smaller; --json has them" if num_hidden else None
     return [
         Blank(),
         TableBlock(heading, rows, name=name, kind="slices"),
         *labeled(
+            ("not shown", more),
             ("REVERSAL" if column.is_reversal else "parts", parts),
             ("odds", words.describe_odds(column)),
             ("left out", f"{left_out:,} rows of slices in one arm" if left_out else None),

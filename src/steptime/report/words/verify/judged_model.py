@@ -55,13 +55,13 @@ def describe_answer(found: ModelVerdict) -> str:
 
 def describe_where(found: ModelVerdict) -> str | None:
     """Name the slices that are worse, and those that are undecided; None without slices."""
-    all_slices = [(column, one) for column in found.columns for one in column.slices]
     told = []
     for outcome, word in ((Outcome.FAIL, "worse"), (Outcome.INCONCLUSIVE, "undecided")):
-        names = [f"{column.column} = {x.name}" for column, x in all_slices if x.outcome is outcome]
+        names = [f"{column.column} = {one.name}" for column in found.columns
+                 for one in column.slices if one.outcome is outcome]  # fmt: skip
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         told += [f"{word} where {', '.join(names[:3])}{more}"] if names else []
-    return "; ".join(told) or ("not worse in any slice" if all_slices else None)
+    return "; ".join(told) or ("not worse in any slice" if found.columns else None)
 
 
 def describe_next(found: ModelVerdict) -> str | None:
