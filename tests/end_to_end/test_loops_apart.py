@@ -36,7 +36,7 @@ def test_loops_of_one_process_are_told_apart(run_specimen: RunSpecimen, turns: i
     assert called == [str(FIRST), str(SECOND)]
     assert (first["is_shown"], second["is_shown"]) == (False, True)
     assert second["phases"]["other"] > 0.5
-    assert second["total_s"] > 40 * 0.050
+    assert second["total_s"] > 39 * 0.050  # nothing comes after the sleep of the last step
 
 
 @pytest.mark.parametrize("turns", [1, 4])

@@ -459,7 +459,7 @@ def test_studies_are_listed_newest_first(tmp_path: Path, capsys: Capture) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:2] == [newer.study_id, "interrupted"]
     assert lines[2].split()[:4] == [STUDY_ID, "faster", "1.52x", "6"]
-    assert lines[-1].strip() == f"steptime show {newer.study_id}"
+    assert lines[-1].strip() == f"steptime show {newer.study_id} --store {tmp_path}"
 
 
 def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) -> None:
