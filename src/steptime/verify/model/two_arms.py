@@ -119,15 +119,17 @@ def join(reference: ArmRows, candidate: ArmRows, *, must_pair: bool = False) -> 
 
     order_a, order_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")
     if len(a) == len(b) and bool(np.array_equal(a[order_a], b[order_b])):
-        arms = Arms(reference.ordered(order_a), candidate.ordered(order_b), is_paired=True)
-        first, second = arms.reference.labels, arms.candidate.labels
-        if first is not None and second is not None and (num := int((first != second).sum())):
+        first, second = reference.labels, candidate.labels
+        is_known = first is not None and second is not None
+        if is_known and (num := int((first[order_a] != second[order_b]).sum())):  # type: ignore[index]
             raise DataError(
                 f"RowsDiffer: {num:,} rows have one label in the reference and another in the "
                 "candidate.",
                 hint="Score both models by the same labels.",
             )
-        return arms
+        # Labels have served, and take as much memory as scores.
+        one, other = replace(reference, labels=None), replace(candidate, labels=None)
+        return Arms(one.ordered(order_a), other.ordered(order_b), is_paired=True)
     num_shared = len(np.intersect1d(a, b, assume_unique=True))
     missing, extra = len(a) - num_shared, len(b) - num_shared
     if must_pair:
