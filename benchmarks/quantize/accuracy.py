@@ -35,6 +35,7 @@ from onnxruntime import quantization
 
 from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.quantize_model import quantize_model
+from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.capture import capture
 from steptime.quantize.inference import session_of, time_in_turns
@@ -102,8 +103,12 @@ def same_bits(integer: Any, x: Any, calibrated: Any, *, num: int) -> int:
         calibrated.min(), calibrated.max(), (num, *x.shape[1:])
     )
     given = np.concatenate([x[: num // 2], noise])[:num].astype(np.float32)
-    sources = c_sources(integer)
-    parts = [same_in_c(integer, sources, given[i : i + PART]) for i in range(0, num, PART)]
+    arena = plan_arena(integer)
+    sources = c_sources(integer, arena)
+    parts = [
+        same_in_c(integer, sources, given[i : i + PART], arena_bytes=arena.size)
+        for i in range(0, num, PART)
+    ]
     return sum(one or 0 for one in parts)
 
 

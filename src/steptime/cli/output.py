@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 STDOUT = "-"
 """The target of `--json` without a file."""
 
+VERDICT_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
+"""What a command ends with that gives a verdict."""
+
 _REPORT_WIDTH = 100
 
 _TONE = {"quiet": False, "plain": False, "verbose": False}

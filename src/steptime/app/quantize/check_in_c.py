@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.integer.integer_network import IntegerNetwork
 
 FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC")
 _LIMIT_S = 300.0
 
 
-def same_in_c(integer: IntegerNetwork, sources: Mapping[str, str], inputs: Any) -> int | None:
+def same_in_c(
+    integer: IntegerNetwork, sources: Mapping[str, str], inputs: Any, *, arena_bytes: int
+) -> int | None:
     """Return for how many inputs (num, ...) C gives the bits of the reference.
 
     None where there is no compiler, or it cannot make a library for this process.
@@ -38,15 +39,15 @@ def same_in_c(integer: IntegerNetwork, sources: Mapping[str, str], inputs: Any) 
             library = ctypes.CDLL(str(folder / "network.so")) if made.returncode == 0 else None
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return None if library is None else _num_same(library, integer, inputs)
+        return None if library is None else _num_same(library, integer, inputs, arena_bytes)
 
 
-def _num_same(library: Any, integer: IntegerNetwork, inputs: Any) -> int:
+def _num_same(library: Any, integer: IntegerNetwork, inputs: Any, arena_bytes: int) -> int:
     import numpy as np
 
     given = integer.to_bytes(inputs)
     wanted = integer.run(given)
-    arena = np.zeros(plan_arena(integer).size, dtype=np.int8)
+    arena = np.zeros(arena_bytes, dtype=np.int8)
     num = 0
     for one, expected in zip(given, wanted, strict=True):
         found = np.zeros_like(expected)

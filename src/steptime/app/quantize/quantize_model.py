@@ -152,7 +152,7 @@ def make_network(
     noise = layer_noise(network, ranges, np.asarray(calibrate[:_NOISE_INPUTS]))
     models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
     arena = plan_arena(integer)
-    sources = c_sources(integer)
+    sources = c_sources(integer, arena)
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
@@ -166,7 +166,7 @@ def make_network(
         arena_bound=arena.bound,
         times=time_in_turns(models, x, rounds=_TIMED),
         units=_units(),
-        num_same_in_c=same_in_c(integer, sources, x[:_IN_C]),
+        num_same_in_c=same_in_c(integer, sources, x[:_IN_C], arena_bytes=arena.size),
     )
     if asked.has_curve:
         tell("trying weights of four bits")
@@ -195,7 +195,7 @@ def _judge(
     parts = range(0, len(x), _BATCH)
     with torch.no_grad():
         floats = np.concatenate([model(torch.from_numpy(x[i : i + _BATCH])).numpy() for i in parts])
-    found = np.concatenate([integer.predict(x[i : i + _BATCH]) for i in parts])
+    found = _predictions(integer, x)
     ids = np.arange(len(x))
     if metric == "accuracy":
         rows = [
@@ -211,12 +211,16 @@ def _judge(
     return verify_model(*rows, metric=metric, margin=margin, better="down")
 
 
-def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
-    """Return the metric of a network on the evaluation rows."""
+def _predictions(integer: IntegerNetwork, x: Any) -> Any:
+    """Return the real outputs (num_rows, ...) of all rows, some at a time."""
     import numpy as np
 
-    parts = range(0, len(x), _BATCH)
-    found = np.concatenate([integer.predict(x[i : i + _BATCH]) for i in parts])
+    return np.concatenate([integer.predict(x[i : i + _BATCH]) for i in range(0, len(x), _BATCH)])
+
+
+def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
+    """Return the metric of a network on the evaluation rows."""
+    found = _predictions(integer, x)
     if metric == "accuracy":
         return float((found.argmax(axis=-1) == y).mean())
     return float(((found - y.reshape(found.shape)) ** 2).mean())

@@ -18,7 +18,7 @@ from steptime.cli.options import (
     refuse_windows,
     store_to_write,
 )
-from steptime.cli.output import put, tell
+from steptime.cli.output import VERDICT_CODES, put, tell
 from steptime.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ output:
     + STORE
 )
 
-_FAILED, _UNDECIDED, _SCRIPT_FAILED = 5, 4, 3
+_SCRIPT_FAILED = 3
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -158,9 +158,6 @@ def _load(name: str) -> Any:
 
 def exit_code_of(report: DataCheckReport) -> int:
     """Return what the process ends with."""
-    from steptime.verify.values import Outcome
-
     if report.failure is not None:
         return _SCRIPT_FAILED
-    codes = {Outcome.PASS: 0, Outcome.FAIL: _FAILED, Outcome.INCONCLUSIVE: _UNDECIDED}
-    return codes[report.outcome]
+    return VERDICT_CODES[report.outcome.value]

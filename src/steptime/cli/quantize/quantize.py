@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from steptime.cli.options import JSON_BESIDE
-from steptime.cli.output import put, tell
+from steptime.cli.output import VERDICT_CODES, put, tell
 from steptime.errors import UsageError
 
 SUMMARY = "turn a trained network into one of bytes (int8), and judge it"
@@ -42,7 +42,6 @@ output:
 """
     + JSON_BESIDE
 )
-_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -77,7 +76,7 @@ def execute(options: argparse.Namespace) -> int:
     )
     page = write_page_file(quantize_report(found), output / "report.html")
     tell(f"the page of this network: {page}")
-    code = _CODES[found.outcome.value]
+    code = VERDICT_CODES[found.outcome.value]
     document = enclose("quantize", found, exit_code=code)
     put(options, document, lambda: quantize_report(found), is_beside=True)
     return code

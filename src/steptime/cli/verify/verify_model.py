@@ -7,7 +7,7 @@ from pathlib import Path
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import JSON_BESIDE
-from steptime.cli.output import check_target, put, tell
+from steptime.cli.output import VERDICT_CODES, check_target, put, tell
 from steptime.errors import UsageError
 
 SUMMARY = "judge by predictions whether a model is as good as another"
@@ -90,8 +90,6 @@ preference also predict predict_reference python require
 """
 """Options that are arguments of `verify_model`."""
 
-_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
-
 
 def execute(options: argparse.Namespace) -> int:
     """Judge, and print what was found."""
@@ -116,7 +114,7 @@ def execute(options: argparse.Namespace) -> int:
         timeout_s=parse_time(options.timeout or "10m", flag="--timeout"),
         **{name: getattr(options, name) for name in _SAME_NAMES.split()},
     )
-    document = enclose("verify model", verdict, exit_code=_CODES[verdict.outcome.value])
+    document = enclose("verify model", verdict, exit_code=VERDICT_CODES[verdict.outcome.value])
     put(options, document, lambda: model_report(verdict), is_beside=True)
     if options.output is not None:
         from steptime.app.stored.page_file import write_page_file
@@ -124,7 +122,7 @@ def execute(options: argparse.Namespace) -> int:
         target = Path(options.output)
         written = write_page_file(model_report(verdict), target, target)
         tell(f"the page of this verdict: {written}")
-    return _CODES[verdict.outcome.value]
+    return VERDICT_CODES[verdict.outcome.value]
 
 
 def _files(options: argparse.Namespace) -> tuple[Path, Path | None]:

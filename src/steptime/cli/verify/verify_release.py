@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from steptime.cli.options import JSON_BESIDE
-from steptime.cli.output import check_target, put, tell
+from steptime.cli.output import VERDICT_CODES, check_target, put, tell
 
 SUMMARY = "decide whether a model may ship"
 DESCRIPTION = """\
@@ -36,8 +36,6 @@ output:
     + JSON_BESIDE
 )
 
-_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
-
 
 def execute(options: argparse.Namespace) -> int:
     """Decide, and print why."""
@@ -51,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
     path = Path(options.file)
     question = read_question(path)
     found = judge_release(question)
-    code = _CODES[found.outcome.value]
+    code = VERDICT_CODES[found.outcome.value]
     if options.record and code == 0:
         record_release(path, question, found)
         tell("this release is written to the ledger.")

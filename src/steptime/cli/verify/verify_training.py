@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.option_values import parse_time
 from steptime.cli.options import CONTAINED, JSON_BESIDE, STORE, store_to_write
-from steptime.cli.output import check_target, put, tell
+from steptime.cli.output import VERDICT_CODES, check_target, put, tell
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ output:
     + STORE
 )
 
-_CODES = {"PASS": 0, "FAIL": 5, "INCONCLUSIVE": 4}
-
 
 def execute(options: argparse.Namespace) -> int:
     """Judge the runs, and print the verdict."""
@@ -80,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.verify.convergence.power_plan import power_of_verdict
 
     found = judge_training(_runs(options), question)
-    code = _CODES[found.outcome.value]
+    code = VERDICT_CODES[found.outcome.value]
     document = enclose("verify training", found, exit_code=code)
     put(options, document, lambda: verdict_report(found), is_beside=True)
     if options.output is not None:

@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.c.arena import Arena, cell_of, plan_arena
-from steptime.quantize.c.attention_fields import ATTENTION_FIELDS, arrays_of
+from steptime.quantize.c.constant_arrays import arrays_of
+from steptime.quantize.c.sequence_fields import SEQUENCE_FIELDS
 from steptime.quantize.integer.integer_attention import (
-    IntegerAxisMean,
     IntegerAxisPart,
     IntegerConstant,
-    IntegerContraction,
-    IntegerNormalization,
-    IntegerSoftmax,
 )
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.integer.integer_operators import (
@@ -39,11 +36,19 @@ from steptime.quantize.integer.recurrence import SIGMOID, TANH, IntegerRecurrenc
 _LINE = 100
 
 
-def c_sources(network: IntegerNetwork, *, name: str = "network") -> dict[str, str]:
-    """Return the text of each file: the kernels, and `<name>.h` and `<name>.c`."""
+def c_sources(
+    network: IntegerNetwork, arena: Arena | None = None, *, name: str = "network"
+) -> dict[str, str]:
+    """Return the text of each file: the kernels, and `<name>.h` and `<name>.c`.
+
+    Args:
+        network: what is written.
+        arena: where its values lie; None to plan that here.
+        name: of the files and functions.
+    """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise ValueError(f"{name!r} is no name of C")
-    arena = plan_arena(network)
+    arena = arena or plan_arena(network)
     kernels = {
         file: resources.files(__package__).joinpath(file).read_text("utf-8")
         for file in ("kernels.h", "kernels.c")
@@ -120,19 +125,9 @@ def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
 
 
 def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> Iterator[str]:
-    if isinstance(one, IntegerConvolution | IntegerLinear):
-        yield _array(f"weight_{number}", "int8_t", one.weight)
-        yield _array(f"bias_{number}", "int32_t", one.bias)
-        yield _array(f"multipliers_{number}", "int32_t", one.multipliers)
-        yield _array(f"shifts_{number}", "int8_t", one.shifts)
-    if isinstance(one, IntegerRecurrence):
-        yield from _recurrence(one, number, network)
-    if isinstance(one, IntegerConstant):
-        yield _array(f"constant_{number}", "int8_t", one.values)
-    for name, (kind, values) in arrays_of(one).items():
+    arrays = arrays_of(one)
+    for name, (kind, values) in arrays.items():
         yield _array(f"{name}_{number}", kind, values)
-    if isinstance(one, IntegerTable):
-        yield _array(f"table_{number}", "int8_t", one.table)
     if isinstance(one, IntegerConcatenation):
         begin, width = 0, math.prod(one.shape[one.axis :])
         for i, source in enumerate(one.inputs):
@@ -155,39 +150,8 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
     writer = _FIELDS.get(type(one))
     if writer is not None:
         kind, fields = writer(one, [network.shapes[name] for name in one.inputs])
-        if isinstance(one, IntegerConvolution | IntegerLinear):
-            names = ("weight", "bias", "multipliers", "shifts")
-            fields = {name: f"{name}_{number}" for name in names} | fields
-        fields = {name: f"{name}_{number}" for name in arrays_of(one)} | fields
+        fields = {name: f"{name}_{number}" for name in arrays} | fields
         yield _struct(kind, f"of_{number}", fields)
-
-
-def _recurrence(one: IntegerRecurrence, number: int, network: IntegerNetwork) -> Iterator[str]:
-    arrays = {
-        "weight": ("int8_t", one.weight),
-        "hidden": ("int8_t", one.hidden),
-        "bias": ("int32_t", one.bias),
-        "multipliers": ("int32_t", one.fractions[0][0]),
-        "own_multipliers": ("int32_t", one.fractions[1][0]),
-        "shifts": ("int8_t", one.fractions[0][1]),
-        "own_shifts": ("int8_t", one.fractions[1][1]),
-    }
-    for name, (kind, values) in arrays.items():
-        yield _array(f"{name}_{number}", kind, values)
-    steps, inputs = network.shapes[one.inputs[0]]
-    yield _struct(
-        "st_recurrence",
-        f"of_{number}",
-        {
-            **{name: f"{name}_{number}" for name in arrays},
-            "sigmoid": "st_sigmoid",
-            "tanh": "st_tanh",
-            "zero_in": one.zero_in,
-            "inputs": inputs,
-            "outputs": one.num_hidden,
-            "steps": steps,
-        },
-    )
 
 
 def _shared(one: IntegerConvolution | IntegerLinear) -> dict[str, Any]:
@@ -262,7 +226,7 @@ _FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], tuple[str, dict[str
     IntegerAddition: _addition,
     IntegerMultiplication: _product,
     IntegerReorder: _reorder,
-    **ATTENTION_FIELDS,
+    **SEQUENCE_FIELDS,
 }
 
 
@@ -312,15 +276,12 @@ def _calls(
         num = math.prod(one.shape)
         yield f"st_run_copy({num}, {sources[0]} + {one.index * num}, {target});"
         return
-    if isinstance(one, IntegerRecurrence):
-        source, out, cell = places
-        yield f"st_run_recurrence(&of_{number}, {source}, {out}, {cell});"
-        return
     if isinstance(one, IntegerTable):
         num = math.prod(one.shape)
         yield f"st_run_table(table_{number}, {num}, {sources[0]}, {target});"
         return
-    yield f"st_run_{_KINDS[type(one)]}(&of_{number}, {', '.join(sources)}, {target});"
+    kind, _ = _FIELDS[type(one)](one, shapes)
+    yield f"{kind.replace('st_', 'st_run_', 1)}(&of_{number}, {', '.join(places)});"
 
 
 def _cut(one: IntegerAxisPart, source: str, target: str, shape: Sequence[int]) -> Iterator[str]:
@@ -332,17 +293,3 @@ def _cut(one: IntegerAxisPart, source: str, target: str, shape: Sequence[int]) -
     yield f"for (int32_t i = 0; i < {outer}; i++) {{"
     yield f"    st_run_copy({num}, {move});"
     yield "}"
-
-
-_KINDS: Mapping[type[IntegerOperator], str] = {
-    IntegerConvolution: "convolution",
-    IntegerLinear: "linear",
-    IntegerPooling: "pooling",
-    IntegerAddition: "addition",
-    IntegerMultiplication: "product",
-    IntegerReorder: "order",
-    IntegerContraction: "contraction",
-    IntegerSoftmax: "softmax",
-    IntegerNormalization: "normalization",
-    IntegerAxisMean: "pooling",
-}

@@ -11,6 +11,10 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.report.blocks.values import Blank, Block, Labeled, Section
+from steptime.verify.values import Outcome
+
+OUTCOME_TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
+"""The severity of the headline of a verdict."""
 
 GLUE = "\ue000"
 """A space at which no line breaks: a private-use character; `printable` lets none through."""

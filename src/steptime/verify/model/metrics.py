@@ -1,8 +1,8 @@
 """The metrics that are known by name, as one score for each row whose mean is the metric.
 
 A metric that is no mean of rows (area under the curve, F1, root mean square) is given as the
-influence of each row: the mean over rows is the metric, and their spread its standard error, row
-by row in pairs, too. So whatever is said of means holds for it.
+influence of each row: the mean over rows is the metric, and their spread gives its standard error,
+of pairs of rows, too. So what holds for means holds for these metrics.
 
 Sources: DeLong et al., Biometrics 44, 1988, for the area; Efron, 1982, chapter 6, for the others
 (infinitesimal jackknife).

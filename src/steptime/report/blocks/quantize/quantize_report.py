@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
-from steptime.report.blocks.phrasing import labeled
+from steptime.report.blocks.phrasing import OUTCOME_TONES, labeled
 from steptime.report.blocks.values import (
     Blank,
     Block,
@@ -23,16 +23,14 @@ from steptime.report.blocks.values import (
     TableBlock,
 )
 from steptime.report.words.verify.judged_model import describe_answer, describe_gain
-from steptime.verify.values import Outcome
 
-_TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
 _SHOWN = 8
 
 
 def quantize_report(found: QuantizedModel) -> Sheet:
     """Return the report."""
     answer = printable(describe_answer(found.verdict))
-    head = Headline("outcome", found.outcome.value, answer, severity=_TONES[found.outcome])
+    head = Headline("outcome", found.outcome.value, answer, severity=OUTCOME_TONES[found.outcome])
     told = labeled(
         ("integer", _integer(found)),
         ("size", _size(found)),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from steptime.core.interval import Interval
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
-from steptime.report.blocks.phrasing import labeled, listed
+from steptime.report.blocks.phrasing import OUTCOME_TONES, labeled, listed
 from steptime.report.blocks.values import (
     Blank,
     Block,
@@ -28,7 +28,6 @@ from steptime.report.words.verify import judged_model as words
 from steptime.verify.values import Outcome
 from steptime.verify.values.model_verdict import ModelVerdict, SliceColumn
 
-_TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
 _KINDS = {Outcome.PASS: "gain", Outcome.FAIL: "loss", Outcome.INCONCLUSIVE: "even"}
 
 _MOST_SLICES = 40
@@ -47,7 +46,7 @@ def model_report(found: ModelVerdict) -> Sheet:
     )
     notes = listed("note", [words.NOTES.get(note, note) for note in found.notes])
     answer = printable(words.describe_answer(found))
-    head = Headline("outcome", found.outcome.value, answer, severity=_TONES[found.outcome])
+    head = Headline("outcome", found.outcome.value, answer, severity=OUTCOME_TONES[found.outcome])
     return Sheet(
         kind="model",
         title=f"{found.candidate_arm} against {found.reference_arm}",

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from steptime.core.interval import Interval
 from steptime.core.printable import printable
-from steptime.report.blocks.phrasing import labeled, listed, sections
+from steptime.report.blocks.phrasing import OUTCOME_TONES, labeled, listed, sections
 from steptime.report.blocks.values import Block, Cell, Headline, Reach, Sheet, TableBlock, Ticks
 from steptime.report.words.verify import judged_release as words
+from steptime.report.words.verify.model_check_words import describe_gain
 from steptime.verify.values import Outcome
 from steptime.verify.values.release_verdict import Color, ReleaseVerdict
 
-_TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "warning"}
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 _KINDS = {Color.GREEN: "gain", Color.RED: "loss", Color.STILL: "even", Color.UNKNOWN: "even"}
 _SPAN = 3.0
@@ -33,7 +33,9 @@ _NO_MATRIX = "No experiment degrades a component of a team, so there is no isola
 def release_report(found: ReleaseVerdict) -> Sheet:
     """Return the report of one decision."""
     answer = printable(words.describe_answer(found))
-    head = Headline("outcome", words.ANSWERS[found.outcome], answer, severity=_TONES[found.outcome])
+    head = Headline(
+        "outcome", words.ANSWERS[found.outcome], answer, severity=OUTCOME_TONES[found.outcome]
+    )
     reasons = dict.fromkeys(printable(words.describe_reason(one)) for one in found.reasons)
     needs = [printable(words.describe_need(one, found.currency)) for one in found.needs]
     cost = labeled(("cost", words.describe_cost(found)))
@@ -56,7 +58,7 @@ def _metrics(found: ReleaseVerdict) -> list[Block]:
             one.kind.value,
             printable(one.team or "all"),
             words.describe_metric(one, of=found.team),
-            words.describe_gain(one.gain),
+            describe_gain(one.gain),
             f"{one.margin:g}",
             _drawn(one.gain, one.margin, _KINDS[one.color]),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.core.interval import Interval
 from steptime.core.units import format_count, format_percent
 from steptime.verify.values import Outcome
 from steptime.verify.values.release_verdict import (
@@ -105,11 +104,6 @@ def describe_cost(found: ReleaseVerdict) -> str | None:
 
 def _price(cost: float, currency: str) -> str:
     return f"{cost:,.2f} {currency}".rstrip()
-
-
-def describe_gain(gain: Interval) -> str:
-    """Return `+0.02 (0.0051 to 0.0349)`."""
-    return f"{gain.estimate:+.3g} ({gain.low:+.3g} to {gain.high:+.3g})"
 
 
 def describe_metric(one: MetricResult, *, of: str) -> str:

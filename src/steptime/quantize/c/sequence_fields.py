@@ -1,4 +1,4 @@
-"""The constants of what transformers have, as C takes them."""
+"""The fields of what sequences go through, as C takes them: attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,9 @@ from steptime.quantize.integer.integer_attention import (
     IntegerSoftmax,
 )
 from steptime.quantize.integer.integer_operators import IntegerOperator
+from steptime.quantize.integer.recurrence import IntegerRecurrence
 
 Fields = tuple[str, dict[str, Any]]
-
-
-def arrays_of(one: IntegerOperator) -> Mapping[str, tuple[str, Any]]:
-    """Return the arrays of an operator by name, each with its type in C."""
-    if isinstance(one, IntegerSoftmax):
-        return {"table": ("int32_t", one.table)}
-    if isinstance(one, IntegerNormalization):
-        return {"weight": ("int16_t", one.weight), "bias": ("int32_t", one.bias)}
-    return {}
 
 
 def _contraction(one: IntegerContraction, shapes: Sequence[Any]) -> Fields:
@@ -64,6 +56,13 @@ def _normalization(one: IntegerNormalization, shapes: Sequence[Any]) -> Fields:
     }
 
 
+def _recurrence(one: IntegerRecurrence, shapes: Sequence[Any]) -> Fields:
+    steps, inputs = shapes[0]
+    tables = {"sigmoid": "st_sigmoid", "tanh": "st_tanh"}
+    sizes = {"inputs": inputs, "outputs": one.num_hidden, "steps": steps}
+    return "st_recurrence", {**tables, "zero_in": one.zero_in, **sizes}
+
+
 def _axis_mean(one: IntegerAxisMean, shapes: Sequence[Any]) -> Fields:
     """Return those of a pooling over a picture of one column."""
     steps, num = shapes[0]
@@ -74,9 +73,10 @@ def _axis_mean(one: IntegerAxisMean, shapes: Sequence[Any]) -> Fields:
     return "st_pooling", {**flags, **sizes, **kernel, **edges}
 
 
-ATTENTION_FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], Fields]] = {
+SEQUENCE_FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], Fields]] = {
     IntegerContraction: _contraction,
     IntegerSoftmax: _softmax,
     IntegerNormalization: _normalization,
     IntegerAxisMean: _axis_mean,
+    IntegerRecurrence: _recurrence,
 }
