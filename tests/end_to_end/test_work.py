@@ -75,13 +75,7 @@ def run(
 
 def window_of(folder: Path, data: Mapping[str, Any], work: Sequence[int]) -> tuple[int, ...]:
     """The true work of the steps in the window, by the rows that the guest wrote."""
-    made = [
-        row
-        for line in rows(run_folder(folder) / "rank-0.jsonl")
-        if line["k"] == "u"
-        for row in line["rows"]
-        if row[2] >= 0
-    ]
+    made = [row for row in update_rows(folder) if row[2] >= 0]
     assert len(made) == len(work)
     begins, stepped = [], set()
     for at, row in enumerate(made):
@@ -97,6 +91,12 @@ def window_of(folder: Path, data: Mapping[str, Any], work: Sequence[int]) -> tup
         if step >= data["steady"]["first_step"]
         and all(row[6] != DISTURBED for row in made[begin:end])
     )
+
+
+def update_rows(folder: Path) -> list[list[int]]:
+    """The rows of updates that the guest wrote."""
+    written = rows(run_folder(folder) / "rank-0.jsonl")
+    return [row for line in written if line["k"] == "u" for row in line["rows"]]
 
 
 # -- in the run itself
@@ -198,6 +198,12 @@ def test_models_in_threads_of_the_scripts_own_are_counted(tmp_path: Path) -> Non
 
     assert found.is_exact()
     assert found.basis["how"] == "equal"
+    # The thread that goes backward owns the memory: calls in others lengthen no step.
+    made = update_rows(tmp_path)
+    assert sum(row[6] == DISTURBED for row in made) < len(made) // 2
+    written = rows(run_folder(tmp_path) / "processes.jsonl")
+    *_, held = (line for line in written if line["k"] == "mem" and "step" in line)
+    assert {"activations", "weights"} <= set(held["step"]["peak"]["by_part"])
 
 
 def test_each_kind_of_step_is_counted_where_optimizers_take_turns(tmp_path: Path) -> None:

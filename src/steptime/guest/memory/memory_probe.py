@@ -57,7 +57,10 @@ CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
 
 
 class MemoryProbe:
-    """What is known about one process's memory; only the first thread that calls a model counts.
+    """What is known about one process's memory.
+
+    Only one thread counts: the first that calls a model, until one of them goes backward, which may
+    be another where the script calls its model in threads.
 
     Args:
         torch: the module.
@@ -99,6 +102,7 @@ class MemoryProbe:
         self.groups: dict[str, list[int]] = {}  # tensors of no part at first, by kind
         self.held: int | None = None
         self.thread = 0
+        self.has_trained = False  # the thread has gone backward: it stays
         self.num_updates = 0
         self.num_at_rest = self.num_granted = 0  # updates for which nothing is due, if unprobed
         self.model: Any = None  # weak: the first model; no other list has it during its call
@@ -106,6 +110,10 @@ class MemoryProbe:
         self.facts: dict[str, Any] = {}
 
     # -- moments
+
+    def heeds(self, what: str) -> bool:
+        """Return whether the calling thread is the one that counts, for this method."""
+        return self.thread in (0, get_ident()) or (what == "see_backward" and not self.has_trained)
 
     def see_batch(self, iterator: Any, batch: Any) -> None:
         """Note the first batch of a loader: its size, and how many batches may wait at a time."""
@@ -134,8 +142,6 @@ class MemoryProbe:
 
     def see_result(self, result: Any) -> None:
         """Note as logits what a model returned that needs a gradient and is no scalar."""
-        if self.thread != get_ident():
-            return
         self.num_results += 1
         if self.num_results > MAX_RESULTS:
             self.awaits_backward = False  # no backward call is seen: leave the steps alone
@@ -149,8 +155,9 @@ class MemoryProbe:
 
     def see_backward(self, args: Any) -> None:
         """Note what is held as a backward call begins, which is when most is kept."""
-        if self.thread not in (0, get_ident()) or not args:
-            return  # or passed by a name that we do not read
+        if not args:
+            return  # passed by a name that we do not read
+        self.thread, self.has_trained = get_ident(), True
         roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
         self.num_results = 0
         self.awaits_backward = self.storages is not None  # for each micro-batch of a followed step

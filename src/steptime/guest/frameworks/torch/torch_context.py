@@ -200,7 +200,7 @@ class TorchContext(Context):
     def _dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""
         anatomy = self.anatomy
-        if anatomy is None or self.is_worker:
+        if anatomy is None or self.is_worker or not anatomy.heeds(what):
             return
         try:
             self.local.journal.disturb()
