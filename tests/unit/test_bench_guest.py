@@ -10,9 +10,9 @@ import types
 import pytest
 
 from steptime.guest.bench import opened_files, transform_places
-from steptime.guest.bench.forked_copy import do_apart
 from steptime.guest.bench.part_timer import PartTimer
 from steptime.guest.bench.sample_parts import ChunkReads, Transforms, hook_decoders
+from steptime.levers.tools.forked_copy import do_apart
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.guest.bench.forked_copy import do_apart
+from steptime.levers.tools.forked_copy import do_apart
 from steptime.measure.tried.bench_lines import PassLines, find_line, make_loader_bench
 from steptime.record import files, kinds
 from steptime.record.lines import LineReader

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import steptime.guest
-from steptime.guest.bench.forked_copy import do_apart
+from steptime.levers.tools.forked_copy import do_apart
 from steptime.record import files
 
 torch = pytest.importorskip("torch")

@@ -145,7 +145,7 @@ def test_whole_batches_are_not_offered_for_other_data_sets_which_are_named():
 
 
 def same(**fields):
-    known = {"is_deterministic": True, "has_own_collate": False, "is_plain": True}
+    known = {"is_deterministic": True, "has_own_collate": False, "is_pure": True}
     return make_loader(**{**known, "sample_bytes": 1024, "sample_s": 1e-4, **fields})
 
 
@@ -157,7 +157,7 @@ def test_preloading_applies_to_constant_samples_that_are_quickly_read_with_worke
     ("fields", "words"),
     [
         ({"is_deterministic": None}, "same samples twice"),
-        ({"is_plain": False}, "plain values alone"),
+        ({"is_pure": False}, "stays as it is"),
         ({"has_own_collate": True}, "own collate"),
         ({"is_tensor_dataset": True}, "same samples twice"),
         ({"is_in_memory": True}, "same samples twice"),

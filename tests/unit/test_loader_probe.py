@@ -3,11 +3,13 @@
 import io
 import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.trial.looks.loader_probe import describe_loader, probe_loader
+from steptime.guest.trial.looks.loader_probe import describe_loader, probe_loader, read_twice
 
+np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
 data = torch.utils.data
 
@@ -89,23 +91,106 @@ def test_what_cannot_be_tried_is_not_known(dataset):
 
 
 class MayOpen(Rows):
-    def __init__(self, held):
+    def __init__(self, held, path):
         super().__init__()
-        self.file = held
+        self.file, self.path = held, path
+
+    def __getitem__(self, index):
+        if self.file is None:
+            self.file = self.path.open("rb", buffering=0)
+        self.file.seek(index)
+        return {"x": self.file.read(1), "y": index}
 
 
-@pytest.mark.parametrize("held", [None, io.BytesIO(b"samples"), object()])
-def test_nothing_is_read_where_workers_read_and_a_file_may_be_opened(held):
-    dataset = MayOpen(held)
+class Draws(Rows):
+    """What it draws is no part of its samples."""
 
-    assert probe(dataset, num_workers=2) == {}
+    def __init__(self, held, find):
+        super().__init__()
+        self.held, self.find = held, find
+
+    def __getitem__(self, index):
+        generator = self.find(self.held)
+        if isinstance(generator, torch.Generator):
+            torch.rand(1, generator=generator)
+        else:
+            generator.random()
+        return index
+
+
+class Chain:
+    """As torchvision's Compose; what holds nothing there holds None."""
+
+    def __init__(self, steps):
+        self.steps, self.interpolation = steps, None
+
+    def __call__(self, image):
+        for step in self.steps:
+            image = step(image)
+        return image
+
+
+class Transformed(data.Dataset):
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return self.transform(torch.full((3, 4, 4), index, dtype=torch.uint8)), index
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_reading_leaves_nothing_behind(num_workers, tmp_path):
+    """The first sample opens a file and keeps it, as data sets do that workers read."""
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(200))
+    dataset = MayOpen(None, path)
+
+    found = probe(dataset, num_workers=num_workers)
+
+    assert (found["is_deterministic"], found["is_pure"]) == (True, False)
+    assert dataset.file is None
     assert dataset.reads == []
 
 
-def test_without_workers_an_empty_place_is_none_for_a_file():
-    assert describe(MayOpen(None))["is_plain"]
-    assert not describe(MayOpen(None), num_workers=1)["is_plain"]
-    assert not describe(MayOpen(random.Random()))["is_plain"]
+def test_a_file_that_is_open_and_read_on_is_not_left_as_it_was(tmp_path):
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(200))
+    with path.open("rb", buffering=0) as file:
+        found = probe(MayOpen(file, path))
+
+        assert (found["is_pure"], file.tell()) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [random.Random, torch.Generator, lambda: np.random.default_rng(0), np.random.RandomState],
+)
+@pytest.mark.parametrize(
+    ("hold", "find"),
+    [
+        (lambda one: one, lambda held: held),
+        (lambda one: [{"of": one}], lambda held: held[0]["of"]),
+        (lambda one: SimpleNamespace(of=one), lambda held: held.of),
+        (lambda one: lambda: one, lambda held: held()),
+    ],
+    ids=["itself", "containers", "attribute", "closure"],
+)
+def test_a_generator_is_found_where_it_is_held(make, hold, find):
+    found = probe(Draws(hold(make()), find))
+
+    assert (found["is_deterministic"], found["is_pure"]) == (True, False)
+
+
+def test_transforms_are_seen_to_do_nothing_at_any_depth():
+    chain = Chain([Chain([Chain([lambda image: image / 255])])])
+    drawn = Chain([chain, lambda image: image.flip(-1) if torch.rand(()) < 0.5 else image])
+    found, draws = probe(Transformed(chain)), probe(Transformed(drawn))
+
+    assert (found["is_deterministic"], found["is_pure"]) == (True, True)
+    assert (draws["is_deterministic"], draws["is_pure"]) == (False, False)
 
 
 def test_plain_values_are_read_beside_workers_too():
@@ -129,7 +214,7 @@ def test_slow_samples_are_read_twice_and_no_more():
     dataset = Rows()
     seconds = iter(range(1000))
     loader = data.DataLoader(dataset, batch_size=4)
-    probe_loader(torch, loader, clock=lambda: float(next(seconds)))
+    read_twice(torch, loader, clock=lambda: float(next(seconds)))
 
     assert len(dataset.reads) == 4
 
@@ -150,7 +235,6 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "is_iterable": False,
         "has_own_sampler": False,
         "has_own_collate": False,
-        "is_plain": True,
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,

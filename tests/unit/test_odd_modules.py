@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from steptime.guest.bench.forked_copy import do_apart
 from steptime.guest.hooks.module_tree import modules_of, parameters_of
+from steptime.levers.tools.forked_copy import do_apart
 
 torch = pytest.importorskip("torch")
 

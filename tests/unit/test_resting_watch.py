@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.bench.forked_copy import do_apart
 from steptime.guest.timeline import watch_budget
 from steptime.guest.timeline.acts import LEAVE
 from steptime.guest.timeline.watch_budget import BURST, WatchBudget
+from steptime.levers.tools.forked_copy import do_apart
 from steptime.measure.fold.stream import read_stream
 from steptime.measure.steps.phases import find_missing, summarize_phases
 from steptime.measure.steps.steady_window import series_of, window_of

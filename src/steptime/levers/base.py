@@ -110,8 +110,8 @@ class LoaderFacts:
     """The same for making a batch of some samples."""
     has_own_collate: bool | None = None
     """Batches are not made by torch's default collate."""
-    is_plain: bool | None = None
-    """The data set holds plain values alone: no file, no generator, nothing that opens one."""
+    is_pure: bool | None = None
+    """Reading samples left the data set's values and generators, and all open files, as before."""
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None

@@ -15,10 +15,12 @@ from time import perf_counter_ns
 from typing import Any
 
 from ...record import kinds
-from .forked_copy import do_apart
+from ..trial.trial_plan import lever_tool
 from .opened_files import OpenedFiles, drop_from_cache, num_read_bytes
 from .part_timer import PartTimer
 from .sample_parts import ChunkReads, Transforms, hook_decoders
+
+do_apart = lever_tool("tools/forked_copy").do_apart
 
 MAX_BATCHES = 32
 PASS_S = 2.0

@@ -6,6 +6,7 @@ joins all of them, part by part, and each later batch is one `index_select` of e
 
 from __future__ import annotations
 
+import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
+from ..tools.forked_copy import do_apart, open_files
+from ..tools.held_generators import generators_of, put_back, state_of
 from .datasets import (
     attributes_of,
     can_be_key,
@@ -70,48 +73,52 @@ class Preloaded:
     ) -> None:
         self.torch, self.dataset, self.clock = torch, dataset, clock
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
-        self.attributes, values = attributes_of(dataset), values_of(dataset)
+        self.attributes = attributes_of(dataset)
         if find_whole(torch, dataset) is not None:
             raise NotKeptError("What lies in memory gives whole batches without a copy.")
-        self.check(limit_bytes)
-        self.shape, self.parts = self.make_all()
-        if self.attributes != attributes_of(dataset) or values != values_of(dataset):
-            raise NotKeptError("Reading a sample changes the data set.")
+        answer = read_apart(torch, lambda: self.why_not(limit_bytes), limit_s=LIMIT_S)
+        if answer["error"]:
+            raise NotKeptError(answer["error"])
+        condition = DataCondition(torch, dataset, has_files=False)
+        try:
+            self.shape, self.parts = self.make_all()
+            is_pure = condition.is_as_before()
+        finally:
+            condition.put_back()
+        if not is_pure:
+            raise NotKeptError("Reading a sample changes the data set, or draws.")
 
     def make(self, indices: list[int]) -> Any:
         """Return a batch as torch's loader makes it."""
         return self.torch.utils.data.default_collate(samples_of(self.dataset, indices))
 
-    def check(self, limit_bytes: int) -> None:
-        """Read some samples twice, and see what all of them would take.
-
-        Raises:
-            NotKeptError: they differ, draw random numbers, or would take too much.
-        """
+    def why_not(self, limit_bytes: int) -> dict[str, str]:
+        """Read some samples twice: return why the samples may not be kept, as `error`."""
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
-        before, began = random_states(self.torch), self.clock()
+        condition, began = DataCondition(self.torch, self.dataset, has_files=True), self.clock()
         _, first = parts_of(self.torch, self.make(some))
         took_s = self.clock() - began
         # One by one: a data set may hand out one buffer again and again.
         singles = [parts_of(self.torch, self.make([index]))[1] for index in some]
         again = [self.torch.cat(parts) for parts in zip(*singles, strict=True)]
-        if content_of(first) != content_of(again) or before != random_states(self.torch):
-            raise NotKeptError("A sample that is read twice is another one, or draws.")
+        if content_of(first) != content_of(again) or not condition.is_as_before():
+            return {"error": "A sample read twice is another one, or reading it changes something."}
         size = sum(part.nbytes for part in first) // num
         if size * self.num_samples > limit_bytes:
-            raise NotKeptError("The samples take too much memory.")
+            return {"error": "The samples take too much memory."}
         if took_s * self.num_samples / num > LIMIT_S:
-            raise NotKeptError("Making all samples takes too long.")
+            return {"error": "Making all samples takes too long."}
+        return {"error": ""}
 
     def make_all(self) -> tuple[Any, list[Any]]:
         """Return how a batch is put together, and its parts for all samples.
 
         Raises:
-            NotKeptError: samples differ in shape, draw, or take too long after all.
+            NotKeptError: samples differ in shape, or take too long after all.
         """
         torch, num = self.torch, self.num_samples
-        began, before = self.clock(), random_states(torch)
+        began = self.clock()
         shape: Any = None
         whole: list[Any] = []
         for first in range(0, num, CHUNK):
@@ -126,8 +133,6 @@ class Preloaded:
                 kept[first : first + len(part)] = part
             if self.clock() - began > 2 * LIMIT_S:
                 raise NotKeptError("Making all samples takes too long.")
-        if before != random_states(torch):
-            raise NotKeptError("A sample draws random numbers.")
         return shape, whole
 
     def __getitems__(self, indices: Any) -> Any:
@@ -147,13 +152,25 @@ class Preloaded:
         if is_same and self.num_batches % EVERY == 0:
             row = self.torch.tensor([index])
             kept = [part.index_select(0, row) for part in self.parts]
-            put_back = keep_random_states(self.torch)
+            condition = DataCondition(self.torch, self.dataset, has_files=False)
             fresh = parts_of(self.torch, self.make([index]))[1]
-            put_back()
+            condition.put_back()
             is_same = content_of(kept) == content_of(fresh)
         if not is_same:
             self.is_off, self.parts = True, []
         return is_same
+
+
+def read_apart(torch: Any, read: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, Any]:
+    """Return what `read` returns in a forked copy, where torch has one thread as in workers."""
+
+    def read_alone() -> dict[str, Any]:
+        torch.set_num_threads(1)
+        return read()
+
+    if not sys.platform.startswith("linux"):
+        return {"error": "Elsewhere a forked copy of a process with threads may not go on."}
+    return do_apart(read_alone, limit_s=limit_s)
 
 
 def parts_of(torch: Any, batch: Any) -> tuple[Any, list[Any]]:
@@ -186,42 +203,34 @@ def put_together(shape: Any, parts: Any) -> Any:
     return kind(put_together(one, parts) for one in inner)
 
 
-def is_plain(value: Any, depth: int = 4) -> bool:
-    """Return whether an attribute holds neither a file nor anything that may open one."""
-    if isinstance(value, (bool, int, float, str, bytes, range)):
-        return True
-    if depth == 0:
-        return False
-    if type(value) in (list, tuple, set, frozenset):
-        return all(is_plain(one, depth - 1) for one in islice(value, CHUNK))
-    if type(value) is dict:
-        return all(is_plain(one, depth - 1) for one in islice(value.values(), CHUNK))
-    root = type(value).__module__.partition(".")[0]
-    if root in ("torch", "numpy"):
-        return type(value).__name__ in ("Tensor", "ndarray", "Size", "dtype") or is_number(value)
-    own = getattr(value, "__dict__", None)
-    is_of_script = root not in sys.stdlib_module_names
-    return is_of_script and type(own) is dict and is_plain(own, depth - 1)
+class DataCondition:
+    """Values and generators of a data set, the generators that everybody shares, and open files.
 
-
-def is_number(value: Any) -> bool:
-    """Return whether it is a number of NumPy's."""
-    return hasattr(value, "item") and getattr(value, "shape", None) == ()
-
-
-def is_plain_data(dataset: Any, *, has_workers: bool) -> bool:
-    """Return whether a data set, and what it wraps, holds plain values alone.
-
-    Then reading it ahead moves no generator of its own. What it counts is seen by its values.
-    Workers that are forked later would share a file that the first read opens: where it has them,
-    it may hold no empty place for a file either.
+    Files are of use in a child alone: elsewhere others open and write some meanwhile.
     """
-    chain = chain_of(dataset)
-    if not all(hasattr(one, "__dict__") for one in chain):
-        return False
-    values = [value for one in chain for value in vars(one).values()]
-    inner = [value for value in values if not any(value is one for one in chain)]
-    return all(is_plain(one) for one in inner if one is not None or has_workers)
+
+    def __init__(self, torch: Any, dataset: Any, *, has_files: bool) -> None:
+        self.torch, self.dataset, self.has_files = torch, dataset, has_files
+        self.generators = [(one, state_of(one)) for one in generators_of(torch, chain_of(dataset))]
+        self.put_back_shared = keep_random_states(torch)
+        self.before = self.now()
+
+    def now(self) -> Any:
+        """Return what would show that reading changed any of them."""
+        own = pickle.dumps([state_of(one) for one, _ in self.generators])
+        files = open_files() if self.has_files else None
+        values = attributes_of(self.dataset), values_of(self.dataset)
+        return values, own, random_states(self.torch), files
+
+    def is_as_before(self) -> bool:
+        """Return whether all is as it was when this was made."""
+        return bool(self.before == self.now())
+
+    def put_back(self) -> None:
+        """Give all generators the states that they had."""
+        self.put_back_shared()
+        for generator, state in self.generators:
+            put_back(self.torch, generator, state)
 
 
 def values_of(dataset: Any) -> list[Any]:
@@ -255,7 +264,7 @@ class Stores:
             return None
         dataset = loader.dataset
         if dataset not in self.known and self.torch.is_grad_enabled():
-            self.known[dataset] = self.make(dataset, has_workers=loader.num_workers > 0)
+            self.known[dataset] = self.make(dataset)
         found = self.known.get(dataset)
         return None if found is None or found.is_off else found
 
@@ -273,16 +282,13 @@ class Stores:
             and can_be_key(dataset)
         )
 
-    def make(self, dataset: Any, *, has_workers: bool) -> Preloaded | None:
+    def make(self, dataset: Any) -> Preloaded | None:
         """Make the samples of a data set; None if they cannot be kept."""
-        if not len(dataset) or not is_plain_data(dataset, has_workers=has_workers):
+        if not len(dataset):
             return None
-        put_back = keep_random_states(self.torch)
         try:
             found = Preloaded(self.torch, dataset, self.left_bytes)
         except (NotKeptError, *FAILS):
             return None  # the data set is the script's own, and read as before
-        finally:
-            put_back()
         self.left_bytes -= sum(part.nbytes for part in found.parts)
         return found

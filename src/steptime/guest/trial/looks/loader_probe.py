@@ -1,9 +1,6 @@
 """What a loader that feeds training is like, for the choice of levers; in a trial only.
 
-Reading a sample may move random states: they are saved before and restored. What a data set keeps
-for itself (its own generator, a cache) cannot be restored, but the trial that asks is thrown away.
-Where worker processes read, they would share a file that is opened here: only data sets are read
-that hold arrays and no empty place for a file.
+Samples are read in a forked child: what that does to generators, caches and files ends with it.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ NUM_SAMPLES = 8
 
 MIN_SAMPLES = 2
 JPEG, PNG = "PIL.JpegImagePlugin.JpegImageFile", "PIL.PngImagePlugin.PngImageFile"
-LIMIT_S = 0.25
-"""For one pass of two or three: a trial lasts seconds."""
+LIMIT_S, CHILD_LIMIT_S = 0.25, 5.0
+"""For one pass of two or three, and for all of them: a trial lasts seconds."""
 
 FRACTION = 0.5
 """Of the time in which a lever may read all rows: others may take longer than those read here."""
@@ -49,7 +46,6 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     }
     if facts["is_iterable"]:
         return facts
-    facts["is_plain"] = is_plain(loader)
     rows = find_rows(torch, loader)
     if rows is not None:
         facts |= describe_rows(rows)
@@ -61,14 +57,6 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "decodes_png": True if lists_images(dataset, "PNG_ENDINGS") else None,
         "prepared": prepared_copy(dataset),
     }
-
-
-def is_plain(loader: Any) -> bool:
-    """Return whether reading a loader's data set ahead leaves it as it was."""
-    has_workers = loader.num_workers > 0
-    return bool(
-        lever_tool("input/preloaded").is_plain_data(loader.dataset, has_workers=has_workers)
-    )
 
 
 def prepared_copy(dataset: Any) -> str:
@@ -131,17 +119,11 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
     is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
     if not is_map_style or not len(loader.dataset):
         return {}
-    if loader.num_workers and not is_plain(loader):
-        return {}
     if find_rows(torch, loader) is not None:
         return {}  # known already
-    put_back = keep_random_states(torch)
-    try:
-        return read_twice(torch, loader, clock)
-    except Exception:
-        return {}  # keys of another kind, a sample that cannot be compared
-    finally:
-        put_back()
+    read_apart = lever_tool("input/preloaded").read_apart
+    found = read_apart(torch, lambda: read_twice(torch, loader, clock), limit_s=CHILD_LIMIT_S)
+    return {} if "error" in found else dict(found)  # keys of another kind, or none to compare
 
 
 def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
@@ -149,7 +131,8 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     own = lever_tool("input/datasets")
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
     dataset, num = loader.dataset, len(loader.dataset)
-    indices = spread_indices(num)
+    indices, condition_of = spread_indices(num), lever_tool("input/preloaded").DataCondition
+    condition = condition_of(torch, dataset, has_files=True)
     began, before, first, copies = clock(), states(torch), [], []
     with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:
         for index in indices:
@@ -162,6 +145,7 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     again = [content_of(dataset[index]) for index, _ in zip(indices, first)]
     facts = {
         "is_deterministic": again == first and states(torch) == before,
+        "is_pure": condition.is_as_before(),
         "sample_bytes": max(size for _, size in copies),
         "sample_s": took_s / len(copies),
         "decodes_jpeg": bool(jpegs),

@@ -1,17 +1,22 @@
 """Does something in a forked copy of this process, as a DataLoader's worker does.
 
-Whatever it changes (random states, caches, open files) is gone with the copy.
+Whatever it changes (random states, caches, files that it opens) is gone with the copy. It shares
+the places in files that are open already: those that are only read are put back.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import signal
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+OPEN_FILES = "/proc/self/fd"
 
 
 def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, Any]:
@@ -21,8 +26,11 @@ def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, 
         act: returns what JSON can hold.
         limit_s: the copy is ended after this time [s].
     """
+    before = open_files()
     reader, writer = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns where there are threads
+        pid = os.fork()
     if pid == 0:
         os.close(reader)
         answer_and_leave(act, writer)
@@ -34,6 +42,7 @@ def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, 
         if os.waitpid(pid, os.WNOHANG) == (0, 0):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+        put_back(before)
     if text is None:
         return {"error": "time_limit"}
     return dict(json.loads(text)) if text else {"error": "ended"}
@@ -63,3 +72,28 @@ def read_until(reader: int, due_s: float) -> bytes | None:
                 return b"".join(chunks)
             chunks.append(chunk)
     return None
+
+
+def open_files() -> dict[int, Any]:
+    """Return the files that this process has open, each with its name and the place in it.
+
+    Where the system does not list them, there are none.
+    """
+    found: dict[int, Any] = {}
+    for name in os.listdir(OPEN_FILES) if os.path.isdir(OPEN_FILES) else ():
+        try:
+            target = os.readlink(f"{OPEN_FILES}/{name}")
+            place = os.lseek(int(name), 0, os.SEEK_CUR) if os.path.isfile(target) else 0
+            found[int(name)] = target, place
+        except OSError:
+            continue  # that of the list itself
+    return found
+
+
+def put_back(before: dict[int, Any]) -> None:
+    """Go back to where files were that are only read."""
+    for number, (target, place) in open_files().items():
+        was = before.get(number, (None, 0))
+        is_read = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if is_read and was[0] == target and was[1] != place:
+            os.lseek(number, was[1], os.SEEK_SET)

@@ -1,0 +1,75 @@
+"""Random generators that a data set holds: reading it moves them, and nothing else shows that."""
+
+from __future__ import annotations
+
+import random
+import sys
+from itertools import islice
+from types import FunctionType
+from typing import Any
+
+MAX_OBJECTS = 2_000
+MAX_ITEMS = 256
+"""Of a container and of all containers: a data set holds few generators, and not deep in it."""
+
+
+def generators_of(torch: Any, roots: list[Any]) -> list[Any]:
+    """Return the random generators that objects hold, and those beside the code of their classes.
+
+    Functions are looked into, as a transform may be one: their cells, and their modules' names.
+    """
+    numpy = sys.modules.get("numpy")
+    kinds: tuple[Any, ...] = (random.Random, torch.Generator)
+    if numpy is not None:
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
+    found, seen, waiting = [], set[int](), list(roots)
+    while waiting and len(seen) < MAX_OBJECTS:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, (str, bytes, int, float)):
+            continue
+        seen.add(id(one))
+        if isinstance(one, kinds):
+            found.append(one)
+        elif isinstance(one, FunctionType):
+            waiting += [cell.cell_contents for cell in one.__closure__ or () if _is_full(cell)]
+            waiting += [v for v in one.__globals__.values() if isinstance(v, kinds)]
+        elif type(one) in (list, tuple, set, frozenset):
+            waiting += islice(one, MAX_ITEMS)
+        elif type(one) is dict:
+            waiting += islice(one.values(), MAX_ITEMS)
+        elif isinstance(one, type):
+            continue
+        elif type(own := getattr(one, "__dict__", None)) is dict:
+            module = vars(sys.modules.get(type(one).__module__, sys))
+            waiting += own.values()
+            waiting += [value for value in module.values() if isinstance(value, kinds)]
+    return found
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False  # its name is not bound yet
+
+
+def state_of(generator: Any) -> Any:
+    """Return a generator's state, as something that pickle writes alike each time."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    state = generator.get_state()
+    return state.numpy().copy() if hasattr(state, "numpy") else state
+
+
+def put_back(torch: Any, generator: Any, state: Any) -> None:
+    """Give a generator a state that `state_of` returned."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(torch.from_numpy(state))
+    else:
+        generator.set_state(state)
