@@ -294,6 +294,8 @@ class Session(Protocol):
     """
 
     torch: Any
+    is_trial: bool
+    """What later steps read may be read before they are timed; in a run it may not."""
 
     def wrap_calls(self, wrapper: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> Undo:
         """Put `wrapper(call, model, args, kwargs)` around the outermost calls of models.
@@ -371,6 +373,8 @@ class Lever:
         applies: returns None, or why it does not apply here, one sentence for the user.
         space: returns the settings to try here, smallest first; one empty mapping for a switch.
         moment: when it acts.
+        live_where: returns whether it can be switched on and off here, by the facts, though its
+            moment is STARTUP; `apply` then returns what reverses everything.
         saves: returns the fraction of time that it can shorten at most, by the facts, and None
             where they are not known; without it, and at most, its phases say so.
         frees: returns the bytes of a step's peak that a setting frees, an estimate by the facts;
@@ -409,6 +413,11 @@ class Lever:
     frees: Callable[[Facts, Settings], int | None] | None = None
     judged_by_cpu_time: bool = False
     judged_beside_others: bool = False
+    live_where: Callable[[Facts], bool] = lambda facts: False
     variables: Callable[[Settings, Mapping[str, str]], Mapping[str, str]] | None = None
     apply: Callable[[Settings, Session], Undo | None] | None = None
     evidence: tuple[LeverEvidence, ...] = ()
+
+    def is_live(self, facts: Facts) -> bool:
+        """Return whether it can be switched between two steps."""
+        return self.moment is Moment.LIVE or self.live_where(facts)

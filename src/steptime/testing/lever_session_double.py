@@ -23,6 +23,8 @@ class PlainSession:
     `counts` holds what levers counted.
     """
 
+    is_trial = False
+
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.counts: Counter[str] = Counter()

@@ -92,7 +92,7 @@ def tensors(num=40):
     return TensorDataset(x, torch.arange(num) % 3)
 
 
-def train(loader, *, epochs=3, act=None, is_paired=False):
+def train(loader, *, epochs=3, act=None, is_paired=False, after_step=lambda: None):
     """Losses, batches, kinds of containers, and where the random states are in the end."""
     torch.manual_seed(0)
     random.seed(0)
@@ -115,6 +115,7 @@ def train(loader, *, epochs=3, act=None, is_paired=False):
             losses.append(loss.item().hex())
             batches.append(x.double().sum().item().hex())
             kinds.append([type(batch).__name__, str(x.dtype), list(x.shape), list(x.stride())])
+            after_step()
     return {
         "losses": losses,
         "batches": batches,
@@ -169,19 +170,43 @@ def cases():
     }
 
 
-def try_lever(name, case, settings):
+class Switched:
+    """A lever that is on for two steps and off for two, as where states are compared live."""
+
+    def __init__(self, apply):
+        self.apply, self.num_steps, self.undo = apply, 0, None
+
+    def end_step(self):
+        self.num_steps += 1
+        if self.num_steps % 2 == 0:
+            self.switch()
+
+    def switch(self):
+        if self.undo is None:
+            self.undo = self.apply()
+        else:
+            self.undo()
+            self.undo = None
+
+
+def try_lever(name, case, settings, how="run"):
     make, arguments = cases()[case]
     found = {"bare": train(make(), **arguments)}
-    lever = load(name)
-    undo = lever.apply(settings, SimpleNamespace(torch=torch))
+    session = SimpleNamespace(torch=torch, is_trial=how != "run")
+    switched = Switched(lambda: load(name).apply(settings, session))
     loader = make()
-    found["changed"] = train(loader, **arguments)
+    if how == "live":
+        found["changed"] = train(loader, **arguments, after_step=switched.end_step)
+    if switched.undo is None:
+        switched.switch()
+    if how != "live":
+        found["changed"] = train(loader, **arguments)
     dataset = loader.dataset
     dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
     found["num_reads"] = len(getattr(dataset, "reads", []))
     found["num_workers"] = loader.num_workers
     found["num_alive"] = len(multiprocessing.active_children())
-    undo()
+    switched.switch()
     found["after"] = train(make(), **arguments)
     return found
 

@@ -236,6 +236,7 @@ class LeverSession:
 
     def __init__(self, registry: Registry, owner: Owner) -> None:
         self.torch = registry.torch
+        self.is_trial = not registry.is_lenient
         self._registry = registry
         self._owner = owner
 

@@ -15,7 +15,19 @@ from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
-from .datasets import Cached, Samples, attributes_of, can_be_key, innermost
+from .datasets import (
+    Cached,
+    Samples,
+    are_read_here,
+    around_fetches,
+    attributes_of,
+    can_be_key,
+    has_own_collate,
+    innermost,
+)
+
+KNOWN: weakref.WeakKeyDictionary[Any, Samples] = weakref.WeakKeyDictionary()
+"""By data set: they stay while the lever is off for some steps."""
 
 IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
 
@@ -66,27 +78,23 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 def apply(settings: Settings, session: Session) -> Undo:
     """Let the fetchers of map-style data sets in this process read from memory."""
     torch = session.torch
-    data = torch.utils.data
-    kind_class = data.dataloader._DatasetKind
-    before, make = kind_class.__dict__["create_fetcher"], kind_class.create_fetcher
     limit_bytes = int(settings["limit_bytes"])
-    known: weakref.WeakKeyDictionary[Any, Samples] = weakref.WeakKeyDictionary()
 
-    def create_fetcher(kind: Any, dataset: Any, auto: Any, collate_fn: Any, *rest: Any) -> Any:
-        is_here = kind == kind_class.Map and auto and data.get_worker_info() is None
+    def fetch_kept(fetcher: Any, indices: Any) -> Any:
+        dataset = fetcher.dataset
         is_slow = type(innermost(dataset)).__name__ not in IN_MEMORY
-        if not is_here or not is_slow or not can_be_key(dataset):
-            return make(kind, dataset, auto, collate_fn, *rest)
-        samples = known.get(dataset)
+        is_here = torch.utils.data.get_worker_info() is None
+        if not (is_here and is_slow and can_be_key(dataset)):
+            return None
+        samples = KNOWN.get(dataset)
         if samples is None or samples.attributes != attributes_of(dataset):
-            samples = known[dataset] = Samples(torch, dataset)
-        others = sum(other.num_bytes for other in known.values()) - samples.num_bytes
-        is_copied = collate_fn is not data.default_collate
+            samples = KNOWN[dataset] = Samples(torch, dataset)
+        others = sum(other.num_bytes for other in KNOWN.values()) - samples.num_bytes
+        is_copied = has_own_collate(torch, fetcher)
         cached = Cached(dataset, samples, limit_bytes - others, is_copied)
-        return make(kind, cached, auto, collate_fn, *rest)
+        return fetcher.collate_fn(cached.__getitems__(indices))
 
-    kind_class.create_fetcher = staticmethod(create_fetcher)
-    return lambda: setattr(kind_class, "create_fetcher", before)
+    return around_fetches(torch, fetch_kept)
 
 
 LEVER = Lever(
@@ -102,6 +110,7 @@ LEVER = Lever(
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
+    live_where=are_read_here,
     judged_by_cpu_time=True,
     judged_beside_others=True,
     apply=apply,

@@ -10,9 +10,11 @@ import pickle
 import random
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
+
+from ..base import Facts
 
 MAX_WRAPPERS = 5
 """Data sets around a data set; the search must end for one that contains itself."""
@@ -62,7 +64,9 @@ def random_states(torch: Any) -> bytes:
     """Return the states of the generators that everybody shares."""
     numpy = sys.modules.get("numpy")
     known = numpy.random.get_state() if numpy else None
-    return pickle.dumps((random.getstate(), torch.get_rng_state().tolist(), known))
+    state = torch.get_rng_state()
+    bits = ctypes.string_at(state.data_ptr(), state.nbytes)
+    return pickle.dumps((random.getstate(), bits, known))
 
 
 class Samples:
@@ -128,6 +132,34 @@ class Cached:
         if samples.is_off:
             samples.kept, samples.num_bytes = {}, 0
         return fresh
+
+
+def around_fetches(torch: Any, fetch_by: Callable[[Any, Any], Any]) -> Callable[[], None]:
+    """Let `fetch_by(fetcher, indices)` make the batches of map-style data sets; return the undo.
+
+    It asks what is set on the class, so that loaders take part that are iterated already. Where it
+    returns None, the fetcher makes the batch as before.
+    """
+    fetcher_class = torch.utils.data._utils.fetch._MapDatasetFetcher
+    original = fetcher_class.fetch
+
+    def fetch(self: Any, indices: Any) -> Any:
+        batch = fetch_by(self, indices) if self.auto_collation else None
+        return original(self, indices) if batch is None else batch
+
+    fetcher_class.fetch = fetch
+    return lambda: setattr(fetcher_class, "fetch", original)
+
+
+def has_own_collate(torch: Any, fetcher: Any) -> bool:
+    """Return whether batches are not made by torch's default collate; what times it is no other."""
+    collate = fetcher.collate_fn
+    return getattr(collate, "__wrapped__", collate) is not torch.utils.data.default_collate
+
+
+def are_read_here(facts: Facts) -> bool:
+    """Return whether the training process itself reads all that it trains on, without workers."""
+    return bool(facts.loaders) and not any(one.num_workers for one in facts.loaders or ())
 
 
 def samples_of(dataset: Any, indices: Any) -> list[Any]:

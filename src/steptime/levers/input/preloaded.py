@@ -1,7 +1,8 @@
-"""All samples of a small data set, made once and kept as the rows of tensors.
+"""The samples of a small data set, made once and kept as the rows of tensors.
 
-This is no lever, as it has no `LEVER`. Torch's own collate says how samples become a batch: it
-joins all of them, part by part, and each later batch is one `index_select` of each part.
+This is no lever, as it has no `LEVER`. Torch's own collate says how samples become a batch, and
+each later batch is one `index_select` of each part. They are kept as the first epoch makes them,
+in the loader's order, or all of them before.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ NUM_SEEN = 8
 NUM_CHECKED = 8
 """Samples that are read twice before all are made."""
 
-EVERY = 64
-"""Of the batches, one in so many has its first sample made again and compared."""
+NUM_FIRST, EVERY = 16, 64
+"""Of the batches that are taken out, the first 16 and one in 64 have a sample made again."""
 
 LIMIT_S = 20.0
 """To make all samples, judged by the first ones; a data set that takes longer stays as it is."""
@@ -79,21 +80,17 @@ class Preloaded:
         answer = read_apart(torch, lambda: self.why_not(limit_bytes), limit_s=LIMIT_S)
         if answer["error"]:
             raise NotKeptError(answer["error"])
-        condition = DataCondition(torch, dataset, has_files=False)
-        try:
-            self.shape, self.parts = self.make_all()
-            is_pure = condition.is_as_before()
-        finally:
-            condition.put_back()
-        if not is_pure:
-            raise NotKeptError("Reading a sample changes the data set, or draws.")
+        self.num_bytes = answer["num_bytes"]
+        self.num_made, self.is_made = 0, bytearray(self.num_samples)
+        self.shape: Any = None
+        self.parts: list[Any] = []
 
     def make(self, indices: list[int]) -> Any:
         """Return a batch as torch's loader makes it."""
         return self.torch.utils.data.default_collate(samples_of(self.dataset, indices))
 
-    def why_not(self, limit_bytes: int) -> dict[str, str]:
-        """Read some samples twice: return why the samples may not be kept, as `error`."""
+    def why_not(self, limit_bytes: int) -> dict[str, Any]:
+        """Read some samples twice: return why the samples may not be kept, or what they take."""
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
         condition, began = DataCondition(self.torch, self.dataset, has_files=True), self.clock()
@@ -109,31 +106,58 @@ class Preloaded:
             return {"error": "The samples take too much memory."}
         if took_s * self.num_samples / num > LIMIT_S:
             return {"error": "Making all samples takes too long."}
-        return {"error": ""}
+        return {"error": "", "num_bytes": size * self.num_samples}
 
-    def make_all(self) -> tuple[Any, list[Any]]:
-        """Return how a batch is put together, and its parts for all samples.
+    def make_all(self) -> None:
+        """Make all samples before they are asked for.
 
         Raises:
-            NotKeptError: samples differ in shape, or take too long after all.
+            NotKeptError: samples differ in shape, take too long after all, or draw.
+        """
+        condition, began = DataCondition(self.torch, self.dataset, has_files=False), self.clock()
+        try:
+            for first in range(0, self.num_samples, CHUNK):
+                indices = list(range(first, min(self.num_samples, first + CHUNK)))
+                self.keep(indices, self.make(indices))
+                if self.clock() - began > 2 * LIMIT_S:
+                    raise NotKeptError("Making all samples takes too long.")
+            if not condition.is_as_before():
+                raise NotKeptError("Reading a sample changes the data set, or draws.")
+        finally:
+            condition.put_back()
+
+    def keep(self, indices: list[int], batch: Any) -> None:
+        """Keep the samples of a batch.
+
+        Raises:
+            NotKeptError: samples differ in shape.
         """
         torch, num = self.torch, self.num_samples
-        began = self.clock()
-        shape: Any = None
-        whole: list[Any] = []
-        for first in range(0, num, CHUNK):
-            found, parts = parts_of(torch, self.make(list(range(first, min(num, first + CHUNK)))))
-            if not whole:
-                shape = found
-                whole = [torch.empty((num, *one.shape[1:]), dtype=one.dtype) for one in parts]
-            kinds = [(one.dtype, one.shape[1:]) for one in whole]
-            if found != shape or kinds != [(one.dtype, one.shape[1:]) for one in parts]:
-                raise NotKeptError("Samples differ in shape.")
-            for kept, part in zip(whole, parts, strict=True):
-                kept[first : first + len(part)] = part
-            if self.clock() - began > 2 * LIMIT_S:
-                raise NotKeptError("Making all samples takes too long.")
-        return shape, whole
+        shape, parts = parts_of(torch, batch)
+        if not self.parts:  # memory is taken only where rows are written
+            self.shape = shape
+            self.parts = [torch.empty((num, *one.shape[1:]), dtype=one.dtype) for one in parts]
+        kinds = [(one.dtype, one.shape[1:]) for one in self.parts]
+        if shape != self.shape or kinds != [(one.dtype, one.shape[1:]) for one in parts]:
+            raise NotKeptError("Samples differ in shape.")
+        index = index_of(torch, indices)
+        for kept, part in zip(self.parts, parts, strict=True):
+            kept.index_copy_(0, index, part)
+        for one in indices:
+            self.is_made[one] = 1
+
+    def make_and_keep(self, indices: list[int]) -> Any:
+        """Return a batch as the data set makes it, and keep it where that changed nothing."""
+        condition = DataCondition(self.torch, self.dataset, has_files=False)
+        batch = self.make(indices)
+        try:
+            if condition.is_as_before():
+                self.keep(indices, batch)
+            else:
+                self.give_up()
+        except (NotKeptError, RuntimeError):
+            self.give_up()
+        return batch
 
     def __getitems__(self, indices: Any) -> Any:
         """Return a batch as torch's collate makes it."""
@@ -141,24 +165,38 @@ class Preloaded:
             return self.make(indices)
         if min(indices) < 0 or max(indices) >= self.num_samples or not self.is_current(indices[0]):
             return self.make(indices)  # from the end, or beyond it
+        if not all(self.is_made[index] for index in indices):
+            return self.make_and_keep(indices)
         index = index_of(self.torch, indices)
         rows = [part.index_select(0, index) for part in self.parts]
         return put_together(self.shape, iter(rows))
 
     def is_current(self, index: int) -> bool:
         """Return whether the script has left the data set as it was; if not, never again."""
-        self.num_batches += 1
         is_same = self.attributes == attributes_of(self.dataset)
-        if is_same and self.num_batches % EVERY == 0:
-            row = self.torch.tensor([index])
-            kept = [part.index_select(0, row) for part in self.parts]
-            condition = DataCondition(self.torch, self.dataset, has_files=False)
-            fresh = parts_of(self.torch, self.make([index]))[1]
-            condition.put_back()
-            is_same = content_of(kept) == content_of(fresh)
+        if is_same and self.is_made[index]:
+            self.num_batches += 1
+            if self.num_batches <= NUM_FIRST or self.num_batches % EVERY == 0:
+                is_same = self.is_as_kept(index)
         if not is_same:
-            self.is_off, self.parts = True, []
+            self.give_up()
         return is_same
+
+    def is_as_kept(self, index: int) -> bool:
+        """Make one sample again, and compare it."""
+        kept = [part[index : index + 1] for part in self.parts]
+        condition = DataCondition(self.torch, self.dataset, has_files=False)
+        try:
+            fresh = parts_of(self.torch, self.make([index]))[1]
+            return condition.is_as_before() and content_of(kept) == content_of(fresh)
+        except NotKeptError:
+            return False
+        finally:
+            condition.put_back()
+
+    def give_up(self) -> None:
+        """Leave the data set alone from here on."""
+        self.is_off, self.parts = True, []
 
 
 def read_apart(torch: Any, read: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, Any]:
@@ -252,43 +290,52 @@ def seen(value: Any, depth: int = 4) -> Any:
 
 
 class Stores:
-    """What was made of the data sets of loaders that fed training."""
+    """What was made of the data sets of loaders that fed training.
 
-    def __init__(self, torch: Any, limit_bytes: int) -> None:
-        self.torch, self.left_bytes = torch, limit_bytes
+    Args:
+        torch: the module.
+        limit_bytes: what all samples may take.
+        is_ahead: all samples are made as soon as one is asked for.
+    """
+
+    def __init__(self, torch: Any, limit_bytes: int, *, is_ahead: bool) -> None:
+        self.torch, self.limit_bytes, self.is_ahead = torch, limit_bytes, is_ahead
         self.known: weakref.WeakKeyDictionary[Any, Preloaded | None] = weakref.WeakKeyDictionary()
 
     def find(self, loader: Any) -> Preloaded | None:
-        """Return the samples of a loader's data set; None if they cannot be kept."""
-        if not self.may_have(loader):
-            return None
-        dataset = loader.dataset
-        if dataset not in self.known and self.torch.is_grad_enabled():
-            self.known[dataset] = self.make(dataset)
-        found = self.known.get(dataset)
-        return None if found is None or found.is_off else found
-
-    def may_have(self, loader: Any) -> bool:
-        """Return whether torch's own collate makes batches of the loader's samples here."""
+        """Return the samples of a loader with workers; None if they cannot be kept."""
         data = self.torch.utils.data
-        dataset = loader.dataset
-        return (
+        is_known = (
             loader.collate_fn is data.default_collate
             and loader.batch_sampler is not None
             and loader.worker_init_fn is None
-            and not isinstance(dataset, data.IterableDataset)
-            and data.get_worker_info() is None
-            and hasattr(dataset, "__len__")
-            and can_be_key(dataset)
+            and not isinstance(loader.dataset, data.IterableDataset)
         )
+        return self.of(loader.dataset, is_ahead=True) if is_known else None
 
-    def make(self, dataset: Any) -> Preloaded | None:
-        """Make the samples of a data set; None if they cannot be kept."""
+    def of(self, dataset: Any, *, is_ahead: bool) -> Preloaded | None:
+        """Return the samples of a data set, if they may be kept and training reads them here."""
+        is_here = self.torch.utils.data.get_worker_info() is None
+        if not (is_here and can_be_key(dataset) and hasattr(dataset, "__len__")):
+            return None
+        if dataset not in self.known and self.torch.is_grad_enabled():
+            self.known[dataset] = self.make(dataset, is_ahead=is_ahead or self.is_ahead)
+        found = self.known.get(dataset)
+        return None if found is None or found.is_off else found
+
+    def make(self, dataset: Any, *, is_ahead: bool) -> Preloaded | None:
+        """Begin to keep the samples of a data set; None if they cannot be kept."""
         if not len(dataset):
             return None
         try:
-            found = Preloaded(self.torch, dataset, self.left_bytes)
+            found = Preloaded(self.torch, dataset, self.limit_bytes - self.num_bytes)
+            if is_ahead:
+                found.make_all()
         except (NotKeptError, *FAILS):
             return None  # the data set is the script's own, and read as before
-        self.left_bytes -= sum(part.nbytes for part in found.parts)
         return found
+
+    @property
+    def num_bytes(self) -> int:
+        """What the samples take that are kept, or will."""
+        return sum(one.num_bytes for one in self.known.values() if one and not one.is_off)

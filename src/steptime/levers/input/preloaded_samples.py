@@ -1,9 +1,10 @@
-"""Makes all samples of a small data set before the first step, and takes each batch out of them.
+"""Keeps all samples of a small data set as the first epoch makes them, and takes batches out.
 
 Where samples are the same in each epoch and all of them fit into memory, Python need not make them
 again and again: a batch is one `index_select`. That takes no workers, so a loader's are not
-started. Making the samples takes as long as an epoch of reading in one process, before the first
-step: it pays off in the second epoch, and where workers and training share the cores in the first.
+started: their samples are made before the first step, which takes as long as an epoch of reading in
+one process. It pays off in the second epoch, and where workers and training share the cores in the
+first. A trial makes all samples before it times a step.
 
 Source: the idea of `cache` in https://www.tensorflow.org/guide/data_performance;
 https://docs.pytorch.org/docs/stable/data.html.
@@ -16,8 +17,11 @@ from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
+from .datasets import are_read_here, around_fetches, has_own_collate
 from .preloaded import LIMIT_S, Stores
-from .transforms import as_it_is
+
+KNOWN: dict[int, Stores] = {}
+"""By limit: samples stay while the lever is off for some steps."""
 
 
 def usable(facts: Facts) -> list[LoaderFacts]:
@@ -65,29 +69,38 @@ def apply(settings: Settings, session: Session) -> Undo:
     torch = session.torch
     loader_class = torch.utils.data.DataLoader
     original = loader_class._get_iterator
-    stores = Stores(torch, int(settings["limit_bytes"]))
+    limit_bytes = int(settings["limit_bytes"])
+    stores = KNOWN.setdefault(limit_bytes, Stores(torch, limit_bytes, is_ahead=session.is_trial))
 
     def _get_iterator(self: Any) -> Any:
-        store = stores.find(self)
-        if store is None:
+        if not self.num_workers or stores.find(self) is None:
             return original(self)
         own = {name: getattr(self, name) for name in ("num_workers", "timeout")}
         vars(self).update(num_workers=0, timeout=0)
         try:
-            iterator = original(self)
+            return original(self)
         finally:
             vars(self).update(own)
-        fetcher = iterator._dataset_fetcher
-        fetcher.dataset, fetcher.collate_fn = store, as_it_is
-        return iterator
+
+    def fetch_kept(fetcher: Any, indices: Any) -> Any:
+        if has_own_collate(torch, fetcher):
+            return None
+        store = stores.of(fetcher.dataset, is_ahead=False)
+        return None if store is None else store.__getitems__(indices)
 
     loader_class._get_iterator = _get_iterator
-    return lambda: setattr(loader_class, "_get_iterator", original)
+    undo = around_fetches(torch, fetch_kept)
+
+    def undo_both() -> None:
+        undo()
+        loader_class._get_iterator = original
+
+    return undo_both
 
 
 LEVER = Lever(
     name="preloaded_samples",
-    title="Make all samples of a small data set before the first step, and take batches out.",
+    title="Make the samples of a small data set once, and take later batches out of them.",
     relieves=("INPUT_BOUND",),
     phases=("input_wait", "epoch_start"),
     preserves=Preserves.EXACT,
@@ -100,6 +113,7 @@ LEVER = Lever(
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
+    live_where=are_read_here,
     judged_by_cpu_time=True,
     judged_beside_others=True,
     apply=apply,
@@ -109,8 +123,8 @@ LEVER = Lever(
         "loader = DataLoader(TensorDataset(*parts), ...)  # with no workers"
     ),
     costs=(
-        "Memory for the whole data set in each rank, and the time to make all samples once, before "
-        "the first step: that is about what an epoch spends on them."
+        "Memory for the whole data set in each rank. Of a loader with workers, all samples are "
+        "made before the first step: about what an epoch in one process spends on them."
     ),
     source="https://www.tensorflow.org/guide/data_performance",
 )

@@ -131,8 +131,3 @@ def keep_random_states(torch: Any) -> Callable[[], None]:
             numpy.random.set_state(numpy_state)
 
     return put_back
-
-
-def as_it_is(batch: Any) -> Any:
-    """Return a batch unchanged, as its collate; workers must be able to pickle this."""
-    return batch

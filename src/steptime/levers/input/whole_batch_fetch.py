@@ -14,10 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
+from .datasets import are_read_here, around_fetches, has_own_collate
 from .tensor_rows import WholeTensors, find_tensors
-from .transforms import as_it_is
 from .views import WholeViews, find_views
 from .vision_rows import WholeImages, find_images
+
+ASKED = "_whole_batches"
+"""On a fetcher of torch's: its data set as whole batches, or None."""
 
 
 def find_whole(
@@ -57,27 +60,15 @@ def applies(facts: Facts) -> str | None:
 def apply(settings: Settings, session: Session) -> Undo:
     """Let the fetchers of such loaders read whole batches; the loaders stay as they are."""
     torch = session.torch
-    loader_module = torch.utils.data.dataloader
-    kind_class = loader_module._DatasetKind
-    before = kind_class.__dict__["create_fetcher"]
-    make = kind_class.create_fetcher
 
-    def create_fetcher(
-        kind: Any, dataset: Any, auto_collation: Any, collate_fn: Any, *rest: Any
-    ) -> Any:
-        is_default = collate_fn is loader_module._utils.collate.default_collate
-        if auto_collation and is_default and kind == kind_class.Map:
-            whole = find_whole(torch, dataset)
-            if whole is not None:
-                return make(kind, whole, auto_collation, as_it_is, *rest)
-        return make(kind, dataset, auto_collation, collate_fn, *rest)
+    def fetch_whole(fetcher: Any, indices: Any) -> Any:
+        if not hasattr(fetcher, ASKED):
+            is_known = not has_own_collate(torch, fetcher)
+            setattr(fetcher, ASKED, find_whole(torch, fetcher.dataset) if is_known else None)
+        whole = getattr(fetcher, ASKED)
+        return None if whole is None else whole.__getitems__(indices)
 
-    kind_class.create_fetcher = staticmethod(create_fetcher)
-
-    def undo() -> None:
-        kind_class.create_fetcher = before
-
-    return undo
+    return around_fetches(torch, fetch_whole)
 
 
 LEVER = Lever(
@@ -94,6 +85,7 @@ LEVER = Lever(
     ),
     applies=applies,
     moment=Moment.STARTUP,
+    live_where=are_read_here,
     judged_by_cpu_time=True,
     judged_beside_others=True,
     apply=apply,

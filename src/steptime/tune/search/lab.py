@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
-from steptime.levers.base import Facts, Lever, Moment
+from steptime.levers.base import Facts, Lever
 from steptime.tune.search.bench import (
     ArmResult,
     Baseline,
@@ -135,11 +135,14 @@ class Lab:
 
     def fixed_of(self, state: State) -> State:
         """The part of a state that cannot be switched in a process."""
-        return tuple(one for one in state if self._levers[one.name].moment is not Moment.LIVE)
+        return tuple(one for one in state if not self._is_live(one.name))
 
     def live_of(self, state: State) -> State:
         """The part of a state that can be switched between two steps."""
-        return tuple(one for one in state if self._levers[one.name].moment is Moment.LIVE)
+        return tuple(one for one in state if self._is_live(one.name))
+
+    def _is_live(self, name: str) -> bool:
+        return self._levers[name].is_live(self.facts)
 
     def put_forward_boldly(self, state: State) -> None:
         """Let a state be proven next though nothing is known for certain to help."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from steptime.core.evidence import Evidence
-from steptime.levers.base import Facts, Lever, Moment, Preserves
+from steptime.levers.base import Facts, Lever, Preserves
 from steptime.measure.values.measurement import Measurement
 from steptime.tune.search.bench import Baseline
 from steptime.tune.values.study_values import NEEDS_PROOF, Applied, NotTried
@@ -25,23 +25,20 @@ class Offer:
     """A lever that applies here, with what may be tried of it.
 
     `headroom` is the fraction of time that it can shorten, None where that was not observed;
-    `is_aimed`: it relieves the bottleneck that the diagnosis names.
+    `is_aimed`: it relieves the bottleneck that the diagnosis names; `is_live`: it can be switched
+    between two steps.
     """
 
     lever: Lever
     settings: tuple[Applied, ...]
     headroom: float | None
     is_aimed: bool
+    is_live: bool
 
     @property
     def name(self) -> str:
         """The lever's."""
         return self.lever.name
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it can be switched between two steps."""
-        return self.lever.moment is Moment.LIVE
 
 
 def offer(
@@ -76,6 +73,7 @@ def offer(
                 settings=settings,
                 headroom=_headroom_of(lever, baseline),
                 is_aimed=baseline.diagnosis.kind.value in lever.relieves,
+                is_live=lever.is_live(baseline.facts),
             )
         )
     offers.sort(key=lambda it: (not it.is_aimed, -expected_headroom(it)))

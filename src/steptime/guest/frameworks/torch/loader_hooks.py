@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing.util
 import os
 import sys
-import types
 import weakref
 from json import dumps
 from time import perf_counter_ns, process_time_ns, time
@@ -135,8 +134,10 @@ def loosely_bound_fetch(fetcher: Any) -> Any:
 
     In a cycle the user's data set would live until the next collection. The `finally` of its
     generator would then not run when the loader's iterator is released, and in a worker never.
+    The class is asked at each call: a lever may have changed what it does.
     """
-    return types.MethodType(type(fetcher).fetch, weakref.proxy(fetcher))
+    kind, itself = type(fetcher), weakref.proxy(fetcher)
+    return lambda indices: kind.fetch(itself, indices)
 
 
 def makes_samples(fetcher: Any) -> bool:
@@ -170,6 +171,7 @@ def time_in_process(context: TorchContext, fetcher: Any) -> None:
                 drop_frame(error)
                 raise
 
+        wrapper.__wrapped__ = call  # type: ignore[attr-defined]
         return wrapper
 
     context.fetchers.put(fetcher, "fetch", timed(fetch, FETCH))
@@ -285,6 +287,7 @@ def time_worker(context: TorchContext, fetcher: Any) -> None:
         finally:
             sums.collate_ns += clock() - began
 
+    timed_collate.__wrapped__ = collate  # type: ignore[attr-defined]
     fetcher.fetch = timed_fetch
     if not makes_samples(fetcher):
         fetcher.collate_fn = timed_collate
