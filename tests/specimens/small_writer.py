@@ -85,7 +85,7 @@ class Model(nn.Module):
         self.words = nn.Embedding(WORDS, WIDTH)
         self.places = nn.Parameter(0.02 * torch.randn(LENGTH, WIDTH))
         self.blocks = nn.Sequential(Block(), Block())
-        self.head = nn.Linear(WIDTH, WORDS)
+        self.head = nn.LazyLinear(WORDS)  # its weights are made by the first call
 
     def forward(self, words):
         return self.head(self.blocks(self.words(words) + self.places[: words.shape[1]]))

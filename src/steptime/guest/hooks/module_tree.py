@@ -44,3 +44,8 @@ def parameters_of(root: Any) -> Iterator[tuple[str, Any]]:
 def has_parameters(module: Any) -> bool:
     """Return whether there is anything to train in a module."""
     return next(parameters_of(module), None) is not None
+
+
+def has_shape(weight: Any) -> bool:
+    """Return whether a weight is more than the place of one that its first call will make."""
+    return not hasattr(weight, "materialize")

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from ...record import kinds
 from ..frameworks.torch.torch_context import TorchContext
+from ..hooks.module_tree import has_shape
 from .apart_from_padding import ApartFromPadding
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
@@ -159,7 +160,7 @@ class QualityWatcher:
         weights = list(module.named_parameters())
         for name, weight in weights:
             self.names.setdefault(id(weight), prefix + _WRAPPERS.sub(r"\1", name))
-        values, _ = self._sample([weight for _, weight in weights])
+        values, _ = self._sample([weight for _, weight in weights if has_shape(weight)])
         self.initial = crc32(as_bytes(values), self.initial)
         for name, buffer in self._buffers(prefix, module):
             self.buffers_before.setdefault(name, self._sample([buffer])[0])
@@ -356,7 +357,9 @@ class QualityWatcher:
 
     def _buffers(self, prefix: str, module: Any) -> Iterator[tuple[str, Any]]:
         for name, buffer in module.named_buffers():
-            if buffer.dim() <= 1:  # statistics of a norm layer and counters, but no masks or tables
+            if (
+                has_shape(buffer) and buffer.dim() <= 1
+            ):  # statistics of a norm layer and counters, but no masks or tables
                 yield prefix + _WRAPPERS.sub(r"\1", name), buffer
 
     def _all_buffers(self) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...record.numbers_told import rank_told
+from ..hooks.module_tree import has_shape
 from ..hooks.patching import drop_frame, replace
 
 
@@ -64,7 +65,7 @@ class Perturbation:
         """Change the weights of a model, unless they are changed already."""
         torch = self.torch
         for weight in module.parameters():
-            if id(weight) in self.kept or not weight.is_floating_point():
+            if id(weight) in self.kept or not (has_shape(weight) and weight.is_floating_point()):
                 continue
             data = weight.data
             self.kept[id(weight)] = (weight, data.clone())
