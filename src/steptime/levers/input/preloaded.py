@@ -244,7 +244,7 @@ def put_together(shape: Any, parts: Any) -> Any:
 class DataCondition:
     """Values and generators of a data set, the generators that everybody shares, and open files.
 
-    Files are of use in a child alone: elsewhere others open and write some meanwhile.
+    Files are compared in a forked copy alone: in the training, other threads use files meanwhile.
     """
 
     def __init__(self, torch: Any, dataset: Any, *, has_files: bool) -> None:

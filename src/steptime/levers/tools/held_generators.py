@@ -16,7 +16,7 @@ MAX_ITEMS = 256
 def generators_of(torch: Any, roots: list[Any]) -> list[Any]:
     """Return the random generators that objects hold, and those beside the code of their classes.
 
-    Functions are looked into, as a transform may be one: their cells, and their modules' names.
+    It looks into functions, as a transform may be one: their closures and their globals.
     """
     numpy = sys.modules.get("numpy")
     kinds: tuple[Any, ...] = (random.Random, torch.Generator)
