@@ -244,7 +244,7 @@ def put_together(shape: Any, parts: Any) -> Any:
 class DataCondition:
     """Values and generators of a data set, the generators that everybody shares, and open files.
 
-    Files are compared in a forked copy alone: in the training, other threads use files meanwhile.
+    Files are compared only in a forked copy: in the training, other threads read and write files.
     """
 
     def __init__(self, torch: Any, dataset: Any, *, has_files: bool) -> None:
