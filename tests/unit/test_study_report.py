@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from steptime.cli.study.tune import exit_code_of
 from steptime.core.interval import Interval
 from steptime.report.blocks.fit.batch_report import REASONS as BATCH_REASONS
 from steptime.report.blocks.study.story_blocks import CHOICES
@@ -96,12 +97,17 @@ def test_two_settings_never_look_alike_and_best_and_time_left_stay(width: int) -
     assert max(map(len, [*table, *lines])) <= width
 
 
-def test_the_whole_loop_is_said_beside_the_step() -> None:
+def test_the_headline_is_the_loops_and_the_steps_stands_beside_it() -> None:
     text = " ".join(show(faster()).split())
+    alone = " ".join(show(replace(faster(), loop_speedup=None)).split())
+    equal = show(replace(faster(), loop_speedup=faster().speedup))
 
-    assert "faster: 1.52x in each step, 95 % interval 1.47x to 1.58x" in text
-    assert "loop 1.31x from the first step to the last, 95 % interval 1.26x to 1.35x" in text
-    assert "loop " not in show(replace(faster(), loop_speedup=None))
+    assert "faster: 1.31x from the first step to the last, 95 % interval 1.26x to 1.35x" in text
+    assert "step 1.52x, 95 % interval 1.47x to 1.58x, 8 pairs" in text
+    assert "faster: 1.52x in each step, 95 % interval 1.47x to 1.58x" in alone
+    assert "step  " not in equal
+    assert exit_code_of(faster(), require_speedup=1.3) == 5  # the step's is above it
+    assert exit_code_of(faster(), require_speedup=1.25) == 0
 
 
 @pytest.mark.parametrize("name", CASES)

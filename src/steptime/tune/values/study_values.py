@@ -228,6 +228,11 @@ class Found:
     unproven: Unproven | None = None
     loop_speedup: Interval | None = None
 
+    @property
+    def claim(self) -> Interval | None:
+        """What a user will see: the speedup of the loop where it is known, else of a step."""
+        return self.speedup if self.loop_speedup is None else self.loop_speedup
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study(Found):

@@ -153,9 +153,9 @@ def _tone(study: Study) -> str:
 
 
 def _seen(study: Study) -> list[Block]:
-    """Say what follows from the outcome: loop, pace, quality, and what seeds said."""
+    """Say what follows from the outcome: step, pace, quality, and what seeds said."""
     unproven = None if study.unproven is None else printable(describe_unproven(study.unproven))
-    lines = labeled(("loop", words.describe_loop(study)), ("seen", unproven))
+    lines = labeled(("step", words.describe_step_beside(study)), ("seen", unproven))
     for label, step_s in (("baseline", study.baseline_step_s), ("tuned", study.tuned_step_s)):
         if step_s is not None:
             pace = words.describe_pace(step_s, study.samples_per_step, study.sample_unit)
@@ -181,9 +181,9 @@ def _seen(study: Study) -> list[Block]:
 def _tiles(study: Study) -> list[Block]:
     """Return the few numbers that people look for first."""
     found: list[Tile] = []
-    if study.speedup is not None:
-        low, high = format_speedup(study.speedup.low), format_speedup(study.speedup.high)
-        found.append(Tile("speedup", format_speedup(study.speedup.estimate), f"{low} to {high}"))
+    if (claim := study.claim) is not None:
+        low, high = format_speedup(claim.low), format_speedup(claim.high)
+        found.append(Tile("speedup", format_speedup(claim.estimate), f"{low} to {high}"))
     for name, step_s in (("as written", study.baseline_step_s), ("tuned", study.tuned_step_s)):
         if step_s is not None:
             found.append(Tile(name, format_seconds(step_s), "per step"))

@@ -380,9 +380,9 @@ def describe_outcome(study: Study) -> str:
             return f"the command fails as written: {describe_reason(baseline)}"
         return "undecided: " + _describe_best(study)
     word = OUTCOMES[study.outcome]
-    if study.outcome is StudyOutcome.FASTER and study.speedup is not None:
-        what = "" if study.loop_speedup is None else " in each step"
-        return f"{word}: {describe_interval(study.speedup, what=what)}"
+    if study.outcome is StudyOutcome.FASTER and study.claim is not None:
+        what = " in each step" if study.loop_speedup is None else " from the first step to the last"
+        return f"{word}: {describe_interval(study.claim, what=what)}"
     facts = describe_study_facts(study.reason_facts or {})
     if study.outcome is StudyOutcome.NOTHING_HELPS:
         code = study.reason or ("ruled_out" if "rules_out" in facts else "nothing_helps")
@@ -406,14 +406,12 @@ def _describe_best(study: Study) -> str:
     return f"the best so far is {state}: {describe_interval(best.speedup)}; it is not proven yet"
 
 
-def describe_loop(study: Study) -> str | None:
-    """Return the speedup of the whole loop beside that of a step; None where none is known."""
+def describe_step_beside(study: Study) -> str | None:
+    """Return the speedup of a step where it differs from the loop's; None where it does not."""
     if study.speedup is None or study.loop_speedup is None:
         return None
-    return (
-        f"{describe_interval(study.loop_speedup, what=' from the first step to the last')}, "
-        "with evaluations, checkpoints and the beginnings of epochs"
-    )
+    text = describe_interval(study.speedup)
+    return None if text == describe_interval(study.loop_speedup) else text
 
 
 def describe_noise(noise_floor: float | None) -> str | None:
