@@ -21,7 +21,8 @@ class StudySummary:
         ended_unix_s: its end; None while it has none.
         is_interrupted: whether it was ended early.
         outcome: how it ended; None while it has not.
-        speedup: speedup of the recipe over the command as written, from the confirmation.
+        speedup: of a step, of the recipe over the command as written, from the confirmation.
+        loop_speedup: of the loop, from its first step to its last; None where it is not known.
         recipe: what was proven; empty unless the outcome is `faster`.
         num_trials: number of trials so far.
     """
@@ -33,6 +34,7 @@ class StudySummary:
     is_interrupted: bool
     outcome: StudyOutcome | None
     speedup: Interval | None
+    loop_speedup: Interval | None
     recipe: State
     num_trials: int
 
@@ -143,6 +145,7 @@ def summarize(study: Study) -> StudySummary:
         is_interrupted=study.is_interrupted,
         outcome=study.outcome,
         speedup=study.speedup,
+        loop_speedup=study.loop_speedup,
         recipe=study.recipe,
         num_trials=len(study.trials),
     )

@@ -99,6 +99,7 @@ def _study_cells(study: StudySummary) -> list[str]:
     outcome = OUTCOMES[study.outcome]
     if study.is_interrupted and study.outcome is None:
         outcome = "interrupted"
-    speedup = "–" if study.speedup is None else format_speedup(study.speedup.estimate)
+    claim = study.loop_speedup or study.speedup
+    speedup = "–" if claim is None else format_speedup(claim.estimate)
     command = printable(shlex.join(study.command))
     return [study.study_id, outcome, speedup, format_count(study.num_trials), command]

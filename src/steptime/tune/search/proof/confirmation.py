@@ -14,7 +14,7 @@ from steptime.core.note import Fact
 from steptime.core.stats import values_for_interval
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation
-from steptime.tune.search.proof.pairs import MIN_FLOOR, MIN_PAIRS, pairs_for, to_speedup
+from steptime.tune.search.proof.pairs import MIN_FLOOR, MIN_PAIRS, interval, pairs_for, to_speedup
 from steptime.tune.search.proof.yardstick import Judged
 from steptime.tune.search.rounds.screen import sharpen_noise
 from steptime.tune.search.search_notes import key_of, names_of, number, numbers_of
@@ -303,7 +303,8 @@ def doubt(lab: Lab, known: Confirmation) -> str | None:
     is_above = found.low > math.log1p(lab.floor_for(series))
     if is_above and known.num_against > MAX_AGAINST * known.num_starts:
         return "repeats_disagree"
-    return None if is_above else "not_confirmed"
+    loop = interval(series.loop)  # it is the loop's speedup that is claimed
+    return None if is_above and (loop is None or loop.low > 0) else "not_confirmed"
 
 
 def has_no_time(lab: Lab, known: Confirmation) -> bool:
