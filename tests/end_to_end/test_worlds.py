@@ -69,7 +69,9 @@ def test_an_endless_script_is_observed_for_a_window_and_ended(tmp_path: Path) ->
     steady = baseline.measurement.steady
     assert steady is not None
     assert steady.step_time_s is not None
-    assert steady.num_steps >= 20
+    # Where warm-up ends depends on what else the machine does: half of the steps count at least.
+    assert baseline.measurement.num_steps >= 29
+    assert steady.num_steps >= 14
     assert baseline.startup_s > 0.1
     assert baseline.facts.environment_names == ("HOME",)
     assert baseline.facts.torch_version
