@@ -20,7 +20,7 @@ from steptime.levers.base import Facts, Moment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
 from steptime.tune.search.budget import SHORT_BUDGET_S, BudgetLedger, planned_budget
 from steptime.tune.search.search import SearchOptions, search
-from steptime.tune.values.study_values import StudyOutcome, TrialEnd
+from steptime.tune.values.study_values import Applied, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
 
 log = math.log
@@ -282,3 +282,56 @@ def test_of_two_levers_that_do_the_same_the_one_that_does_more_goes(seed):
     found = run(bench, make_lever("autocast"), make_lever("module_precision"), *make_levers(1))
 
     assert labels(found) == {"autocast", "lever_0"}
+
+
+BF16 = {  # what keeps most in float32 first
+    "matmul_precision": ({"precision": "medium"},),
+    "module_precision": (
+        {"float32": "ends"},
+        {"float32": "ends_and_norms"},
+        {"float32": "none", "low": True},
+    ),
+    "autocast": ({"dtype": "bf16"},),
+}
+
+
+def bf16_bench(**more):
+    """Each of them gives the whole gain, and two of them no more."""
+    gains = {"matmul_precision": log(1.2), "module_precision": log(1.3), "autocast": log(1.35)}
+    together = {
+        frozenset({"matmul_precision", "module_precision"}): -log(1.2),
+        frozenset({"matmul_precision", "autocast"}): -log(1.2),
+        frozenset({"module_precision", "autocast"}): -log(1.3),
+    }
+    # a setting has its own label, and the gain of its lever
+    gains = {
+        label_of(Applied(name=name, settings=one)): gains[name]
+        for name, settings in BF16.items()
+        for one in settings
+    }
+    return ScriptedBench(gains=gains | {"lever_0": log(1.15)}, together=together, **more)
+
+
+def bf16_levers():
+    return [make_lever(name, settings=some) for name, some in BF16.items()] + [*make_levers(1)]
+
+
+def test_of_levers_that_round_the_same_numbers_a_state_has_one():
+    bench = bf16_bench()
+    found = run(bench, *bf16_levers())
+
+    states = [one for request in bench.requests for one in getattr(request, "states", ())]
+    assert max(sum(one.name in BF16 for one in state) for state in states) == 1
+    assert labels(found) == {"autocast:bf16", "lever_0"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_bf16_trains_worse_it_is_not_judged_in_every_spelling(seed):
+    harmful = frozenset({"module_precision", "autocast"})
+    bench = bf16_bench(harmful=harmful, seed=seed)
+    found = run(bench, *bf16_levers())
+
+    assert labels(found) == {"matmul_precision:medium", "lever_0"}
+    judged = [one for one in bench.requests if isinstance(one, tuple) and one]
+    assert len(judged) <= 6
+    assert "autocast" in {choice.lever for choice in said(found, "harmful")}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE
+from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE, by_rounding
 from steptime.tune.search.proof.comparison_series import Confirmation
 from steptime.tune.search.proof.confirmation import (
     OVERTIME,
@@ -258,9 +258,29 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
 
 
 def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
-    """Leave a lever with its settings out from now on."""
-    lab.notes.choose(_word(outcome), one.name, state=label(one))
-    refused.levers.append(one)
+    """Leave a lever with its settings out from now on.
+
+    Where it rounds too much, what rounds more goes with it, and halving finds how much may be
+    rounded: each of the others would be put together, judged and blamed in its turn.
+    """
+    known = [it for offer in lab.offered for it in offer.settings if it not in refused.levers]
+    ladder = by_rounding(known)
+    out = [one]
+    if outcome is Outcome.FAIL and one in ladder:
+        low, high = 0, ladder.index(one)
+        while low < high:
+            middle = (low + high) // 2
+            state = (ladder[middle],)
+            if not lab.quality.is_judged(state) and not _affords_both(lab, state):
+                break
+            if lab.judge(state).outcome is Outcome.PASS:
+                low = middle + 1
+            else:
+                high = middle
+        out = ladder[high:]
+    for it in out:
+        lab.notes.choose(_word(outcome), it.name, state=label(it))
+        refused.levers.append(it)
 
 
 def _word(outcome: Outcome) -> str:

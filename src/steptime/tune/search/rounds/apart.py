@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.tune.search.budget import MORE_S
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import DOES_MORE
 from steptime.tune.search.proof.pairs import chain, half_width, inverse, to_speedup
 from steptime.tune.search.rounds.single_changes import Banned, is_in
 from steptime.tune.search.search_notes import Key, key_of, names_of, numbers_of
@@ -173,16 +172,9 @@ def _next_out(lab: Lab, fixed: State, members: State, told: Told) -> Part | None
     idle = [one for one in here if not _rides(one.found)]
     if not idle:
         return None
-    out = _all_idle(lab, (*fixed, *members), idle, told) or _first_of(idle)
+    out = _all_idle(lab, (*fixed, *members), idle, told) or idle[0]
     _say(lab, "dropped", out, reason="no_gain")
     return out
-
-
-def _first_of(idle: Sequence[Part]) -> Part:
-    """What goes first of what shows nothing: what another does too, else what gives least."""
-    by_name = {one.group[0].name: one for one in idle if len(one.group) == 1}
-    twice = [by_name[more] for more, less in DOES_MORE.items() if {more, less} <= set(by_name)]
-    return (twice or idle)[0]
 
 
 def _all_idle(lab: Lab, state: State, idle: Sequence[Part], told: Told) -> Part | None:

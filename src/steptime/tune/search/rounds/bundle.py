@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import MAY_SLOW_DOWN
+from steptime.tune.search.mechanism import MAY_SLOW_DOWN, one_of_each, with_instead
 from steptime.tune.search.order import Offer
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
@@ -90,18 +90,22 @@ def _first_members(
     fixed: State,
     banned: Sequence[Applied],
 ) -> State:
-    """One setting of each lever: its best one, without those that are slower.
+    """One setting of each family of levers: its best one, without those that are slower.
 
     One that slows down as easily as it helps has to seem faster. Where nothing was seen of them, it
     is the first one of each that can hardly slow down.
     """
     if seen is not None:
         least = math.log1p(lab.yardstick.least_floor)
-        return tuple(one.applied for one in seen if _may_join(one, least))
+        joining = [one for one in seen if _may_join(one, least)]
+        best = one_of_each([one.applied for one in sorted(joining, key=lambda it: -it.gain)])
+        return tuple(one.applied for one in joining if one.applied in best)
     allowed = [[it for it in one.settings if it not in banned] for one in offers]
     firsts = [some[0] for some in allowed if some and some[0].name not in MAY_SLOW_DOWN]
     known = [lab.known.live(fixed, (*fixed, one)) for one in firsts]
-    return tuple(one for one, series in zip(firsts, known, strict=True) if not series.is_over)
+    return one_of_each(
+        [one for one, series in zip(firsts, known, strict=True) if not series.is_over]
+    )
 
 
 def _may_join(seen: Champion, least: float) -> bool:
@@ -228,7 +232,7 @@ def _add_beside(lab: Lab, champions: Sequence[Champion], *, told: State, states:
     out = [one for one in champions if one.applied.name not in inside]
     new = [one for one in out if one.applied not in told]
     hopeful = [one for one in new if one.worth is not Worth.SLOWER]
-    take_what_helps(lab, [(*lab.best, one.applied) for one in hopeful], banned=states)
+    take_what_helps(lab, [with_instead(lab.best, one.applied) for one in hopeful], banned=states)
     take_what_helps(lab, swaps(lab.best, champions), banned=states)
     if new:
         take_what_helps(lab, pairs_beside(lab.best, champions), banned=states)

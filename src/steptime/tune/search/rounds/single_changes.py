@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from steptime.core.interval import Interval
 from steptime.tune.search.lab import Lab
+from steptime.tune.search.mechanism import are_related, one_of_each, with_instead
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.rounds.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
@@ -40,7 +41,7 @@ def swaps(best: State, champions: Sequence[Champion]) -> list[State]:
     """
     states = []
     for one in champions:
-        rest = tuple(applied for applied in best if applied.name != one.applied.name)
+        rest = tuple(it for it in best if not are_related(it.name, one.applied.name))
         close = [
             applied
             for applied, found in one.rest
@@ -57,7 +58,7 @@ def pairs_beside(best: State, champions: Sequence[Champion]) -> list[State]:
     out = [one for one in champions if one.applied.name not in inside]
     pairs = itertools.combinations(sorted(out, key=lambda one: -one.gain), 2)
     states = [(*best, a.applied, b.applied) for a, b in pairs]
-    return states[:MAX_PAIRS_BESIDE]
+    return [state for state in states if one_of_each(state) == state][:MAX_PAIRS_BESIDE]
 
 
 def take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bool:
@@ -81,8 +82,9 @@ def take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> boo
         if what in (Worth.GAIN, Worth.UNCLEAR) and found.estimate > 0:
             promising.append((found.estimate, tuple(a for a in series.state if a not in best)))
     for _, added in sorted(promising, key=lambda it: -it[0]):
-        names = {one.name for one in added}
-        state = (*(one for one in lab.best if one.name not in names), *added)
+        state = lab.best
+        for one in added:
+            state = with_instead(state, one)
         if is_in(state, banned):
             continue
         gain = _add(lab, lab.best, state)

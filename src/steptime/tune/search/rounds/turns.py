@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from steptime.core.interval import Interval
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import NEVER_FIRST, PAID_ONCE, SHARES_CORES, SPARES
+from steptime.tune.search.mechanism import (
+    NEVER_FIRST,
+    PAID_ONCE,
+    SHARES_CORES,
+    SPARES,
+    one_of_each,
+    with_instead,
+)
 from steptime.tune.search.order import Offer
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
@@ -82,7 +89,7 @@ def try_in_turns(
     # What must be earned by the length of the run is judged by itself; so is what gives little,
     # which a few pairs beside others cannot tell from nothing.
     alone = PAID_ONCE | NEVER_FIRST
-    firsts = tuple(some[0] for name, some in left.items() if name not in alone)
+    firsts = one_of_each([some[0] for name, some in left.items() if name not in alone])
     if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
         beside = live if any(map(_is_about_input, offers)) else ()
         for one in _together(lab, firsts, beside, banned=banned, states=states):
@@ -353,14 +360,14 @@ def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> Non
     for one in settings:
         crowded = _crowded(lab, reference, one)
         beside = tuple(it for it in reference if it not in crowded)
-        series = lab.known.between(reference, (*beside, one))
+        series = lab.known.between(reference, with_instead(beside, one))
         for due in num_pairs:
             if series.is_over or _is_hopeless(lab, series) or _is_clear(lab, series):
                 break
             lab.turns(reference, series.state, due)
         if _is_kept(lab, series):
             found = lab.log_speedup(series)
-            lab.best = (*(it for it in lab.best if it not in crowded), one)
+            lab.best = with_instead(tuple(it for it in lab.best if it not in crowded), one)
             lab.best_gain = lab.best_gain if found is None else chain(lab.best_gain, found)
 
 
