@@ -12,8 +12,10 @@ from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Facts, LoaderFacts, Moment, Preserves
 from steptime.tune.search.bench import LiveRequest, PairLoad, ProcessRequest
+from steptime.tune.search.budget import BudgetLedger
+from steptime.tune.search.proof.quality import Quality
 from steptime.tune.search.search import SearchOptions, search
-from steptime.tune.values.study_values import StudyOutcome
+from steptime.tune.values.study_values import Applied, StudyOutcome
 
 log = math.log
 HEAVY = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
@@ -464,3 +466,24 @@ def test_what_was_below_the_noise_is_tried_once_the_rest_of_a_step_is_short(seed
 
     assert sorted(one.name for one in found.recipe) == ["fused", "preloaded_samples"]
     assert not found.not_tried
+
+
+def test_a_judgement_is_priced_by_the_runs_that_it_takes():
+    """States of one roundoff share the perturbed runs, and all states the command's own two."""
+    levers = {
+        "exact": make_lever("exact", preserves=Preserves.EXACT),
+        "low": replace(make_lever("low"), roundoff=lambda settings: 2.0**-8),
+        "high": make_lever("high"),
+    }
+    bench, ledger = ScriptedBench(), BudgetLedger(600.0)
+    ledger.observed(10.0, startup_s=0.0, step_s=1.0)
+    quality = Quality(bench, ledger, levers)
+    run_s = ledger.judgement(1)
+
+    def price(name):
+        return quality.cost_s((Applied(name=name, settings={}),), bench.facts) / run_s
+
+    assert [price(name) for name in levers] == pytest.approx([3, 5, 5])
+    quality.judge((Applied(name="low", settings={}),), bench.facts)
+    run_s = ledger.judgement(1)
+    assert [price(name) for name in levers] == pytest.approx([1, 0, 3])

@@ -37,8 +37,8 @@ RUNS_A_JUDGEMENT = 5
 """First guess: the command twice, the candidate, and three perturbed runs, each a little shorter
 than its steps and a start say; the one in float64 is short."""
 
-RUNS_OF_EXACT = 3
-"""Of a state whose levers keep each bit: the command twice, and the candidate."""
+RUNS_OF_REPEATS = 2
+"""Of them, what the perturbed ones take: a first state of another roundoff takes them again."""
 
 RESERVED_JUDGEMENTS = 1.2
 """More is kept than a judgement takes, because a judgement without its confirmation is wasted."""

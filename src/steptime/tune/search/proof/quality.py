@@ -1,19 +1,23 @@
 """Asks whether states train as well, once each, and knows what asking costs.
 
 In: a bench and states. Out: verdicts. The runs of the command as written serve all states of a
-class, so only the first judgement makes them.
+class and a roundoff, so only the first judgement of each makes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from steptime.levers.base import Facts, Lever, Preserves
+from steptime.levers.base import Facts, Lever
 from steptime.tune.search.bench import Bench
-from steptime.tune.search.budget import RUNS_A_JUDGEMENT, RUNS_OF_EXACT, BudgetLedger
+from steptime.tune.search.budget import RUNS_OF_REPEATS, BudgetLedger
 from steptime.tune.search.search_notes import Key, key_of
+from steptime.tune.trials.judging import claim_of
 from steptime.tune.values.study_values import State
+from steptime.verify.protocol import AGAIN, BASELINE, CANDIDATE, DOUBLE, plan_runs
 from steptime.verify.values import Outcome, Verdict
+
+ONCE = (BASELINE, AGAIN, CANDIDATE, DOUBLE)
 
 
 class Quality:
@@ -24,16 +28,17 @@ class Quality:
         self._ledger = ledger
         self._levers = levers
         self._verdicts: dict[Key, Verdict] = {}
-        self._judged: set[Preserves] = set()
+        self._made: set[str] = set()  # runs of the command as written, by their names
 
     def judge(self, state: State, facts: Facts) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""
         key = key_of(state)
         if key not in self._verdicts:
-            num_runs = self._num_runs(state, facts)
+            due = self._due(state, facts)
             self._verdicts[key] = self._bench.judge(state)
-            self._judged.add(self._class_of(state, facts))
-            self._ledger.learn_judgement(self._ledger.spend(self._bench.time_left_s()), num_runs)
+            self._made |= set(due) - {CANDIDATE}
+            spent_s = self._ledger.spend(self._bench.time_left_s())
+            self._ledger.learn_judgement(spent_s, _price_of(due))
         return self._verdicts[key]
 
     def is_judged(self, state: State) -> bool:
@@ -54,21 +59,18 @@ class Quality:
         """Predicted cost of judging a state [s]; nothing where its verdict is known."""
         if self.is_judged(state):
             return 0.0
-        return self._ledger.judgement(self._num_runs(state, facts))
+        return self._ledger.judgement(_price_of(self._due(state, facts)))
 
-    def _num_runs(self, state: State, facts: Facts) -> int:
-        """Whole runs that judging a state takes: the command's own are made once."""
-        own = self._class_of(state, facts)
-        if own in self._judged:
-            return 1
-        num = RUNS_OF_EXACT if own is Preserves.EXACT else RUNS_A_JUDGEMENT
-        return num - (RUNS_OF_EXACT - 1 if self._judged else 0)
+    def _due(self, state: State, facts: Facts) -> list[str]:
+        """The whole runs that judging a state takes, by their names."""
+        claim = claim_of(state, self._levers, facts)
+        plan = plan_runs(
+            claim.preserves.value, roundoff=claim.roundoff, num_updates=1, reorders=claim.reorders
+        )
+        return [one.name for one in plan if one.name not in self._made]
 
-    def _class_of(self, state: State, facts: Facts) -> Preserves:
-        """EXACT where each of its levers is that here; all others take as many runs."""
-        classes = set()
-        for one in state:
-            lever = self._levers[one.name]
-            # By its word: an outside lever's enumeration is another object.
-            classes.add(Preserves(lever.class_here(facts, one.settings) or lever.preserves))
-        return Preserves.EXACT if classes <= {Preserves.EXACT} else Preserves.NUMERIC
+
+def _price_of(due: Sequence[str]) -> int:
+    """What runs take, in whole runs of the command: the one in float64 is short."""
+    once = sum(name in ONCE and name != DOUBLE for name in due)
+    return once + (RUNS_OF_REPEATS if any(name not in ONCE for name in due) else 0)
