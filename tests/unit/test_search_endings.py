@@ -629,3 +629,20 @@ def ask(bench, request):
         bench.compare_processes(request)
     else:
         bench.judge(request)
+
+
+def test_levers_between_processes_that_are_wrong_beside_others_end_no_search_in_a_circle():
+    """Two pairs train worse; what is refused together must not be built again from one side."""
+    pairs = [{"start_0", "lever_2"}, {"start_0", "lever_3"}]
+
+    def outcome(state):
+        names = {one.name for one in state}
+        return Outcome.FAIL if any(pair <= names for pair in pairs) else Outcome.PASS
+
+    gains = {"lever_1": log(1.1), "lever_2": log(1.03), "lever_3": log(1.4), "start_0": log(1.1)}
+    bench = ScriptedBench(gains=gains, outcome=outcome, step_s=0.02, startup_s=2.8, run_s=7.5)
+    found = run(bench, *make_levers(4), make_lever("start_0", moment=Moment.STARTUP))
+
+    assert found.outcome is StudyOutcome.FASTER
+    assert outcome(found.recipe) is Outcome.PASS
+    assert bench.true_gain(found.recipe) >= log(1.4)

@@ -220,7 +220,7 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
     undecided |= try_in_turns(lab, late, live=cheap, banned=banned, states=states, then=compile_too)
     if lab.best:
         keep_for_proof(lab, lab.best)
-    go_further(lab, undecided)
+    go_further(lab, undecided, states=states)
     if lab.best:
         keep_for_proof(lab, lab.best)
 

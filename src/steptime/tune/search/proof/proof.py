@@ -238,7 +238,7 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
     next best state. Where both halves pass, they are not used together.
 
     Returns:
-        False where there was no time to find out.
+        False where there was no time to find out, or nothing new was.
     """
     lab.ledger.extend_own()
     if len(state) == 1:
@@ -252,6 +252,8 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
         if found is not Outcome.PASS:
             lab.notes.explain("quality", half, (), _word(found))
             return _find_culprits(lab, half, found, refused)
+    if is_in(state, refused.states):
+        return False  # what was built held it all the same
     lab.notes.choose("harmful_together", state[-1].name, state=names_of(state))
     refused.states.append(state)
     return True

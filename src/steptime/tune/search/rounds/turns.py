@@ -94,7 +94,8 @@ def try_in_turns(
         beside = live if any(map(_is_about_input, offers)) else ()
         for one in _together(lab, firsts, beside, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
-    _try_each(lab, {it: left[it] for it in left if it not in NEVER_FIRST}, FIRST_LOOK)
+    most = {it: left[it] for it in left if it not in NEVER_FIRST}
+    _try_each(lab, most, FIRST_LOOK, states=states)
     then()
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
@@ -106,14 +107,17 @@ def _is_about_input(one: Offer) -> bool:
     return bool(INPUT_PHASES & set(one.lever.phases))
 
 
-def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]]) -> None:
-    """Give what is undecided more pairs, and then what gives little its first."""
+def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]], *, states: Banned) -> None:
+    """Give what is undecided more pairs, and then what gives little its first.
+
+    No state that holds one of the refused `states` is tried.
+    """
     before, lab.phase = lab.best, "process"
     little = {name: some for name, some in left.items() if name in NEVER_FIRST}
     if lab.best:  # else there is nothing to add to; what is open gets its pairs at the end
         more = {name: some for name, some in left.items() if name not in little}
-        _try_each(lab, more, (*FIRST_LOOK, MAX_PAIRS))
-    _try_each(lab, little, FIRST_LOOK)
+        _try_each(lab, more, (*FIRST_LOOK, MAX_PAIRS), states=states)
+    _try_each(lab, little, FIRST_LOOK, states=states)
     if any(one not in before for one in lab.best):
         _share_cores_again(lab)
 
@@ -333,7 +337,13 @@ def _error(lab: Lab, series: ComparisonSeries) -> float:
 # -- one by one
 
 
-def _try_each(lab: Lab, left: Mapping[str, Sequence[Applied]], num_pairs: Sequence[int]) -> None:
+def _try_each(
+    lab: Lab,
+    left: Mapping[str, Sequence[Applied]],
+    num_pairs: Sequence[int],
+    *,
+    states: Banned,
+) -> None:
     """Compare the settings of each lever that the best state does not have, in their order.
 
     What another lever may spare comes last, and only where that did not help.
@@ -343,15 +353,18 @@ def _try_each(lab: Lab, left: Mapping[str, Sequence[Applied]], num_pairs: Sequen
         if name in {SPARES.get(kept) for kept in _names(lab.best)}:
             lab.notes.leave_out([NotTried(name=name, reason="needless")])
         elif name not in _names(lab.best):
-            _try(lab, left[name], num_pairs)
+            _try(lab, left[name], num_pairs, states=states)
 
 
-def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> None:
+def _try(
+    lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int], *, states: Banned
+) -> None:
     """Compare one lever's settings with the best so far; add the best of them if it helps."""
     # Compiling again in each of a dozen processes would take the whole budget.
     reference = tuple(one for one in lab.best if one.name != COMPILE)
     # What gave way stays so, whatever more pairs say of the best.
     settings = [one for one in settings if not lab.notes.was_dropped((*reference, one))]
+    settings = [one for one in settings if not is_in(with_instead(reference, one), states)]
     if len(settings) > 1:
         for one in settings:
             if not lab.turns(reference, (*reference, one), FIRST_PAIRS):
