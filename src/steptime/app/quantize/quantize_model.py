@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.curve import size_curve
-from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_weights
+from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_macs
 from steptime.app.verify.verify_model import verify_model
 from steptime.core.store import write_text
 from steptime.errors import UsageError
@@ -23,7 +22,7 @@ from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Convolution, Network, Operator
+from steptime.quantize.trained_network import Network, Operator
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
@@ -227,13 +226,11 @@ def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
 
 
 def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
-    places = network.shapes[one.output][: 2 if isinstance(one, Convolution) else -1]
-    macs = math.prod(places) * num_weights(one)
     return KeptLayer(
         name=one.name,
         kind=type(one).__name__.lower(),
         num_bytes=bytes_of(one),
-        macs=macs,
+        macs=num_macs(one, network),
         noise=noise.get(one.output),
     )
 
