@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from steptime.app.verify.verify_model import verify_model
 from steptime.core.store import write_text
 from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
+from steptime.quantize.c.targets import estimates
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.capture import capture
 from steptime.quantize.inference import time_in_turns
@@ -152,20 +154,28 @@ def make_network(
     models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
     arena = plan_arena(integer)
     sources = c_sources(integer, arena)
+    layers = tuple(_layer(one, network, noise) for one in network.operators)
+    constant_bytes = sum(one.num_bytes for one in layers)
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
         observer=asked.observer.value,
         num_calibrated=len(inputs),
-        layers=tuple(_layer(one, network, noise) for one in network.operators),
+        layers=layers,
         float_bytes=sum(4 * floats_of(one) for one in network.operators),
-        integer_bytes=sum(bytes_of(one) for one in network.operators),
+        integer_bytes=constant_bytes,
         file_bytes=models["bytes"].ByteSize(),
         arena_bytes=arena.size,
         arena_bound=arena.bound,
         times=time_in_turns(models, x, rounds=_TIMED),
         units=_units(),
         num_same_in_c=same_in_c(integer, sources, x[:_IN_C], arena_bytes=arena.size),
+        targets=estimates(
+            macs=sum(one.macs for one in layers),
+            outputs=sum(math.prod(network.shapes[one.output]) for one in network.operators),
+            arena_bytes=arena.size,
+            constant_bytes=constant_bytes,
+        ),
     )
     if asked.has_curve:
         tell("trying weights of four bits")
