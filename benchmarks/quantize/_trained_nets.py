@@ -116,13 +116,13 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
         ),
         "MLPerf Tiny DS-CNN": Task(
             build=ds_cnn,
-            data=lambda: resized(mnist, shape=(1, 49, 10), num_train=6_000, num_test=10_000),
+            data=lambda: resized(mnist, shape=(1, 49, 10), num_train=6_000, num_test=2_000),
             epochs=4,
             batch=64,
         ),
         "MLPerf Tiny MobileNetV1": Task(
             build=mobilenet,
-            data=lambda: resized(mnist, shape=(3, 96, 96), num_train=3_000, num_test=2_000),
+            data=lambda: resized(mnist, shape=(3, 96, 96), num_train=3_000, num_test=500),
             epochs=4,
         ),
         "MLPerf Tiny autoencoder": Task(

@@ -11,9 +11,10 @@ passes for a Cortex-M4, whose operators run in Python here. Steptime's is its in
 
 Bytes are what each writes as its constants, or as its file; the arena is what it plans for the
 values of one input. Operators in float are those that multiply, add, average or look up real
-numbers after fusion; of ONNX Runtime, in the graph that it has optimized. Of torchao, one that is
-followed by a ReLU, or is the ReLU, counts once. A peer that cannot take a network has a row that
-says why. Results go to benchmarks/results/quantize_peers.json.
+numbers after fusion: of ONNX Runtime in the graph that it has optimized, of torchao in what it
+hands to Inductor, where a sum that Inductor computes with a convolution counts and a ReLU does not.
+A peer that cannot take a network has a row that says why. ExecuTorch's needs `tosa-tools` as well.
+Results go to benchmarks/results/quantize_peers.json.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from _conditions import conditions
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "quantize_peers.json"
 MOVES = ("QuantizeLinear", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice")
-MOVES += ("Identity", "Gather", "Concat", "Split", "MaxPool", "Constant", "Cast")
+MOVES += ("Identity", "Gather", "Concat", "Split", "MaxPool", "NhwcMaxPool", "Constant", "Cast")
 TORCH_MOVES = ("view", "reshape", "permute", "transpose", "flatten", "slice", "select", "clone")
 TORCH_MOVES += ("copy", "getitem", "dropout", "alloc", "sym_size", "expand", "unsqueeze", "squeeze")
 Given = tuple[torch.nn.Module, Any, Any]
