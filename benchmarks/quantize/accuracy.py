@@ -52,7 +52,7 @@ from _conditions import conditions
 from _small_tasks import resnet
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "quantize_accuracy.json"
-NUM_CALIBRATED, ROUNDS, PART = 200, 300, 100
+NUM_CALIBRATED, ROUNDS, PART, PART_IN_C = 200, 300, 100, 500
 NUM_IN_C, NUM_IN_C_OF_LARGE = 1000, 100
 WAYS = {"MinMax": "min_max", "Entropy": "entropy", "Percentile": "percentile"}
 ONLY_TIMED = "wide residual net"
@@ -128,8 +128,8 @@ def same_bits(integer: Any, x: Any, calibrated: Any, *, num: int) -> int:
     arena = plan_arena(integer)
     sources = c_sources(integer, arena)
     parts = [
-        same_in_c(integer, sources, given[i : i + PART], arena_bytes=arena.size)
-        for i in range(0, num, PART)
+        same_in_c(integer, sources, given[i : i + PART_IN_C], arena_bytes=arena.size)
+        for i in range(0, num, PART_IN_C)
     ]
     return sum(one or 0 for one in parts)
 
@@ -247,7 +247,8 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         except OSError as error:
             yield name, {"left_out": f"its data is absent: {error.strerror}"}
             continue
-        yield name, {"latency": latency(task.build(), data)}
+        if not options.no_times:
+            yield name, {"latency": latency(task.build(), data)}
         if options.times:
             continue
         rows = [
@@ -278,6 +279,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="folder where trained weights are kept")
     parser.add_argument("--only", action="append", help="a network; the others' results are kept")
     parser.add_argument("--times", action="store_true", help="times alone; the rest is kept")
+    parser.add_argument("--no-times", action="store_true", help="no times; those known are kept")
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = (
