@@ -16,6 +16,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _small_tasks import Data, pictures, read_idx, resnet
+from _tiny_nets import RowTransformer, autoencoder, ds_cnn, mobilenet, one_digit, resized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Task:
         build: makes the network.
         data: reads training and test rows; raises OSError where they are absent.
         epochs, batch, rate: of Adam, whose rate falls to 0 along a cosine.
+        makes_again: it gives its input again; how far off it is says what it never saw.
     """
 
     build: Callable[[], nn.Module]
@@ -33,6 +35,7 @@ class Task:
     epochs: int
     batch: int = 32
     rate: float = 3e-3
+    makes_again: bool = False
 
 
 class RowReader(nn.Module):
@@ -106,20 +109,63 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
             data=lambda: pictures(cifar, num_train=1000, num_test=200),
             epochs=15,
         ),
+        "MLPerf Tiny ResNet-8": Task(
+            build=lambda: resnet(width=16, blocks=1, channels=3),
+            data=lambda: pictures(cifar, num_train=1000, num_test=200),
+            epochs=15,
+        ),
+        "MLPerf Tiny DS-CNN": Task(
+            build=ds_cnn,
+            data=lambda: resized(mnist, shape=(1, 49, 10), num_train=6_000, num_test=2_000),
+            epochs=4,
+            batch=64,
+        ),
+        "MLPerf Tiny MobileNetV1": Task(
+            build=mobilenet,
+            data=lambda: resized(mnist, shape=(3, 96, 96), num_train=3_000, num_test=500),
+            epochs=4,
+        ),
+        "MLPerf Tiny autoencoder": Task(
+            build=autoencoder,
+            data=lambda: one_digit(mnist),
+            epochs=20,
+            batch=64,
+            makes_again=True,
+        ),
+        "MNIST rows transformer": Task(
+            build=RowTransformer,
+            data=lambda: mnist_rows(mnist, num_train=10_000),
+            epochs=8,
+            batch=64,
+        ),
     }
 
 
-def train(task: Task, data: Data, *, seed: int) -> nn.Module:
-    """Return the network after its training, in evaluation mode."""
+def trained(task: Task, data: Data, *, seed: int, kept: Path | None = None) -> nn.Module:
+    """Return the network after its training, in evaluation mode; `kept` is the file of its weights.
+
+    Training is left out where that file is there, so that several scripts can have one network.
+    """
     torch.manual_seed(seed)
-    model, (x, y, _, _) = task.build(), data
+    model = task.build()
+    if kept is None or not kept.exists():
+        _train(model, task, data)
+        if kept is not None:
+            torch.save(model.state_dict(), kept)
+    else:
+        model.load_state_dict(torch.load(kept, weights_only=True))
+    return model.eval()
+
+
+def _train(model: nn.Module, task: Task, data: Data) -> None:
+    x, y, _, _ = data
     optimizer = torch.optim.Adam(model.parameters(), task.rate)
+    loss = nn.functional.mse_loss if task.makes_again else nn.functional.cross_entropy
     num_steps = task.epochs * -(-len(x) // task.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
     for _ in range(task.epochs):
         for rows in torch.randperm(len(x)).split(task.batch):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            loss(model(x[rows]), y[rows]).backward()
             optimizer.step()
             schedule.step()
-    return model.eval()

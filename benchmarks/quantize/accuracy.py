@@ -1,4 +1,4 @@
-"""What int8 costs four trained networks, beside ONNX Runtime's own static quantizer.
+"""What int8 costs nine trained networks, beside ONNX Runtime's own static quantizer.
 
     python benchmarks/quantize/accuracy.py --mnist FOLDER --cifar FOLDER [--seeds 3] [--only NET]
 
@@ -6,13 +6,14 @@ Each network is trained on real data, once a seed, and quantized after training 
 training rows: by Steptime, and by ONNX Runtime (unsigned activations, signed weights, a scale a
 channel, QDQ, the same rows, its pre-processing) from the same file in floats. Accuracy counts on
 the test rows; the drop of Steptime has the interval and the outcome of its verdict, whose margin is
-a point. Latency is CPU time of one input after the other on one thread, before training: the float
-file, Steptime's, and one for each of ONNX Runtime's ways to find ranges take turns in a drawn
-order, so that neighbors on the machine count little. C and the reference in NumPy run on 1,000
-inputs (100 of the largest network): test rows, then noise within what the network was calibrated
-with. `wide residual net`, of 64 to 256 channels, has random weights: its bytes and its time count,
-its accuracy does not. A network whose data is absent is left out, and the result says why. Results
-go to benchmarks/results/quantize_accuracy.json.
+a point. The autoencoder is judged by the area under the curve of what it makes of digits that it
+never saw, with the same margin. Latency is CPU time of one input after the other on one thread,
+before training: the float file, Steptime's, and one for each of ONNX Runtime's ways to find ranges
+take turns in a drawn order, so that neighbors on the machine count little. C and the reference in
+NumPy run on 1,000 inputs (100 of the largest network): test rows, then noise within what the
+network was calibrated with. `wide residual net`, of 64 to 256 channels, has random weights: its
+bytes and its time count, its accuracy does not. A network whose data is absent is left out, and the
+result says why. Results go to benchmarks/results/quantize_accuracy.json.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
@@ -30,11 +31,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from _trained_nets import tasks, train
+from _trained_nets import tasks, trained
 from onnxruntime import quantization
 
 from steptime.app.quantize.check_in_c import same_in_c
-from steptime.app.quantize.quantize_model import quantize_model
+from steptime.app.quantize.network_sizes import bytes_of, floats_of
+from steptime.app.quantize.quantize_model import POINT
+from steptime.app.verify.verify_model import verify_model
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.capture import capture
@@ -42,13 +45,14 @@ from steptime.quantize.inference import session_of, time_in_turns
 from steptime.quantize.integer.integer_network import build
 from steptime.quantize.observers import Observer, observe
 from steptime.quantize.write_onnx import onnx_model
+from steptime.verify.values.model_verdict import ModelVerdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import conditions
 from _small_tasks import resnet
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "quantize_accuracy.json"
-NUM_CALIBRATED, ROUNDS, PART = 200, 300, 100
+NUM_CALIBRATED, ROUNDS, PART, PART_IN_C = 200, 300, 100, 500
 NUM_IN_C, NUM_IN_C_OF_LARGE = 1000, 100
 WAYS = {"MinMax": "min_max", "Entropy": "entropy", "Percentile": "percentile"}
 ONLY_TIMED = "wide residual net"
@@ -90,11 +94,29 @@ def by_onnx_runtime(model: Any, rows: Any) -> dict[str, Any]:
     return found
 
 
-def accuracy(model: Any, x: Any, y: Any) -> float:
-    """Return how often a model in ONNX is right."""
+def in_parts(run: Callable[[Any], Any], x: Any) -> Any:
+    """Return the outputs (num, ...) of inputs (num, ...), some at a time."""
+    return np.concatenate([run(x[i : i + PART]) for i in range(0, len(x), PART)])
+
+
+def outputs_of(model: Any, x: Any) -> Any:
+    """Return the outputs of a model in ONNX."""
     session = session_of(model)
-    parts = [session.run(None, {"input": x[i : i + PART]})[0] for i in range(0, len(x), PART)]
-    return float((np.concatenate(parts).argmax(axis=1) == y).mean())
+    return in_parts(lambda part: session.run(None, {"input": part})[0], x)
+
+
+def judge(found: Any, other: Any, x: Any, y: Any, *, makes_again: bool) -> ModelVerdict:
+    """Compare two networks by their outputs (num, ...): is the second as good within a point?"""
+    rows: list[dict[str, Any]] = []
+    for outputs in (found, other):
+        if makes_again:  # the further off, the likelier is the label 1
+            far = ((outputs - x) ** 2).mean(axis=1)
+            rows.append({"label": y, "probability": far / (1 + far)})
+        else:
+            rows.append({"label": y, "prediction": outputs.argmax(axis=1), "class": y.astype(str)})
+    metric, slices = ("auc", ()) if makes_again else ("accuracy", ("class",))
+    rows = [row | {"id": np.arange(len(y))} for row in rows]
+    return verify_model(*rows, metric=metric, margin=POINT, slices=slices, slice_margin=5 * POINT)
 
 
 def same_bits(integer: Any, x: Any, calibrated: Any, *, num: int) -> int:
@@ -106,8 +128,8 @@ def same_bits(integer: Any, x: Any, calibrated: Any, *, num: int) -> int:
     arena = plan_arena(integer)
     sources = c_sources(integer, arena)
     parts = [
-        same_in_c(integer, sources, given[i : i + PART], arena_bytes=arena.size)
-        for i in range(0, num, PART)
+        same_in_c(integer, sources, given[i : i + PART_IN_C], arena_bytes=arena.size)
+        for i in range(0, num, PART_IN_C)
     ]
     return sum(one or 0 for one in parts)
 
@@ -128,38 +150,47 @@ def timed(models: dict[str, Any], x: Any) -> dict[str, Any]:
     }
 
 
-def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> dict[str, Any]:
+def measured(
+    model: torch.nn.Module, data: Any, *, is_judged: bool = True, makes_again: bool = False
+) -> dict[str, Any]:
     """Quantize a network both ways, and return what that cost."""
     rows, x, y = (one.numpy() for one in (data[0][:NUM_CALIBRATED], data[2], data[3]))
-    found = quantize_model(model, calibrate=rows, evaluate=(x, y))
     network, program = capture(model, torch.from_numpy(rows[:2]))
     ranges = observe(program, torch.from_numpy(rows).split(64), observer=Observer.MSE)
     integer = build(network, ranges)
+    arena = plan_arena(integer)
     models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
     models |= by_onnx_runtime(models["float"], rows)
     sizes = {name: one.ByteSize() for name, one in models.items()}
+    weights = {
+        "float": sum(4 * floats_of(one) for one in network.operators),
+        "own": sum(bytes_of(one) for one in network.operators),
+    }
     num = NUM_IN_C if is_judged else NUM_IN_C_OF_LARGE
     row = {
-        "weight_bytes": {"float": found.float_bytes, "own": found.integer_bytes},
-        "weights_smaller": found.float_bytes / found.integer_bytes,
+        "weight_bytes": weights,
+        "weights_smaller": weights["float"] / weights["own"],
         "file_bytes": sizes,
         "file_smaller": {name: sizes["float"] / size for name, size in sizes.items()},
-        "arena_bytes": found.arena_bytes,
-        "arena_over_bound": found.arena_bytes / found.arena_bound,
+        "arena_bytes": arena.size,
+        "arena_over_bound": arena.size / arena.bound,
         f"same_in_c_of_{num}": same_bits(integer, x, rows, num=num),
     }
     if is_judged:
-        verdict = found.verdict
-        exact = accuracy(models["float"], x, y)
+        exact = outputs_of(models["float"], x)
+        verdict = judge(exact, in_parts(integer.predict, x), x, y, makes_again=makes_again)
+        others = {
+            way: judge(exact, outputs_of(models[way], x), x, y, makes_again=makes_again)
+            for way in WAYS.values()
+        }
         row |= {
             "num_rows": len(x),
+            "metric": verdict.metric,
             "accuracy": {"float": verdict.reference, "own": verdict.candidate},
             "drop": -verdict.gain.estimate,
             "drop_interval": [-verdict.gain.high, -verdict.gain.low],
-            "outcome": found.outcome.value,
-            "drop_of_onnx_runtime": {
-                way: exact - accuracy(models[way], x, y) for way in WAYS.values()
-            },
+            "outcome": verdict.outcome.value,
+            "drop_of_onnx_runtime": {way: -one.gain.estimate for way, one in others.items()},
         }
     return row
 
@@ -194,6 +225,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def kept_file(folder: Path | None, name: str, seed: int) -> Path | None:
+    """Return where the weights of a network are kept, if they are."""
+    return None if folder is None else folder / f"{name.replace(' ', '_')}_{seed}.pt"
+
+
 def random_net(seed: int) -> tuple[torch.nn.Module, Any]:
     """Return the residual network that only its bytes and its time count of, with made-up data."""
     torch.manual_seed(seed)
@@ -211,11 +247,17 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         except OSError as error:
             yield name, {"left_out": f"its data is absent: {error.strerror}"}
             continue
-        yield name, {"latency": latency(task.build(), data)}
+        if not options.no_times:
+            yield name, {"latency": latency(task.build(), data)}
         if options.times:
             continue
         rows = [
-            measured(train(task, data, seed=seed), data) | {"seed": seed}
+            measured(
+                trained(task, data, seed=seed, kept=kept_file(options.weights, name, seed)),
+                data,
+                makes_again=task.makes_again,
+            )
+            | {"seed": seed}
             for seed in range(options.seeds)
         ]
         yield name, {"mean": summary(rows), "rows": rows, "num_train": len(data[0])}
@@ -234,8 +276,10 @@ def main() -> None:
     parser.add_argument("--mnist", type=Path, required=True, help="folder of MNIST's four files")
     parser.add_argument("--cifar", type=Path, required=True, help="folder with train/ and test/")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--weights", type=Path, help="folder where trained weights are kept")
     parser.add_argument("--only", action="append", help="a network; the others' results are kept")
     parser.add_argument("--times", action="store_true", help="times alone; the rest is kept")
+    parser.add_argument("--no-times", action="store_true", help="no times; those known are kept")
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = (

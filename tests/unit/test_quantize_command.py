@@ -64,7 +64,7 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
 
     told = capsys.readouterr().out
     assert told.startswith("outcome    PASS: int8 is as good as fp32")
-    for label in ("integer", "size", "cost", "speed", "keep"):
+    for label in ("integer", "size", "cost", "speed", "devices", "keep"):
         assert f"\n{label}" in told
     data = json.loads((folder / "doc.json").read_text())["data"]
     assert data["outcome"] == data["verdict"]["outcome"] == "PASS"

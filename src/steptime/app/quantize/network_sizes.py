@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from steptime.quantize.trained_network import (
     Constant,
+    Contraction,
     Convolution,
     Elementwise,
     Matmul,
+    Network,
     Normalization,
     Operator,
     Recurrence,
@@ -21,6 +25,14 @@ def num_weights(one: Operator) -> int:
     if isinstance(one, Recurrence):
         return int(one.weight.size + one.hidden.size)
     return int(one.weight.size) if isinstance(one, Convolution | Matmul) else 0
+
+
+def num_macs(one: Operator, network: Network) -> int:
+    """Return the multiplications for one input by weights, or of two values where they meet."""
+    shape = network.shapes[one.output]
+    if isinstance(one, Contraction):
+        return math.prod(shape) * network.shapes[one.inputs[0]][-1]
+    return math.prod(shape[: 2 if isinstance(one, Convolution) else -1]) * num_weights(one)
 
 
 def _num_rows(one: Operator) -> int:

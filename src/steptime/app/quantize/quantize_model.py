@@ -12,18 +12,19 @@ from typing import Any
 
 from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.curve import size_curve
-from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_weights
+from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_macs
 from steptime.app.verify.verify_model import verify_model
 from steptime.core.store import write_text
 from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
+from steptime.quantize.c.targets import estimates
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.capture import capture
 from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Convolution, Network, Operator
+from steptime.quantize.trained_network import Network, Operator
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
@@ -153,20 +154,28 @@ def make_network(
     models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
     arena = plan_arena(integer)
     sources = c_sources(integer, arena)
+    layers = tuple(_layer(one, network, noise) for one in network.operators)
+    constant_bytes = sum(one.num_bytes for one in layers)
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
         observer=asked.observer.value,
         num_calibrated=len(inputs),
-        layers=tuple(_layer(one, network, noise) for one in network.operators),
+        layers=layers,
         float_bytes=sum(4 * floats_of(one) for one in network.operators),
-        integer_bytes=sum(bytes_of(one) for one in network.operators),
+        integer_bytes=constant_bytes,
         file_bytes=models["bytes"].ByteSize(),
         arena_bytes=arena.size,
         arena_bound=arena.bound,
         times=time_in_turns(models, x, rounds=_TIMED),
         units=_units(),
         num_same_in_c=same_in_c(integer, sources, x[:_IN_C], arena_bytes=arena.size),
+        targets=estimates(
+            macs=sum(one.macs for one in layers),
+            outputs=sum(math.prod(network.shapes[one.output]) for one in network.operators),
+            arena_bytes=arena.size,
+            constant_bytes=constant_bytes,
+        ),
     )
     if asked.has_curve:
         tell("trying weights of four bits")
@@ -227,13 +236,11 @@ def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
 
 
 def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
-    places = network.shapes[one.output][: 2 if isinstance(one, Convolution) else -1]
-    macs = math.prod(places) * num_weights(one)
     return KeptLayer(
         name=one.name,
         kind=type(one).__name__.lower(),
         num_bytes=bytes_of(one),
-        macs=macs,
+        macs=num_macs(one, network),
         noise=noise.get(one.output),
     )
 

@@ -12,49 +12,113 @@ static int8_t st_clamped(int32_t value, int32_t low, int32_t high)
     return (int8_t)(value < low ? low : value > high ? high : value);
 }
 
-void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out)
+/* The same of 32 bits, of which the upper half of the product is enough where the shift is large. */
+static int32_t st_rescaled(int32_t sum, int32_t multiplier, int32_t shift)
+{
+    if (shift <= 32) {
+        return st_scaled(sum, multiplier, shift);
+    }
+    const int64_t whole = (int64_t)sum * multiplier;
+    return ((int32_t)((whole - (whole < 0)) >> 32) + (1 << (shift - 33))) >> (shift - 32);
+}
+
+/* Adds the products of inputs that four outputs share, whose weights lie `stride` apart: an input is
+ * loaded once for four products. */
+static void st_add_shared(const int8_t *in, int32_t num, int32_t zero, const int8_t *weight,
+                          int32_t stride, int32_t *sums)
+{
+    const int8_t *a = weight, *b = a + stride, *c = b + stride, *d = c + stride;
+    int32_t sum_a = sums[0], sum_b = sums[1], sum_c = sums[2], sum_d = sums[3];
+    for (const int8_t *end = in + num; in != end; in++) {
+        const int32_t value = *in - zero;
+        sum_a += value * *a++;
+        sum_b += value * *b++;
+        sum_c += value * *c++;
+        sum_d += value * *d++;
+    }
+    sums[0] = sum_a, sums[1] = sum_b, sums[2] = sum_c, sums[3] = sum_d;
+}
+
+/* The same where each has inputs of its own, beside the others', and the next lie `step` on. */
+static void st_add_apart(const int8_t *in, int32_t step, int32_t num, int32_t zero,
+                         const int8_t *weight, int32_t stride, int32_t *sums)
+{
+    const int8_t *a = weight, *b = a + stride, *c = b + stride, *d = c + stride;
+    int32_t sum_a = sums[0], sum_b = sums[1], sum_c = sums[2], sum_d = sums[3];
+    for (const int8_t *end = a + num; a != end; in += step) {
+        sum_a += (in[0] - zero) * *a++;
+        sum_b += (in[1] - zero) * *b++;
+        sum_c += (in[2] - zero) * *c++;
+        sum_d += (in[3] - zero) * *d++;
+    }
+    sums[0] = sum_a, sums[1] = sum_b, sums[2] = sum_c, sums[3] = sum_d;
+}
+
+/* Which of `num` places, `spread` apart from `begin` on, lie within a size. */
+typedef struct {
+    int32_t first, end;
+} st_places;
+
+static st_places st_within(int32_t begin, int32_t spread, int32_t num, int32_t size)
+{
+    st_places found = {0, num};
+    while (found.first < num && begin + found.first * spread < 0) {
+        found.first++;
+    }
+    while (found.end > found.first && begin + (found.end - 1) * spread >= size) {
+        found.end--;
+    }
+    return found;
+}
+
+/* Writes the outputs of one place, four at a time; where four do not go into the outputs that share
+ * their inputs, the last four begin earlier, and where there are fewer, each is made four times. */
+static void st_convolve(const st_convolution *of, const int8_t *in, int32_t y0, int32_t x0,
+                        int8_t *out)
 {
     const int32_t depth = of->depth / of->groups, each = of->outputs / of->groups;
-    for (int32_t row = 0; row < of->rows; row++) {
-        for (int32_t column = 0; column < of->columns; column++) {
-            const int32_t y0 = row * of->step_y - of->top, x0 = column * of->step_x - of->left;
-            const int8_t *weight = of->weight;
-            for (int32_t output = 0; output < of->outputs; output++) {
-                const int32_t first = output / each * depth;
-                int32_t sum = of->bias[output];
-                for (int32_t ky = 0; ky < of->tall; ky++) {
-                    const int32_t y = y0 + ky * of->spread_y;
-                    for (int32_t kx = 0; kx < of->wide; kx++) {
-                        const int32_t x = x0 + kx * of->spread_x;
-                        if (y >= 0 && y < of->height && x >= 0 && x < of->width) {
-                            const int8_t *from = in + (y * of->width + x) * of->depth + first;
-                            for (int32_t i = 0; i < depth; i++) {
-                                sum += (from[i] - of->zero_in) * weight[i];
-                            }
-                        }
-                        weight += depth;
-                    }
+    const int32_t is_apart = of->groups > 1 && depth == 1 && each == 1 && of->outputs > 3;
+    const int32_t is_row = of->groups == 1 && of->spread_x == 1, zero = of->zero_in;
+    const int32_t length = of->tall * of->wide * depth, together = is_apart ? of->outputs : each;
+    const int32_t block = together > 3 ? 4 : 1, stride = together > 3 ? length : 0;
+    const int32_t step = of->spread_x * of->depth, row = of->spread_y * of->width * of->depth;
+    const st_places y = st_within(y0, of->spread_y, of->tall, of->height);
+    const st_places x = st_within(x0, of->spread_x, of->wide, of->width);
+    const int32_t num = x.end - x.first;
+    in += (y0 * of->width + x0) * of->depth + y.first * row + x.first * step;
+    const int8_t *begin = of->weight + (y.first * of->wide + x.first) * depth;
+    for (int32_t at = 0; at < of->outputs; at += block) {
+        const int32_t over = at % together + block - together;
+        at -= over > 0 ? over : 0;
+        const int8_t *from = in + at / each * depth, *weight = begin + at * length;
+        int32_t sums[4];
+        for (int32_t i = 0; i < 4; i++) {
+            sums[i] = of->bias[at + (i < block ? i : 0)];
+        }
+        for (int32_t ky = y.first; ky < y.end; ky++, from += row, weight += of->wide * depth) {
+            if (is_apart) {
+                st_add_apart(from, step, num, zero, weight, stride, sums);
+            } else if (is_row) {
+                st_add_shared(from, num * depth, zero, weight, stride, sums);
+            } else {
+                for (int32_t i = 0; i < num; i++) {
+                    st_add_shared(from + i * step, depth, zero, weight + i * depth, stride, sums);
                 }
-                const int32_t value =
-                    st_scaled(sum, of->multipliers[output], of->shifts[output]) + of->zero_out;
-                *out++ = st_clamped(value, of->low, of->high);
             }
+        }
+        for (int32_t i = at; i < at + block; i++) {
+            const int32_t value = st_rescaled(sums[i - at], of->multipliers[i], of->shifts[i]);
+            out[i] = st_clamped(value + of->zero_out, of->low, of->high);
         }
     }
 }
 
-void st_run_linear(const st_linear *of, const int8_t *in, int8_t *out)
+void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out)
 {
-    for (int32_t time = 0; time < of->times; time++, in += of->inputs) {
-        const int8_t *weight = of->weight;
-        for (int32_t output = 0; output < of->outputs; output++, weight += of->inputs) {
-            int32_t sum = of->bias[output];
-            for (int32_t i = 0; i < of->inputs; i++) {
-                sum += (in[i] - of->zero_in) * weight[i];
-            }
-            const int32_t value =
-                st_scaled(sum, of->multipliers[output], of->shifts[output]) + of->zero_out;
-            *out++ = st_clamped(value, of->low, of->high);
+    for (int32_t row = 0; row < of->rows; row++) {
+        const int32_t y0 = row * of->step_y - of->top;
+        for (int32_t column = 0; column < of->columns; column++, out += of->outputs) {
+            st_convolve(of, in, y0, column * of->step_x - of->left, out);
         }
     }
 }
@@ -171,19 +235,22 @@ static int32_t st_looked_up(const int16_t *table, int32_t value)
     return table[place] + (((table[place + 1] - table[place]) * rest) >> 7);
 }
 
-/* What goes into the gate of a row, in steps of 2 ** -11. */
-static int32_t st_gate(const st_recurrence *of, int32_t row, const int8_t *in, const int8_t *before)
+/* What goes into the four gates of a unit, in steps of 2 ** -11; a step shares its inputs. */
+static void st_gates(const st_recurrence *of, int32_t unit, const int8_t *in, const int8_t *before,
+                     int32_t *gates)
 {
-    const int8_t *weight = of->weight + row * of->inputs, *own = of->hidden + row * of->outputs;
-    int32_t sum = of->bias[row], own_sum = 0;
-    for (int32_t i = 0; i < of->inputs; i++) {
-        sum += (in[i] - of->zero_in) * weight[i];
+    const int32_t num = of->outputs, inputs = of->inputs;
+    int32_t sums[4], own_sums[4];
+    for (int32_t i = 0; i < 4; i++) {
+        sums[i] = of->bias[i * num + unit], own_sums[i] = 0;
     }
-    for (int32_t i = 0; before && i < of->outputs; i++) {
-        own_sum += before[i] * own[i];
+    st_add_shared(in, inputs, of->zero_in, of->weight + unit * inputs, num * inputs, sums);
+    st_add_shared(before, before ? num : 0, 0, of->hidden + unit * num, num * num, own_sums);
+    for (int32_t i = 0, row = unit; i < 4; i++, row += num) {
+        gates[i] = st_short(st_rescaled(sums[i], of->multipliers[row], of->shifts[row])
+                            + st_rescaled(own_sums[i], of->own_multipliers[row],
+                                          of->own_shifts[row]));
     }
-    return st_short(st_scaled(sum, of->multipliers[row], of->shifts[row])
-                    + st_scaled(own_sum, of->own_multipliers[row], of->own_shifts[row]));
 }
 
 void st_run_recurrence(const st_recurrence *of, const int8_t *in, int8_t *out, int16_t *cell)
@@ -195,10 +262,12 @@ void st_run_recurrence(const st_recurrence *of, const int8_t *in, int8_t *out, i
     for (int32_t step = 0; step < of->steps; step++, in += of->inputs, out += num) {
         const int8_t *before = step ? out - num : 0;
         for (int32_t i = 0; i < num; i++) {
-            const int32_t taken = st_looked_up(of->sigmoid, st_gate(of, i, in, before));
-            const int32_t kept = st_looked_up(of->sigmoid, st_gate(of, num + i, in, before));
-            const int32_t new = st_looked_up(of->tanh, st_gate(of, 2 * num + i, in, before));
-            const int32_t given = st_looked_up(of->sigmoid, st_gate(of, 3 * num + i, in, before));
+            int32_t gates[4];
+            st_gates(of, i, in, before, gates);
+            const int32_t taken = st_looked_up(of->sigmoid, gates[0]);
+            const int32_t kept = st_looked_up(of->sigmoid, gates[1]);
+            const int32_t new = st_looked_up(of->tanh, gates[2]);
+            const int32_t given = st_looked_up(of->sigmoid, gates[3]);
             cell[i] = (int16_t)st_short(st_scaled((int64_t)kept * cell[i], 1, 15)
                                         + st_scaled((int64_t)taken * new, 1, 19));
             const int64_t whole = (int64_t)given * st_looked_up(of->tanh, cell[i]);

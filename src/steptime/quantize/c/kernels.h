@@ -17,14 +17,6 @@ typedef struct {
 } st_convolution;
 
 typedef struct {
-    const int8_t *weight;
-    const int32_t *bias, *multipliers;
-    const int8_t *shifts;
-    int32_t zero_in, zero_out, low, high;
-    int32_t inputs, outputs, times;
-} st_linear;
-
-typedef struct {
     int32_t is_mean, counts_padding, zero;
     int32_t height, width, depth, rows, columns;
     int32_t tall, wide, step_y, step_x, top, left, bottom, right;
@@ -77,7 +69,6 @@ void st_run_contraction(const st_contraction *of, const int8_t *a, const int8_t 
 void st_run_softmax(const st_softmax *of, const int8_t *in, int8_t *out);
 void st_run_normalization(const st_normalization *of, const int8_t *in, int8_t *out);
 void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out);
-void st_run_linear(const st_linear *of, const int8_t *in, int8_t *out);
 void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out);
 void st_run_addition(const st_addition *of, const int8_t *a, const int8_t *b, int8_t *out);
 void st_run_product(const st_product *of, const int8_t *a, const int8_t *b, int8_t *out);

@@ -172,9 +172,13 @@ def _convolution(one: IntegerConvolution, shapes: Sequence[Any]) -> tuple[str, d
 
 
 def _linear(one: IntegerLinear, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """Return those of a convolution of 1 x 1 over a picture of one column."""
     outputs, inputs = one.weight.shape
-    times = math.prod(shapes[0]) // inputs
-    return "st_linear", {**_shared(one), "inputs": inputs, "outputs": outputs, "times": times}
+    places = math.prod(shapes[0]) // inputs
+    sizes = {"height": places, "depth": inputs, "rows": places, "outputs": outputs}
+    ones = dict.fromkeys(("width", "columns", "tall", "wide", "step_y", "step_x"), 1)
+    ones |= dict.fromkeys(("spread_y", "spread_x", "groups"), 1)
+    return "st_convolution", {**_shared(one), **sizes, **ones}
 
 
 def _pooling(one: IntegerPooling, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:

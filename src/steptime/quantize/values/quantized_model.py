@@ -60,6 +60,21 @@ class SizePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetEstimate:
+    """What one input would take on a small processor, by its C sources; nothing was run on it.
+
+    Attributes:
+        name: the processor with its clock, and a chip that has it.
+        estimated_ms: of one input [ms].
+        fits: whether the chip has the memory for its values and constants.
+    """
+
+    name: str
+    estimated_ms: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedModel:
     """A network of bytes beside the one of floats.
 
@@ -78,6 +93,7 @@ class QuantizedModel:
         units: instructions for bytes that this processor has, such as `avx512_vnni`.
         num_same_in_c: inputs for which the C sources gave the same bits; None without a compiler.
         curve: size and metric with more and more layers of four bits, where that was asked for.
+        targets: what an input would take on small processors, the smallest first.
         files: what was written.
     """
 
@@ -95,4 +111,5 @@ class QuantizedModel:
     units: tuple[str, ...] = ()
     num_same_in_c: int | None = None
     curve: tuple[SizePoint, ...] = ()
+    targets: tuple[TargetEstimate, ...] = ()
     files: tuple[str, ...] = ()

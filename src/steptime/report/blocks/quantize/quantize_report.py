@@ -37,6 +37,7 @@ def quantize_report(found: QuantizedModel) -> Sheet:
         ("cost", _cost(found)),
         ("classes", _classes(found)),
         ("speed", _speed(found)),
+        ("devices", _devices(found)),
         ("keep", _wider(found.layers)),
         ("calibrated", f"{format_count(found.num_calibrated)} inputs, ranges by {found.observer}"),
         ("files", ", ".join(found.files) or None),
@@ -95,6 +96,15 @@ def _speed(found: QuantizedModel) -> str | None:
         f"{floats.median_ms / whole.median_ms:.2f}x the speed of floats ({floats.median_ms:.3g} "
         f"ms), by ONNX Runtime on one thread; unsigned activations; {units}"
     )
+
+
+def _devices(found: QuantizedModel) -> str | None:
+    """Say what an input would take on the two smallest processors that hold the network."""
+    fit = [one for one in found.targets if one.fits]
+    told = [f"about {one.estimated_ms:.3g} ms on a {one.name}" for one in fit[:2]]
+    if len(fit) < len(found.targets):
+        told.append(f"it does not fit on {len(found.targets) - len(fit)} smaller ones")
+    return f"estimated from multiplications: {'; '.join(told)}" if told else None
 
 
 def _wider(layers: Sequence[KeptLayer]) -> str | None:
