@@ -66,7 +66,8 @@ def affine_of(range_: Range, bits: int = 8) -> Affine:
     if bits == FLOAT:
         return Affine(scale=1.0, zero=0, bits=FLOAT)
     if bits == WIDE:
-        return Affine(scale=max(-range_.low, range_.high) / (2**15 - 1), zero=0, bits=WIDE)
+        reach = max(-range_.low, range_.high, range_.reach)
+        return Affine(scale=reach / (2**15 - 1), zero=0, bits=WIDE)
     scale = (range_.high - range_.low) / (HIGH - LOW)
     return Affine(scale=scale, zero=LOW + round(-range_.low / scale))
 
