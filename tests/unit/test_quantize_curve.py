@@ -48,22 +48,22 @@ def test_no_point_of_a_curve_is_beaten_and_those_that_pass_are_found(start, monk
     start, x = start
     floats = start.with_bits({one.output: 32 for one in start.layers}).integer.predict(x)
     rows = Evaluation(x=x, y=floats, metric="squared_error", margin=1.0, floats=floats)
-    found = curve.mix_curve(start, x[:20], rows, needs_pass=True)
+    points, passing, rank_correlation = curve.mix_curve(start, x[:20], rows, needs_pass=True)
 
-    assert found.rank_correlation == pytest.approx(1.0)
-    assert len(found.points) >= 6
-    sizes = [one.num_bytes for one in found.points]
+    assert rank_correlation == pytest.approx(1.0)
+    assert len(points) >= 6
+    sizes = [one.num_bytes for one in points]
     assert sizes == sorted(sizes, reverse=True)
-    for one in found.points:
-        for other in found.points:
+    for one in points:
+        for other in points:
             assert one is other or (
                 one.num_bytes < other.num_bytes
                 or one.metric < other.metric
                 or one.predicted_ms < other.predicted_ms
             )
-    assert found.passing is not None
-    assert not found.passing.in_four_bits
-    assert found.points[-1].in_four_bits
+    assert passing is not None
+    assert not passing.in_four_bits
+    assert points[-1].in_four_bits
 
 
 def test_a_walk_begins_with_what_takes_most_noise_away_for_a_byte(start):

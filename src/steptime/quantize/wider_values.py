@@ -57,19 +57,17 @@ def kept_layers(network: Network, keep: Iterable[tuple[str, str]]) -> dict[str, 
         named = [one for one in network.operators if fnmatchcase(one.name, pattern)]
         layers = [one for one in named if isinstance(one, LAYERS)]
         if not layers:
-            raise _refusal(network, pattern, form, named)
+            kinds = ", ".join(dict.fromkeys(type(one).__name__.lower() for one in named))
+            odd = f"`{pattern}` is no convolution and no linear layer ({kinds})"
+            known = {f"`{one.name}`": 0 for one in network.operators if isinstance(one, LAYERS)}
+            raise UsageError(
+                f"--keep: {odd}, so it cannot be kept in {form}."
+                if named
+                else f"--keep: the network has no layer `{pattern}`.",
+                hint=f"These can be kept: {', '.join(known) or 'none'}.",
+            )
         found |= {one.output: FORMS[form] for one in layers}
     return found
-
-
-def _refusal(network: Network, pattern: str, form: str, named: list[Operator]) -> UsageError:
-    names = dict.fromkeys(one.name for one in network.operators if isinstance(one, LAYERS))
-    hint = f"These can be kept: {', '.join(f'`{name}`' for name in names)}."
-    if named:
-        kinds = ", ".join(dict.fromkeys(type(one).__name__.lower() for one in named))
-        told = f"--keep: `{pattern}` is no convolution and no linear layer ({kinds})"
-        return UsageError(f"{told}, so it cannot be kept in {form}.", hint=hint)
-    return UsageError(f"--keep: the network has no layer `{pattern}`.", hint=hint)
 
 
 def widened(network: Network, kept: Mapping[str, int]) -> Network:

@@ -10,7 +10,6 @@ Latencies are those of ONNX Runtime here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, prod
 from typing import Any
 
@@ -31,24 +30,13 @@ _FORMS = ((WIDE, FLOAT), (FLOAT,), (4,))
 _Noise = dict[int, dict[str, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixCurve:
-    """The points, the largest first.
+def mix_curve(
+    start: Mix, few: Any, rows: Evaluation, *, needs_pass: bool
+) -> tuple[tuple[SizePoint, ...], SizePoint | None, float | None]:
+    """Return the points that no other one beats in size, latency and metric, the largest first.
 
-    Attributes:
-        points: which no other one beats in size, latency and metric.
-        passing: the smallest one without weights of four bits that passes; None if none does, or
-            if none is needed.
-        rank_correlation: of predicted and measured latencies, by Spearman.
-    """
-
-    points: tuple[SizePoint, ...]
-    passing: SizePoint | None = None
-    rank_correlation: float | None = None
-
-
-def mix_curve(start: Mix, few: Any, rows: Evaluation, *, needs_pass: bool) -> MixCurve:
-    """Return the curve.
+    Beside them, the smallest point without weights of four bits that passes, and Spearman's rank
+    correlation of predicted and measured latencies.
 
     Args:
         start: the network of bytes, with the layers that are kept wider.
@@ -59,24 +47,22 @@ def mix_curve(start: Mix, few: Any, rows: Evaluation, *, needs_pass: bool) -> Mi
     mixes = _walks(start, _noises(start, few))
     made = [rows.predictions(one.integer) for one in mixes]
     predicted = predict_latencies(start, mixes, rows.x)
-    timed = [i for i, one in enumerate(mixes) if not one.outputs(4) + one.outputs(WIDE)]
+    timed = [i for i, one in enumerate(mixes) if {4, WIDE}.isdisjoint(one.bits.values())]
     times = measure_latencies([mixes[i] for i in timed], rows.x)
     measured = dict(zip(timed, times, strict=True))
     points = [
-        _point(one, rows.score(made[i]), predicted[i], measured.get(i))
+        _point(one, float(rows.scores(made[i]).mean()), predicted[i], measured.get(i))
         for i, one in enumerate(mixes)
     ]
     passing = None
     if needs_pass:
         order = sorted(range(1, len(points)), key=lambda i: points[i].num_bytes)
         wider = (i for i in order if not points[i].in_four_bits)
-        passing = next((points[i] for i in wider if _passes(rows, made[i])), None)
+        is_good = (i for i in wider if rows.judge(made[i]).outcome is Outcome.PASS)
+        passing = next((points[i] for i in is_good), None)
     kept = [one for one in points if not any(_beats(other, one, rows) for other in points)]
-    return MixCurve(
-        points=tuple(sorted(kept, key=lambda one: (-one.num_bytes, one.metric))),
-        passing=passing,
-        rank_correlation=_rank_correlation(points),
-    )
+    kept.sort(key=lambda one: (-one.num_bytes, one.metric))
+    return tuple(kept), passing, _rank_correlation(points)
 
 
 def _noises(start: Mix, few: Any) -> _Noise:
@@ -156,21 +142,12 @@ def _rank_correlation(points: Sequence[SizePoint]) -> float | None:
 
 
 def _point(mix: Mix, metric: float, predicted: float, measured: float | None) -> SizePoint:
-    names = {one.output: one.name for one in mix.layers}
-    kinds = {bits: tuple(names[one] for one in mix.outputs(bits)) for bits in (4, WIDE, FLOAT)}
-    return SizePoint(
-        num_bytes=mix.num_bytes,
-        metric=metric,
-        in_four_bits=kinds[4],
-        in_16_bits=kinds[WIDE],
-        in_floats=kinds[FLOAT],
-        predicted_ms=predicted,
-        measured_ms=measured,
-    )
-
-
-def _passes(rows: Evaluation, made: Any) -> bool:
-    return rows.judge(made).outcome is Outcome.PASS
+    kinds = {
+        field: tuple(one.name for one in mix.layers if mix.bits.get(one.output) == bits)
+        for field, bits in (("in_four_bits", 4), ("in_16_bits", WIDE), ("in_floats", FLOAT))
+    }
+    costs = {"num_bytes": mix.num_bytes, "predicted_ms": predicted, "measured_ms": measured}
+    return SizePoint(metric=metric, **costs, **kinds)  # type: ignore[arg-type]
 
 
 def _beats(other: SizePoint, one: SizePoint, rows: Evaluation) -> bool:

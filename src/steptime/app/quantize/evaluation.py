@@ -47,33 +47,22 @@ class Evaluation:
         parts = range(0, len(self.x), BATCH)
         return np.concatenate([integer.predict(self.x[i : i + BATCH]) for i in parts])
 
-    def score(self, made: Any) -> float:
-        """Return the metric of outputs (num_rows, ...)."""
-        return float(self._rows(made).mean())
-
-    def judge(self, made: Any) -> ModelVerdict:
-        """Compare outputs (num_rows, ...) with those in floats, row by row."""
-        ids = list(range(len(self.x)))
-        if self.is_better_down:
-            rows = [{"id": ids, self.metric: self._rows(one)} for one in (self.floats, made)]
-            return verify_model(*rows, metric=self.metric, margin=self.margin, better="down")
-        rows = [
-            {"id": ids, "label": self.y, "prediction": one.argmax(-1), "class": self.y.astype(str)}
-            for one in (self.floats, made)
-        ]
-        return verify_model(
-            *rows,
-            metric=self.metric,
-            margin=self.margin,
-            slices=("class",),
-            slice_margin=min(_SLICE_MARGINS * self.margin, _MOST_MARGIN),
-        )
-
-    def _rows(self, made: Any) -> Any:
-        """Return whether each row is right, or its squared error."""
+    def scores(self, made: Any) -> Any:
+        """Return whether each row of outputs (num_rows, ...) is right, or its squared error."""
         if self.is_better_down:
             return ((made - self.y.reshape(made.shape)) ** 2).reshape(len(made), -1).mean(axis=1)
         return made.argmax(axis=-1) == self.y
+
+    def judge(self, made: Any) -> ModelVerdict:
+        """Compare outputs (num_rows, ...) with those in floats, row by row."""
+        ids, margin, both = list(range(len(self.x))), self.margin, (self.floats, made)
+        if self.is_better_down:
+            rows = [{"id": ids, self.metric: self.scores(one)} for one in both]
+            return verify_model(*rows, metric=self.metric, margin=margin, better="down")
+        known = {"id": ids, "label": self.y, "class": self.y.astype(str)}
+        rows = [known | {"prediction": one.argmax(axis=-1)} for one in both]
+        return verify_model(*rows, metric=self.metric, margin=margin, slices=("class",),
+                            slice_margin=min(_SLICE_MARGINS * margin, _MOST_MARGIN))  # fmt: skip
 
 
 def evaluation_of(

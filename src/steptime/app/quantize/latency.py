@@ -8,7 +8,8 @@ in bytes, with one layer in another form, in floats, and with one layer in bytes
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -28,11 +29,11 @@ def measure_latencies(mixes: Sequence[Mix], x: Any) -> list[float]:
     A few rounds say how many more fit into some twenty seconds.
     """
     models = {str(i): one.in_onnx() for i, one in enumerate(mixes)}
-    once = time_in_turns(models, x, rounds=_LEAST_ROUNDS, clock=time.thread_time)
+    timed = partial(time_in_turns, models, x, clock=time.thread_time, is_warm=True)
+    once = timed(rounds=_LEAST_ROUNDS)
     each_s = sum(one.median_ms for one in once) / 1e3
-    rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, int(_TIMING_S / max(each_s, 1e-9))))
-    found = time_in_turns(models, x, rounds=rounds, clock=time.thread_time)
-    return [one.median_ms for one in found]
+    rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, int(_TIMING_S / max(2 * each_s, 1e-9))))
+    return [one.median_ms for one in timed(rounds=rounds)]
 
 
 def predict_latencies(start: Mix, mixes: Sequence[Mix], x: Any) -> list[float]:
@@ -58,8 +59,7 @@ def predict_latencies(start: Mix, mixes: Sequence[Mix], x: Any) -> list[float]:
 
 def _facts(mix: Mix, outputs: Sequence[str]) -> list[float]:
     """Return what costs time: the network, each layer's form, and the borders between forms."""
-    found: Mapping[str, int] = mix.bits
-    forms = [float(found.get(name, 8) == bits) for name in outputs for bits in (WIDE, FLOAT)]
+    forms = [float(mix.bits.get(name) == bits) for name in outputs for bits in (WIDE, FLOAT)]
     bits, sizes = mix.written.bits, list[int]()
     for one in mix.written.operators:
         is_float = isinstance(one, LAYERS) and bits.get(one.output) == FLOAT

@@ -42,10 +42,6 @@ class Mix:
         """Return the same with other forms."""
         return Mix(network=self.network, ranges=self.ranges, bits=bits)
 
-    def outputs(self, bits: int) -> tuple[str, ...]:
-        """Return the outputs of the layers of so many bits."""
-        return tuple(one.output for one in self.layers if self.bits.get(one.output, 8) == bits)
-
     @cached_property
     def written(self) -> Network:
         """The network with the bits of its values."""
@@ -55,7 +51,8 @@ class Mix:
     @cached_property
     def integer(self) -> IntegerNetwork:
         """What it computes."""
-        return build(self.written, self.ranges, in_four_bits=frozenset(self.outputs(4)))
+        four = frozenset(name for name, bits in self.bits.items() if bits == 4)
+        return build(self.written, self.ranges, in_four_bits=four)
 
     @property
     def num_bytes(self) -> int:

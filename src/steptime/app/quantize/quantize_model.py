@@ -179,13 +179,8 @@ def make_network(
     if asked.has_curve:
         tell("trying layers in other forms")
         needs_pass = found.outcome is not Outcome.PASS
-        curve = mix_curve(mix, few, rows, needs_pass=needs_pass)
-        found = replace(
-            found,
-            curve=curve.points,
-            passing=curve.passing,
-            rank_correlation=curve.rank_correlation,
-        )
+        points, passing, ranks = mix_curve(mix, few, rows, needs_pass=needs_pass)
+        found = replace(found, curve=points, passing=passing, rank_correlation=ranks)
     if output is None:
         return found
     tell(f"writing {output}/")

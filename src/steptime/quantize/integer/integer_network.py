@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from steptime.quantize.scheme import Bytes
     from steptime.quantize.trained_network import Shape
 
-_MOST_SUM, _MOST_WIDE_SUM = 2**31 - 1, 2**40
+_MOST_SUM, _MOST_WIDE_SUM = 2**31 - 1, 2**40 - 1
 """Sums of 16-bit numbers have 64 bits, of which a product with a fraction needs at least 22."""
 _SUM_BITS, _WIDE_SUM_BITS = 20, 30
 """Of a factor of a sum: 255 times two of them fit into 32 bits, 2 ** 15 times two into 64."""
@@ -152,7 +152,8 @@ class _Builder:
             Rounding: self._rounding,
         }
         for one in network.operators:
-            self.made.append(builders[type(one)](one))
+            builder = self._float_layer if is_float(network, one) else builders[type(one)]
+            self.made.append(builder(one))
         return IntegerNetwork(
             input=network.input,
             output=network.output,
@@ -195,7 +196,7 @@ class _Builder:
         if (most + np.abs(bias) > limit).any():
             raise UsageError(
                 f"`{one.name}` sums up to {int((most + np.abs(bias)).max()):,}, which does not fit "
-                f"into {limit.bit_length()} bits.",
+                f"into {limit.bit_length() + 1} bits.",
                 hint=f"Split the layer, or keep it in floats: --keep {one.name}=fp32",
             )
         fractions = [
@@ -217,14 +218,12 @@ class _Builder:
             "bits_out": after.bits,
         }
 
-    def _float_layer(self, one: Convolution | Matmul) -> IntegerOperator:
+    def _float_layer(self, one: Any) -> IntegerOperator:
         before = self.steps[one.inputs[0]]
         self._own_step(one)
         return FloatLayer(**self._base(one), layer=one, before=before)
 
     def _convolution(self, one: Convolution) -> IntegerOperator:
-        if is_float(self.network, one):
-            return self._float_layer(one)
         return IntegerConvolution(
             **self._weighted(one),
             stride=one.stride,
@@ -234,8 +233,6 @@ class _Builder:
         )
 
     def _linear(self, one: Matmul) -> IntegerOperator:
-        if is_float(self.network, one):
-            return self._float_layer(one)
         return IntegerLinear(**self._weighted(one))
 
     def _addition(self, one: Addition) -> IntegerOperator:

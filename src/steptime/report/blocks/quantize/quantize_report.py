@@ -154,7 +154,7 @@ def _curve(found: QuantizedModel) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (
             format_bytes(one.num_bytes),
-            f"{found.float_bytes / one.num_bytes:.2f}x",
+            f"{found.float_bytes / max(one.num_bytes, 1):.2f}x",
             f"{one.metric:.4g}",
             f"{one.predicted_ms:.3g} ms",
             "" if one.measured_ms is None else f"{one.measured_ms:.3g} ms",
