@@ -113,6 +113,9 @@ def test_a_layer_with_outliers_fails_in_bytes_and_passes_where_it_is_kept_wider(
     assert [one["num_bits"] for one in data["layers"]] == [16, 16, 8, 8, 8]
     assert (folder / "kept" / "inputs.bin").stat().st_size == 2 * 20 * 64
 
+
+def test_no_c_is_written_of_layers_in_floats(folder, monkeypatch, capsys):
+    words = "model.py:build --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
     assert give(folder, monkeypatch, f"{words} -o floats --keep 0=fp32 --keep 4=fp32") == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "in floats, which C has not, so no C is written: `0`, `4`" in told
