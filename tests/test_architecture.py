@@ -137,7 +137,7 @@ EXTRAS = {
         *VERIFY_MODEL,
     },
     "tensorboard": {"app/search/run_metric.py"},
-    "scipy": {"verify/convergence/statistics.py", *VERIFY_MODEL},
+    "scipy": {"app/quantize/curve.py", "verify/convergence/statistics.py", *VERIFY_MODEL},
     **dict.fromkeys(
         ("mapie", "pandas", "sklearn", "sliceline", "statsmodels", "ville"), VERIFY_MODEL
     ),

@@ -11,7 +11,8 @@ enum { READ_BINARY = 1, WRITE_BINARY = 5, ENDED = 0x20026, FAILED = 0x20023 };
 
 extern uint32_t bss_begin, bss_end, stack_end;
 static int8_t arena[NETWORK_ARENA] __attribute__((aligned(4)));
-static int8_t input[NETWORK_INPUT], output[NETWORK_OUTPUT];
+static network_input input[NETWORK_INPUT];
+static network_output output[NETWORK_OUTPUT];
 
 static int32_t host(int32_t what, const void *with)
 {
@@ -28,7 +29,7 @@ static uintptr_t open_file(const char *name, uintptr_t length, uintptr_t how)
 }
 
 /* Returns whether all bytes were moved. */
-static int move(int32_t what, uintptr_t file, const int8_t *bytes, uintptr_t num)
+static int move(int32_t what, uintptr_t file, const void *bytes, uintptr_t num)
 {
     const uintptr_t with[] = {file, (uintptr_t)bytes, num};
     return host(what, with) == 0;
@@ -66,11 +67,11 @@ int main(void)
     }
     TIMER[1] = MOST;
     TIMER[0] = 5; /* on, by the clock of the processor */
-    while (move(READ, from, input, NETWORK_INPUT)) {
+    while (move(READ, from, input, sizeof input)) {
         TIMER[2] = 0; /* any write starts it again */
         network_run(input, output, arena);
         ticks = MOST - TIMER[2];
-        move(WRITE, to, output, NETWORK_OUTPUT);
+        move(WRITE, to, output, sizeof output);
         print(largest(), " ");
     }
     host(PRINT, "\n");

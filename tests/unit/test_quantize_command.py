@@ -1,6 +1,7 @@
 """`steptime quantize`: from a file with a network to a verdict and C sources."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,6 +47,11 @@ def folder(tmp_path_factory):
         optimizer.step()
     torch.save({"model": model.state_dict()}, folder / "ckpt.pt")
     torch.save(model, folder / "whole.pt")
+    spiky = model.state_dict()  # one channel, which nothing reads, is a hundred times as large
+    for name in ("1.weight", "1.bias"):
+        spiky[name] = spiky[name] * torch.tensor([300.0] + [1.0] * 7)
+    spiky["4.weight"] = spiky["4.weight"] * torch.tensor([0.0] + [1.0] * 7)[None, :, None, None]
+    torch.save(spiky, folder / "spiky.pt")
     np.savez(folder / "cal.npz", x=x[:200])
     np.savez(folder / "test.npz", x=x[1000:], y=y[1000:])
     np.savez(folder / "few.npz", x=x[1000:1020], y=y[1000:1020])
@@ -72,13 +78,48 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert data["num_same_in_c"] in (None, 20)
     assert all((folder / "out" / name).is_file() for name in data["files"])
     assert "PASS" in (folder / "out" / "report.html").read_text("utf-8")
-    sizes = [one["num_bytes"] for one in data["curve"]]
-    assert len(sizes) >= 2
+    points = data["curve"]
+    sizes = [one["num_bytes"] for one in points]
+    assert len(sizes) >= 3
     assert sizes == sorted(sizes, reverse=True)
     assert data["float_bytes"] / sizes[-1] > 6
+    for a, b in pairwise(points):  # the larger one is better in something
+        assert a["metric"] > b["metric"] or a["predicted_ms"] < b["predicted_ms"]
+    assert -1 <= data["rank_correlation"] <= 1
+    page = (folder / "out" / "report.html").read_text("utf-8")
+    assert "Size and metric" in page
+    assert "Latency and metric" in page
+    assert data["passing"] is None
     for name, num in (("inputs.bin", 20 * 64), ("outputs.bin", 20 * 10)):
         assert (folder / "out" / name).stat().st_size == num
     assert abs(data["verdict"]["gain"]["estimate"]) < 0.01
+
+
+def test_a_layer_with_outliers_fails_in_bytes_and_passes_where_it_is_kept_wider(
+    folder, monkeypatch, capsys
+):
+    words = "model.py:build --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
+    assert give(folder, monkeypatch, f"{words} -o spiky --curve --json spiky.json") == 5
+    told = " ".join(capsys.readouterr().out.split())
+    assert "to pass keep `0` wider: --keep 0 (accuracy" in told
+    point = json.loads((folder / "spiky.json").read_text())["data"]["passing"]
+    assert point["in_16_bits"] == ["0"]
+
+    assert give(folder, monkeypatch, f"{words} -o kept --keep 0 --json kept.json") == 0
+    data = json.loads((folder / "kept.json").read_text())["data"]
+    assert data["verdict"]["candidate"] == point["metric"]
+    assert data["integer_bytes"] == point["num_bytes"]
+    assert data["num_same_in_c"] in (None, 20)
+    assert [one["num_bits"] for one in data["layers"]] == [16, 16, 8, 8, 8]
+    assert (folder / "kept" / "inputs.bin").stat().st_size == 2 * 20 * 64
+
+
+def test_no_c_is_written_of_layers_in_floats(folder, monkeypatch, capsys):
+    words = "model.py:build --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
+    assert give(folder, monkeypatch, f"{words} -o floats --keep 0=fp32 --keep 4=fp32") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "in floats, which C has not, so no C is written: `0`, `4`" in told
+    assert not (folder / "floats" / "network.c").exists()
 
 
 def test_a_program_gives_a_module_and_arrays(folder):
@@ -118,6 +159,9 @@ def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, c
         ("model.py:build --calibrate bare.npz", "has no array `x`; it has z"),
         ("model.py:build --evaluate cal.npz", "has no array `y`"),
         ("model.py:build --metric squared_error", "--margin is missing"),
+        ("model.py:build --keep conv", "no layer `conv`. These can be kept: `0`, `4`, `7`."),
+        ("model.py:build --keep 3", "`3` is no convolution and no linear layer (pooling)"),
+        ("model.py:build --keep 4=int4", "`4=int4` names no form"),
     ],
 )
 def test_wrong_usage_is_one_clear_message(folder, monkeypatch, capsys, words, answer):
@@ -125,5 +169,5 @@ def test_wrong_usage_is_one_clear_message(folder, monkeypatch, capsys, words, an
     given = given if "--evaluate" in words else f"{given} --evaluate test.npz"
     assert give(folder, monkeypatch, given) in (1, 2)
     told = capsys.readouterr().err
-    assert answer in told
+    assert answer in " ".join(told.split())
     assert "Traceback" not in told

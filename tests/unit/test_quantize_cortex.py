@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from steptime.quantize.c.write_c import c_sources
-from unit.test_quantize_parts import NETS, made
+from unit.test_quantize_parts import NETS, WIDER, made
 
 COMPILER, NAMES, BOARD = "arm-none-eabi-gcc", "arm-none-eabi-nm", "qemu-system-arm"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/quantize"
@@ -53,9 +53,11 @@ def run_on_board(folder):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", NETS)
-def test_a_cortex_m0_needs_no_function_for_floating_point(name, tmp_path):
-    write(made(name)[3], tmp_path)
+@pytest.mark.parametrize(
+    ("name", "keep"), [*((name, ()) for name in NETS), ("residual", (("*", "int16"),))]
+)
+def test_a_cortex_m0_needs_no_function_for_floating_point(name, keep, tmp_path):
+    write(made(name, keep)[3], tmp_path)
 
     assert floats_of(tmp_path, "kernels.c") == floats_of(tmp_path, "network.c") == []
 
@@ -77,12 +79,17 @@ def test_planted_floating_point_is_seen_in_the_same_way(planted, tmp_path):
 
 @needs_compiler
 @needs_board
-@pytest.mark.parametrize("name", NETS)
-def test_a_board_makes_the_bits_of_the_reference(name, tmp_path):
-    integer = made(name)[3]
+@pytest.mark.parametrize(
+    ("name", "keep"), [*((name, ()) for name in NETS), ("pictures", tuple(WIDER["pictures"]))]
+)
+def test_a_board_makes_the_bits_of_the_reference(name, keep, tmp_path):
+    integer = made(name, keep)[3]
     write(integer, tmp_path)
+    kind = np.dtype(f"int{integer.steps[integer.input].bits}")
+    ends = np.iinfo(kind)
     random = np.random.default_rng(2)
-    given = random.integers(-128, 128, (20, *integer.shapes[integer.input]), dtype=np.int8)
+    shape = (20, *integer.shapes[integer.input])
+    given = random.integers(ends.min, ends.max, shape, dtype=kind, endpoint=True)
     (tmp_path / "inputs.bin").write_bytes(given.tobytes())
     assert run_on_board(tmp_path).returncode == 0
     assert (tmp_path / "board.bin").read_bytes() == integer.run(given).tobytes()

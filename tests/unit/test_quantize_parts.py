@@ -18,6 +18,7 @@ from steptime.quantize.inference import session_of  # noqa: E402
 from steptime.quantize.integer.integer_network import build  # noqa: E402
 from steptime.quantize.observers import Observer, observe  # noqa: E402
 from steptime.quantize.scheme import fraction_of, scaled  # noqa: E402
+from steptime.quantize.wider_values import kept_layers, widened  # noqa: E402
 from steptime.quantize.write_onnx import onnx_model  # noqa: E402
 
 FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC"]
@@ -150,7 +151,7 @@ NETS = {
 }
 
 
-def made(name):
+def made(name, keep=()):
     torch.manual_seed(0)
     net, shape = NETS[name]
     model = net().eval()
@@ -160,6 +161,7 @@ def made(name):
             one.running_mean.uniform_(-0.3, 0.3)
             one.running_var.uniform_(0.5, 1.5)
     network, program = capture(model, inputs[:2])
+    network = widened(network, kept_layers(network, keep))
     integer = build(network, observe(program, inputs.split(50)))
     return model, inputs, network, integer
 
@@ -179,7 +181,8 @@ def compiled(integer, folder):
 def run_in_c(library, integer, inputs):
     """What C makes of bytes (num, ...), one after the other in one arena of rubbish."""
     arena = np.full(plan_arena(integer).size, 77, np.int8)
-    found = np.zeros((len(inputs), *integer.shapes[integer.output]), np.int8)
+    kind = np.dtype(f"int{integer.steps[integer.output].bits}")
+    found = np.zeros((len(inputs), *integer.shapes[integer.output]), kind)
     for one, out in zip(inputs, found, strict=True):
         places = (np.ascontiguousarray(one), out, arena)
         library.network_run(*(ctypes.c_void_p(place.ctypes.data) for place in places))
@@ -206,6 +209,73 @@ def test_bytes_are_near_floats_and_c_makes_the_same_bits(name, tmp_path):
     random = np.random.default_rng(1)
     given = random.integers(-128, 128, (1000, *integer.shapes[integer.input]), dtype=np.int8)
     assert (run_in_c(compiled(integer, tmp_path), integer, given) == integer.run(given)).all()
+
+
+WIDER = {
+    "residual": [("first.*", "int16"), ("wide", "int16"), ("last", "int16")],
+    "parts": [("*", "int16")],
+    "pictures": [("*", "int16")],
+    "transformer": [("layers.0.*", "int16"), ("last", "int16")],
+    "sequence": [("last", "int16")],
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_layers_of_16_bits_are_near_floats_and_c_makes_the_same_bits(name, tmp_path):
+    model, inputs, network, integer = made(name, WIDER[name])
+    wide = [value for value, step in integer.steps.items() if step.bits == 16]
+    assert integer.output in wide
+    with torch.no_grad():
+        wanted = model(inputs).numpy()
+    width = wanted.max() - wanted.min()
+    assert np.abs(integer.predict(inputs.numpy()) - wanted).max() < 0.05 * width
+
+    pytest.importorskip("onnxruntime")
+    found = session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
+    assert np.abs(found - integer.predict(inputs.numpy())).max() < 0.05 * width
+
+    if not shutil.which("gcc"):
+        pytest.skip("there is no gcc")
+    bits = integer.steps[integer.input].bits
+    given = np.random.default_rng(1).integers(
+        -(2 ** (bits - 1)), 2 ** (bits - 1), (1000, *integer.shapes[integer.input])
+    )
+    given = given.astype(f"int{bits}")
+    assert (run_in_c(compiled(integer, tmp_path), integer, given) == integer.run(given)).all()
+
+
+@pytest.mark.parametrize(("keep", "num_floats", "apart"), [("*", 6, 1e-5), ("0", 1, 5e-2)])
+def test_layers_in_floats_are_near_those_of_training(keep, num_floats, apart):
+    model, inputs, network, integer = made("parts", [(keep, "fp32")])
+    with torch.no_grad():
+        wanted = model(inputs).numpy()
+
+    assert sum(step.bits == 32 for step in integer.steps.values()) >= num_floats
+    found = integer.predict(inputs.numpy())
+    assert found == pytest.approx(wanted, abs=apart * float(np.ptp(wanted)))
+    pytest.importorskip("onnxruntime")
+    given = session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
+    assert given == pytest.approx(found, abs=apart * float(np.ptp(wanted)))
+
+
+@pytest.mark.parametrize(
+    ("keep", "answer"),
+    [
+        (("layers", "int16"), "`layers` is no convolution and no linear layer .recurrence"),
+        (("other", "fp32"), "no layer `other`"),
+        (("last", "int4"), "`last=int4` names no form"),
+    ],
+)
+def test_what_cannot_be_kept_wider_is_refused_by_name(keep, answer):
+    with pytest.raises(UsageError, match=answer) as refused:
+        made("sequence", [keep])
+    assert "`last" in refused.value.hint
+
+
+def test_the_last_word_about_a_layer_counts():
+    network = made("parts")[2]
+    found = kept_layers(network, [("*", "int16"), ("4", "fp32")])
+    assert sorted(found.values()) == [16, 32]
 
 
 @pytest.mark.skipif(not shutil.which("objdump") or not shutil.which("gcc"), reason="needs binutils")

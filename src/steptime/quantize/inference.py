@@ -43,6 +43,7 @@ def time_in_turns(
     *,
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
+    is_warm: bool = False,
 ) -> tuple[InferenceTime, ...]:
     """Return the time of one input by each model, which take turns.
 
@@ -53,6 +54,8 @@ def time_in_turns(
         inputs: as in training (num_inputs, ...).
         rounds: inputs that are timed.
         clock: the time now [s]; `time.thread_time` leaves out what other processes took.
+        is_warm: each model runs once before it is timed, so that its number of neighbors, which
+            fill the caches, does not count.
     """
     sessions = {name: session_of(model) for name, model in models.items()}
     taken: dict[str, list[float]] = {name: [] for name in sessions}
@@ -60,6 +63,8 @@ def time_in_turns(
     for i in range(rounds + _WARM_UP):
         one = np.asarray(inputs[i % len(inputs)][None], dtype=np.float32)
         for name in chance.sample(list(sessions), len(sessions)):
+            if is_warm:
+                sessions[name].run(None, {"input": one})
             begin = clock()
             sessions[name].run(None, {"input": one})
             taken[name].append(clock() - begin)

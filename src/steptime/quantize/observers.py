@@ -58,10 +58,16 @@ class _Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Between which numbers a value lies; 0 is always within."""
+    """Between which numbers a value lies; 0 is always within.
+
+    Attributes:
+        low, high: which bytes reach.
+        reach: the largest size that was seen, which 16 bits reach; 0 where it is not known.
+    """
 
     low: float
     high: float
+    reach: float = 0.0
 
 
 def observe(
@@ -140,7 +146,8 @@ def _range_of(seen: _Spread, observer: Observer) -> Range:
         low, high = _percentile(seen)
     elif observer is Observer.MSE:
         low, high = _least_error(seen)
-    return Range(low=min(low, 0.0), high=max(high, 0.0))
+    reach = max(-seen.low, seen.high)
+    return Range(low=min(low, 0.0), high=max(high, 0.0), reach=reach)
 
 
 def _middles(seen: _Spread) -> Any:

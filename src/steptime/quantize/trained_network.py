@@ -7,7 +7,7 @@ because that is what kernels for small processors read; everything else is as in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -202,6 +202,11 @@ class AxisMean(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding(Operator):
+    """The same numbers with fewer bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotTaken:
     """An operator that is not in the table.
 
@@ -226,6 +231,7 @@ class Network:
         shapes: of each value.
         pictures: the values whose last axis is channels, which are first in training.
         operators: what makes them.
+        bits: of values that are kept wider than a byte.
     """
 
     input: str
@@ -234,3 +240,4 @@ class Network:
     shapes: Mapping[str, Shape]
     pictures: frozenset[str] = frozenset()
     operators: tuple[Operator, ...] = ()
+    bits: Mapping[str, int] = field(default_factory=dict)

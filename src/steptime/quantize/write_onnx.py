@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from steptime.errors import MissingExtraError
-from steptime.quantize.integer.integer_network import IntegerNetwork
-from steptime.quantize.scheme import LOW, Affine, weights_of
+from steptime.quantize.integer.integer_network import IntegerNetwork, is_float
+from steptime.quantize.scheme import FLOAT, LOW, WIDE, Affine, weights_of
 from steptime.quantize.trained_network import (
     Addition,
     AxisMean,
@@ -35,11 +35,13 @@ from steptime.quantize.trained_network import (
     Recurrence,
     Reorder,
     Reshape,
+    Rounding,
     Selection,
     Softmax,
 )
 
-_OPSET = 20
+_OPSET, _WIDE_OPSET = 20, 21
+"""The second one has steps of 16 bits."""
 _NODES: Mapping[str, tuple[str, ...]] = {
     "sigmoid": ("Sigmoid",),
     "tanh": ("Tanh",),
@@ -85,6 +87,7 @@ class _Writer:
             Softmax: self._softmax,
             Normalization: self._normalization,
             AxisMean: lambda one, ins: self._node("ReduceMean", [*ins, self._axes(1)], keepdims=0),
+            Rounding: lambda one, ins: ins[0],
         }
         names = {network.input: self._stepped("input", network.input)}
         for one in network.operators:
@@ -98,7 +101,9 @@ class _Writer:
         graph = helper.make_graph(
             self.nodes, "steptime", ends[:1], ends[1:], initializer=self.constants
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
+        is_wide = any(step.bits == WIDE for step in self.kept.values())
+        opset = helper.make_opsetid("", _WIDE_OPSET if is_wide else _OPSET)
+        made = helper.make_model(graph, opset_imports=[opset])
         made.ir_version = 10
         return made
 
@@ -124,22 +129,24 @@ class _Writer:
     def _stepped(self, name: str, value: str) -> str:
         """Return the value after it was kept in bytes."""
         step = self.kept.get(value)
-        if step is None:
+        if step is None or step.bits == FLOAT:
             return name
         scale = self._constant(np.float32(step.scale))
-        zero = self._constant(np.uint8(step.zero - LOW))
+        zero = self._constant(np.int16(0) if step.bits == WIDE else np.uint8(step.zero - LOW))
         kept = self._node("QuantizeLinear", [name, scale, zero])
         return self._node("DequantizeLinear", [kept, scale, zero])
 
     def _weights(self, one: Convolution | Matmul, weight: Any) -> list[str]:
         """Return weight and bias; the bytes of both where these are wanted."""
-        if self.integer is None:
+        if self.integer is None or is_float(self.network, one):
             return [self._constant(part.astype(np.float32)) for part in (weight, one.bias)]
         found, scales = weights_of(weight)
-        before = self.integer.steps[one.inputs[0]].scale
-        bias = np.rint(one.bias / (before * scales)).astype(np.int32)
-        parts = []
-        for values, steps in ((found, scales), (bias, before * scales)):
+        before = self.integer.steps[one.inputs[0]]
+        bias = np.rint(one.bias / (before.scale * scales))
+        parts = list[str]()
+        for values, steps in ((found, scales), (bias.astype(np.int32), before.scale * scales)):
+            if values is not found and before.bits == WIDE:  # it may need more than 32 bits
+                return [*parts, self._constant((bias * steps).astype(np.float32))]
             names = [self._constant(values), self._constant(steps.astype(np.float32))]
             zeros = self._constant(np.zeros(len(steps), dtype=values.dtype))
             parts.append(self._node("DequantizeLinear", [*names, zeros], axis=0))
@@ -180,7 +187,10 @@ class _Writer:
 
     def _unpermuted(self, one: Matmul) -> Any:
         """Return the weights in the order of a picture whose channels are first."""
-        before = next((x for x in self.network.operators if x.output == one.inputs[0]), None)
+        made = {each.output: each for each in self.network.operators}
+        before = made.get(one.inputs[0])
+        if isinstance(before, Rounding):
+            before = made.get(before.inputs[0])
         if not isinstance(before, Reshape) or before.inputs[0] not in self.network.pictures:
             return one.weight
         shape = self.network.shapes[before.inputs[0]]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 
+from steptime.quantize.c.constant_arrays import arrays_of
+from steptime.quantize.integer.float_layers import FloatLayer
+from steptime.quantize.integer.integer_operators import IntegerOperator
 from steptime.quantize.trained_network import (
     Constant,
     Contraction,
     Convolution,
-    Elementwise,
     Matmul,
     Network,
     Normalization,
     Operator,
     Recurrence,
-    Softmax,
 )
-
-_TABLES: dict[type[Operator], int] = {Elementwise: 256, Softmax: 4 * 256}
 
 
 def num_weights(one: Operator) -> int:
@@ -35,18 +34,14 @@ def num_macs(one: Operator, network: Network) -> int:
     return math.prod(shape[: 2 if isinstance(one, Convolution) else -1]) * num_weights(one)
 
 
-def _num_rows(one: Operator) -> int:
-    return one.bias.size if isinstance(one, Convolution | Matmul | Recurrence) else 0
+def bytes_of(one: IntegerOperator) -> int:
+    """Return the constants of an operator, as C has them; those of a float layer have 4 bytes."""
+    import numpy as np
 
-
-def bytes_of(one: Operator) -> int:
-    """Return the constants of an operator on bytes."""
-    if isinstance(one, Normalization):
-        return 6 * one.weight.size  # a weight of 16 bits and a bias of 32
-    if isinstance(one, Constant | Elementwise | Softmax):
-        return _TABLES.get(type(one), 0) or one.values.size  # type: ignore[union-attr]
-    own = 5 if isinstance(one, Recurrence) else 0  # the fraction of its own output before
-    return num_weights(one) + (9 + own) * _num_rows(one)
+    if isinstance(one, FloatLayer):
+        return 4 * floats_of(one.layer)
+    kinds = [(np.dtype(kind.removesuffix("_t")), given) for kind, given in arrays_of(one).values()]
+    return sum(kind.itemsize * np.asarray(given).size for kind, given in kinds)
 
 
 def floats_of(one: Operator) -> int:
@@ -55,4 +50,5 @@ def floats_of(one: Operator) -> int:
         return 2 * one.weight.size
     if isinstance(one, Constant):
         return one.values.size
-    return num_weights(one) + _num_rows(one)
+    num_rows = one.bias.size if isinstance(one, Convolution | Matmul | Recurrence) else 0
+    return num_weights(one) + num_rows

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from steptime.app.quantize.check_in_c import same_in_c
-from steptime.app.quantize.curve import size_curve
+from steptime.app.quantize.curve import mix_curve
+from steptime.app.quantize.evaluation import BATCH, evaluation_of
+from steptime.app.quantize.mixed_network import Mix
 from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_macs
-from steptime.app.verify.verify_model import verify_model
 from steptime.core.store import write_text
 from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
@@ -21,20 +21,18 @@ from steptime.quantize.c.targets import estimates
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.capture import capture
 from steptime.quantize.inference import time_in_turns
-from steptime.quantize.integer.integer_network import IntegerNetwork, build
+from steptime.quantize.integer.float_layers import FloatLayer
+from steptime.quantize.integer.integer_network import IntegerNetwork
+from steptime.quantize.integer.integer_operators import IntegerOperator
 from steptime.quantize.layer_noise import layer_noise
 from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Network, Operator
+from steptime.quantize.trained_network import Network, Operator, Rounding
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
+from steptime.quantize.wider_values import kept_layers
 from steptime.quantize.write_onnx import onnx_model
-from steptime.verify.values.model_verdict import ModelVerdict
-
-POINT = 0.01
-"""The contract: a point of accuracy may be lost."""
+from steptime.verify.values import Outcome
 
 _BYTE_UNITS = ("avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
-_SLICE_MARGINS, _MOST_MARGIN = 5, 0.99
-_BATCH = 64
 _NOISE_INPUTS = 256
 _TIMED, _IN_C = 200, 20
 Told = Callable[[str], None]
@@ -48,13 +46,15 @@ class QuantizeAsked:
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken.
-        has_curve: also try more and more layers with weights of four bits.
+        has_curve: also try layers in other forms, and find the points that no other one beats.
+        keep: names of layers, or patterns, each with the form that it is kept in.
     """
 
     metric: str | None = None
     margin: float | None = None
     observer: Observer = Observer.MSE
     has_curve: bool = False
+    keep: tuple[tuple[str, str], ...] = ()
 
 
 def quantize_model(
@@ -66,6 +66,7 @@ def quantize_model(
     margin: float | None = None,
     observer: str = "mse",
     curve: bool = False,
+    keep: Mapping[str, str] | None = None,
     output: str | os.PathLike[str] | None = None,
 ) -> QuantizedModel:
     """Turn a trained network into one of bytes, and judge it, as `steptime quantize` does.
@@ -77,7 +78,9 @@ def quantize_model(
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken: `mse`, `min_max` or `percentile`.
-        curve: also try more and more layers with weights of four bits.
+        curve: also try layers in other forms, and find the points that no other one beats.
+        keep: `int16` or `fp32` by the name of a layer, or by a pattern such as `layer1.*`: layers
+            that are kept wider. The last pattern that a layer fits counts.
         output: the folder that the files are written to; None for none.
 
     Raises:
@@ -90,7 +93,11 @@ def quantize_model(
         raise UsageError(f"observer is `{observer}`; it must be one of {names}.")
     x, y = evaluate
     asked = QuantizeAsked(
-        metric=metric, margin=margin, observer=Observer(observer), has_curve=curve
+        metric=metric,
+        margin=margin,
+        observer=Observer(observer),
+        has_curve=curve,
+        keep=tuple((keep or {}).items()),
     )
     folder = None if output is None else Path(output)
     return make_network(model, calibrate, (_floats(x), _array(y)), asked, output=folder)
@@ -134,28 +141,29 @@ def make_network(
     import torch
 
     x, y = evaluate
-    metric, margin = asked.metric or _metric_of(y), asked.margin
-    if margin is None:
-        if metric != "accuracy":
-            raise UsageError(f"--margin is missing: how much of the {metric} may be lost.")
-        margin = POINT
     tell("reading the network")
     inputs = torch.from_numpy(np.asarray(calibrate, dtype=np.float32))
     example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *(1,) * (inputs.ndim - 1))
-    network, program = capture(model, example)
+    bare, program = capture(model, example)
+    kept = kept_layers(bare, asked.keep)
+    rows = evaluation_of(model, x, y, metric=asked.metric, margin=asked.margin)
     tell(f"calibrating with {len(inputs):,} inputs")
-    ranges = observe(program, inputs.split(_BATCH), observer=asked.observer)
-    integer = build(network, ranges)
+    ranges = observe(program, inputs.split(BATCH), observer=asked.observer)
+    mix = Mix(network=bare, ranges=ranges, bits=kept)
+    network, integer = mix.written, mix.integer
     tell(f"evaluating {len(x):,} rows")
-    verdict = _judge(model, integer, x, y, metric=metric, margin=margin)
-    verdict = replace(verdict, reference_arm="fp32", candidate_arm="int8")
+    verdict = rows.judge(rows.predictions(integer))
+    arm = "mixed precision" if kept else "int8"
+    verdict = replace(verdict, reference_arm="fp32", candidate_arm=arm)
     tell("finding what each layer costs, and its time")
-    noise = layer_noise(network, ranges, np.asarray(calibrate[:_NOISE_INPUTS]))
-    models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
+    few = np.asarray(calibrate[:_NOISE_INPUTS])
+    models = {"float": onnx_model(bare), "bytes": mix.in_onnx()}
     arena = plan_arena(integer)
-    sources = c_sources(integer, arena)
-    layers = tuple(_layer(one, network, noise) for one in network.operators)
-    constant_bytes = sum(one.num_bytes for one in layers)
+    is_c = not any(isinstance(one, FloatLayer) for one in integer.operators)
+    sources = c_sources(integer, arena) if is_c else {}
+    num_same = same_in_c(integer, sources, x[:_IN_C], arena_bytes=arena.size) if is_c else None
+    layers = _layers(network, integer, layer_noise(bare, ranges, few, kept=kept))
+    constant_bytes = sum(bytes_of(one) for one in integer.operators)
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
@@ -169,79 +177,48 @@ def make_network(
         arena_bound=arena.bound,
         times=time_in_turns(models, x, rounds=_TIMED),
         units=_units(),
-        num_same_in_c=same_in_c(integer, sources, x[:_IN_C], arena_bytes=arena.size),
+        num_same_in_c=num_same,
         targets=estimates(
             macs=sum(one.macs for one in layers),
             outputs=sum(math.prod(network.shapes[one.output]) for one in network.operators),
             arena_bytes=arena.size,
             constant_bytes=constant_bytes,
-        ),
+        )
+        if is_c
+        else (),
     )
     if asked.has_curve:
-        tell("trying weights of four bits")
-        few, is_down = np.asarray(calibrate[:_NOISE_INPUTS]), found.verdict.is_better_down
-        score = partial(_score, x=x, y=y, metric=metric)
-        curve = size_curve(network, ranges, few, score, is_better_down=is_down)
-        found = replace(found, curve=curve)
+        tell("trying layers in other forms")
+        needs_pass = found.outcome is not Outcome.PASS
+        points, passing, ranks = mix_curve(mix, few, rows, needs_pass=needs_pass)
+        found = replace(found, curve=points, passing=passing, rank_correlation=ranks)
     if output is None:
         return found
     tell(f"writing {output}/")
-    binaries = {"network.onnx": models["bytes"].SerializeToString(), **_samples(integer, x[:_IN_C])}
+    samples = _samples(integer, x[:_IN_C]) if is_c else {}
+    binaries = {"network.onnx": models["bytes"].SerializeToString(), **samples}
     return replace(found, files=_write(output, sources, binaries, found))
 
 
-def _metric_of(labels: Any) -> str:
-    return "accuracy" if labels.dtype.kind in "iub" and labels.ndim == 1 else "squared_error"
+def _layers(
+    network: Network, integer: IntegerNetwork, noise: Mapping[str, float]
+) -> tuple[KeptLayer, ...]:
+    pairs = zip(network.operators, integer.operators, strict=True)
+    return tuple(
+        _layer(one, made, network, noise) for one, made in pairs if not isinstance(one, Rounding)
+    )
 
 
-def _judge(
-    model: Any, integer: IntegerNetwork, x: Any, y: Any, *, metric: str, margin: float
-) -> ModelVerdict:
-    """Compare both networks row by row."""
-    import numpy as np
-    import torch
-
-    parts = range(0, len(x), _BATCH)
-    with torch.no_grad():
-        floats = np.concatenate([model(torch.from_numpy(x[i : i + _BATCH])).numpy() for i in parts])
-    found = _predictions(integer, x)
-    ids = np.arange(len(x))
-    if metric == "accuracy":
-        rows = [
-            {"id": ids, "label": y, "prediction": made.argmax(axis=-1), "class": y.astype(str)}
-            for made in (floats, found)
-        ]
-        slices: tuple[str, ...] = ("class",)
-        return verify_model(*rows, metric=metric, margin=margin, slices=slices,
-                            slice_margin=min(_SLICE_MARGINS * margin, _MOST_MARGIN))  # fmt: skip
-    errors = [((made - y.reshape(made.shape)) ** 2).reshape(len(x), -1).mean(axis=1)
-              for made in (floats, found)]  # fmt: skip
-    rows = [{"id": ids, metric: one} for one in errors]
-    return verify_model(*rows, metric=metric, margin=margin, better="down")
-
-
-def _predictions(integer: IntegerNetwork, x: Any) -> Any:
-    """Return the real outputs (num_rows, ...) of all rows, some at a time."""
-    import numpy as np
-
-    return np.concatenate([integer.predict(x[i : i + _BATCH]) for i in range(0, len(x), _BATCH)])
-
-
-def _score(integer: IntegerNetwork, *, x: Any, y: Any, metric: str) -> float:
-    """Return the metric of a network on the evaluation rows."""
-    found = _predictions(integer, x)
-    if metric == "accuracy":
-        return float((found.argmax(axis=-1) == y).mean())
-    return float(((found - y.reshape(found.shape)) ** 2).mean())
-
-
-def _layer(one: Operator, network: Network, noise: dict[str, float]) -> KeptLayer:
+def _layer(
+    one: Operator, made: IntegerOperator, network: Network, noise: Mapping[str, float]
+) -> KeptLayer:
     return KeptLayer(
         name=one.name,
         kind=type(one).__name__.lower(),
-        num_bytes=bytes_of(one),
+        num_bytes=bytes_of(made),
         macs=num_macs(one, network),
         noise=noise.get(one.output),
+        num_bits=network.bits.get(one.output, 8),
     )
 
 

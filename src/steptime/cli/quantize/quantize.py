@@ -24,6 +24,8 @@ examples:
       --calibrate train.npz --evaluate test.npz -o quantized/
   steptime quantize model.py:build --weights ckpt.safetensors \\
       --calibrate x.npz --evaluate test.npz --metric squared_error --margin 0.01
+  steptime quantize model.py:build --weights ckpt.pt \\
+      --calibrate x.npz --evaluate test.npz --curve --keep 'stem.*=fp32'
 """
 OPTIONS = (
     """\
@@ -35,7 +37,10 @@ network:
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
   --margin X  the loss that does not matter (without it: a point of accuracy)
-  --curve  also try weights of four bits, layer by layer: size against the metric
+  --curve  also try layers in int16, fp32 and weights of four bits: size and latency against
+      the metric
+  --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; LAYER is a name of
+      the report or a pattern such as `features.*`, and the last one that fits counts (repeatable)
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
 output:
   -o, --output DIR  write the files to DIR (default: quantized)
@@ -65,6 +70,7 @@ def execute(options: argparse.Namespace) -> int:
         margin=options.margin,
         has_curve=options.curve,
         observer=Observer(options.observer or "mse"),
+        keep=tuple(_kept(word) for word in options.keep),
     )
     found = make_network(
         model,
@@ -80,3 +86,9 @@ def execute(options: argparse.Namespace) -> int:
     document = enclose("quantize", found, exit_code=code)
     put(options, document, lambda: quantize_report(found), is_beside=True)
     return code
+
+
+def _kept(word: str) -> tuple[str, str]:
+    """Return the layer and the form of `LAYER=FORM`."""
+    name, _, form = word.partition("=")
+    return name, form if "=" in word else "int16"

@@ -54,7 +54,7 @@ def plan_arena(network: IntegerNetwork) -> Arena:
             lives[cell_of(one)], scratch[cell_of(one)] = (at, at), 2 * one.num_hidden
     last = len(network.operators)
     lives[owner[network.output]] = (lives[owner[network.output]][0], last)
-    sizes = {name: _aligned(scratch.get(name) or math.prod(network.shapes[name])) for name in lives}
+    sizes = {name: _aligned(scratch.get(name) or _bytes_of(network, name)) for name in lives}
     bound = max(
         sum(sizes[name] for name, (begin, end) in lives.items() if begin <= at <= end)
         for at in range(last + 1)
@@ -70,6 +70,10 @@ def plan_arena(network: IntegerNetwork) -> Arena:
 def cell_of(one: IntegerRecurrence) -> str:
     """Return how the 16-bit cell of a recurrent layer is called."""
     return f"{one.output} cell"
+
+
+def _bytes_of(network: IntegerNetwork, value: str) -> int:
+    return math.prod(network.shapes[value]) * network.steps[value].bits // 8
 
 
 def _best_placement(

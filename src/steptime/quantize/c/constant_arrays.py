@@ -17,6 +17,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerTable,
 )
 from steptime.quantize.integer.recurrence import IntegerRecurrence
+from steptime.quantize.scheme import WIDE
 
 
 def arrays_of(one: IntegerOperator) -> Mapping[str, tuple[str, Any]]:
@@ -24,7 +25,11 @@ def arrays_of(one: IntegerOperator) -> Mapping[str, tuple[str, Any]]:
     if isinstance(one, IntegerConvolution | IntegerLinear):
         return {
             "weight": ("int8_t", one.weight),
-            "bias": ("int32_t", one.bias),
+            **(
+                {"wide_bias": ("int64_t", one.bias)}
+                if one.bits_in == WIDE
+                else {"bias": ("int32_t", one.bias)}
+            ),
             "multipliers": ("int32_t", one.multipliers),
             "shifts": ("int8_t", one.shifts),
         }

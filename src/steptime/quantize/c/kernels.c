@@ -1,13 +1,13 @@
 #include "kernels.h"
 
 /* value * multiplier / 2^shift, rounded half away from 0 */
-static int32_t st_scaled(int64_t value, int32_t multiplier, int32_t shift)
+static int64_t st_scaled(int64_t value, int32_t multiplier, int32_t shift)
 {
     int64_t whole = value * multiplier;
-    return (int32_t)((whole + ((int64_t)1 << (shift - 1)) - (whole < 0)) >> shift);
+    return (whole + ((int64_t)1 << (shift - 1)) - (whole < 0)) >> shift;
 }
 
-static int8_t st_clamped(int32_t value, int32_t low, int32_t high)
+static int8_t st_clamped(int64_t value, int32_t low, int32_t high)
 {
     return (int8_t)(value < low ? low : value > high ? high : value);
 }
@@ -16,7 +16,7 @@ static int8_t st_clamped(int32_t value, int32_t low, int32_t high)
 static int32_t st_rescaled(int32_t sum, int32_t multiplier, int32_t shift)
 {
     if (shift <= 32) {
-        return st_scaled(sum, multiplier, shift);
+        return (int32_t)st_scaled(sum, multiplier, shift);
     }
     const int64_t whole = (int64_t)sum * multiplier;
     return ((int32_t)((whole - (whole < 0)) >> 32) + (1 << (shift - 33))) >> (shift - 32);
@@ -113,27 +113,101 @@ static void st_convolve(const st_convolution *of, const int8_t *in, int32_t y0, 
     }
 }
 
-void st_run_convolution(const st_convolution *of, const int8_t *in, int8_t *out)
+/* Values have 8 bits, or 16 where they are wide. */
+static int32_t st_get(const void *values, int32_t at, int32_t is_wide)
 {
+    return is_wide ? ((const int16_t *)values)[at] : ((const int8_t *)values)[at];
+}
+
+static void st_put(void *values, int32_t at, int32_t is_wide, int64_t value, int32_t low, int32_t high)
+{
+    const int64_t found = value < low ? low : value > high ? high : value;
+    if (is_wide) {
+        ((int16_t *)values)[at] = (int16_t)found;
+    } else {
+        ((int8_t *)values)[at] = (int8_t)found;
+    }
+}
+
+/* Products of values that begin at a place. */
+static int64_t st_dot(const void *values, int32_t at, int32_t is_wide, int32_t zero,
+                      const int8_t *weight, int32_t num)
+{
+    if (is_wide) {
+        const int16_t *from = (const int16_t *)values + at;
+        int64_t sum = 0;
+        for (int32_t i = 0; i < num; i++) {
+            sum += from[i] * weight[i];
+        }
+        return sum;
+    }
+    const int8_t *from = (const int8_t *)values + at;
+    int32_t sum = 0;
+    for (int32_t i = 0; i < num; i++) {
+        sum += (from[i] - zero) * weight[i];
+    }
+    return sum;
+}
+
+static void st_convolve_wide(const st_convolution *of, const void *in, void *out)
+{
+    int32_t place = 0;
+    const int32_t depth = of->depth / of->groups, each = of->outputs / of->groups;
     for (int32_t row = 0; row < of->rows; row++) {
-        const int32_t y0 = row * of->step_y - of->top;
-        for (int32_t column = 0; column < of->columns; column++, out += of->outputs) {
-            st_convolve(of, in, y0, column * of->step_x - of->left, out);
+        for (int32_t column = 0; column < of->columns; column++) {
+            const int32_t y0 = row * of->step_y - of->top, x0 = column * of->step_x - of->left;
+            const int8_t *weight = of->weight;
+            for (int32_t output = 0; output < of->outputs; output++) {
+                const int32_t first = output / each * depth;
+                int64_t sum = of->wide_in ? of->wide_bias[output] : of->bias[output];
+                for (int32_t ky = 0; ky < of->tall; ky++) {
+                    const int32_t y = y0 + ky * of->spread_y;
+                    for (int32_t kx = 0; kx < of->wide; kx++) {
+                        const int32_t x = x0 + kx * of->spread_x;
+                        if (y >= 0 && y < of->height && x >= 0 && x < of->width) {
+                            sum += st_dot(in, (y * of->width + x) * of->depth + first,
+                                          of->wide_in, of->zero_in, weight, depth);
+                        }
+                        weight += depth;
+                    }
+                }
+                const int64_t value =
+                    st_scaled(sum, of->multipliers[output], of->shifts[output]) + of->zero_out;
+                st_put(out, place++, of->wide_out, value, of->low, of->high);
+            }
         }
     }
 }
 
-void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out)
+void st_run_convolution(const st_convolution *of, const void *in, void *out)
 {
+    if (of->wide_in || of->wide_out) {
+        st_convolve_wide(of, in, out);
+        return;
+    }
+    int8_t *place = out;
+    for (int32_t row = 0; row < of->rows; row++) {
+        const int32_t y0 = row * of->step_y - of->top;
+        for (int32_t column = 0; column < of->columns; column++, place += of->outputs) {
+            st_convolve(of, in, y0, column * of->step_x - of->left, place);
+        }
+    }
+}
+
+void st_run_pooling(const st_pooling *of, const void *in, void *out)
+{
+    const int32_t least = of->is_wide ? -32768 : -128;
+    int32_t place = 0;
     for (int32_t row = 0; row < of->rows; row++) {
         for (int32_t column = 0; column < of->columns; column++) {
             const int32_t y0 = row * of->step_y - of->top, x0 = column * of->step_x - of->left;
             for (int32_t channel = 0; channel < of->depth; channel++) {
-                int32_t sum = 0, most = -128, count = 0;
+                int64_t sum = 0, count = 0, most = least;
                 for (int32_t y = y0; y < y0 + of->tall; y++) {
                     for (int32_t x = x0; x < x0 + of->wide; x++) {
                         if (y >= 0 && y < of->height && x >= 0 && x < of->width) {
-                            const int32_t value = in[(y * of->width + x) * of->depth + channel];
+                            const int32_t at = (y * of->width + x) * of->depth + channel;
+                            const int32_t value = st_get(in, at, of->is_wide);
                             sum += value - of->zero;
                             most = value > most ? value : most;
                             count++;
@@ -142,22 +216,24 @@ void st_run_pooling(const st_pooling *of, const int8_t *in, int8_t *out)
                 }
                 if (of->is_mean) {
                     count = of->counts_padding ? of->tall * of->wide : count;
-                    const int32_t size = sum < 0 ? -sum : sum;
-                    const int32_t mean = (2 * size + count) / (2 * count);
+                    const int64_t size = sum < 0 ? -sum : sum;
+                    const int64_t mean = (2 * size + count) / (2 * count);
                     most = (sum < 0 ? -mean : mean) + of->zero;
                 }
-                *out++ = st_clamped(most, -128, 127);
+                st_put(out, place++, of->is_wide, most, least, -1 - least);
             }
         }
     }
 }
 
-void st_run_addition(const st_addition *of, const int8_t *a, const int8_t *b, int8_t *out)
+void st_run_addition(const st_addition *of, const void *a, const void *b, void *out)
 {
     for (int32_t i = 0; i < of->num; i++) {
-        const int64_t sum = (int64_t)(a[i] - of->zero_a) * of->factor_a
-                            + (int64_t)(b[i] - of->zero_b) * of->factor_b;
-        out[i] = st_clamped(st_scaled(sum, 1, of->shift) + of->zero_out, of->low, of->high);
+        const int64_t sum =
+            (int64_t)(st_get(a, i, of->wide_a) - of->zero_a) * of->factor_a
+            + (int64_t)(st_get(b, i, of->wide_b) - of->zero_b) * of->factor_b;
+        const int64_t value = st_scaled(sum, 1, of->shift) + of->zero_out;
+        st_put(out, i, of->wide_out, value, of->low, of->high);
     }
 }
 
@@ -171,7 +247,7 @@ void st_run_product(const st_product *of, const int8_t *a, const int8_t *b, int8
                     const int32_t at = (((i % m[0]) * m[1] + j % m[1]) * m[2] + k % m[2]) * m[3]
                                        + l % m[3];
                     const int32_t value = (*a++ - of->zero_a) * (b[at] - of->zero_b);
-                    const int32_t scaled = st_scaled(value, of->multiplier, of->shift);
+                    const int64_t scaled = st_scaled(value, of->multiplier, of->shift);
                     *out++ = st_clamped(scaled + of->zero_out, -128, 127);
                 }
             }
@@ -179,11 +255,12 @@ void st_run_product(const st_product *of, const int8_t *a, const int8_t *b, int8
     }
 }
 
-void st_run_part(const st_part *of, const int8_t *in, int8_t *out)
+void st_run_part(const st_part *of, const void *in, int8_t *out)
 {
     for (int32_t i = 0; i < of->outer; i++) {
         for (int32_t j = 0; j < of->inner; j++) {
-            const int32_t value = st_scaled(*in++ - of->zero_in, of->multiplier, of->shift);
+            const int32_t given = st_get(in, i * of->inner + j, of->wide_in) - of->zero_in;
+            const int64_t value = st_scaled(given, of->multiplier, of->shift);
             out[i * of->width + of->begin + j] = st_clamped(value + of->zero_out, -128, 127);
         }
     }
@@ -196,8 +273,9 @@ void st_run_table(const int8_t *table, int32_t num, const int8_t *in, int8_t *ou
     }
 }
 
-void st_run_order(const st_order *of, const int8_t *in, int8_t *out)
+void st_run_order(const st_order *of, const void *in, void *out)
 {
+    int32_t place = 0;
     int32_t strides[4], at[4];
     strides[3] = 1;
     for (int32_t i = 2; i >= 0; i--) {
@@ -208,8 +286,10 @@ void st_run_order(const st_order *of, const int8_t *in, int8_t *out)
         for (at[1] = 0; at[1] < n[axes[1]]; at[1]++) {
             for (at[2] = 0; at[2] < n[axes[2]]; at[2]++) {
                 for (at[3] = 0; at[3] < n[axes[3]]; at[3]++) {
-                    *out++ = in[at[0] * strides[axes[0]] + at[1] * strides[axes[1]]
-                                + at[2] * strides[axes[2]] + at[3] * strides[axes[3]]];
+                    const int32_t from = at[0] * strides[axes[0]] + at[1] * strides[axes[1]]
+                                         + at[2] * strides[axes[2]] + at[3] * strides[axes[3]];
+                    const int32_t value = st_get(in, from, of->is_wide);
+                    st_put(out, place++, of->is_wide, value, -32768, 32767);
                 }
             }
         }
@@ -223,9 +303,9 @@ void st_run_copy(int32_t num, const int8_t *in, int8_t *out)
     }
 }
 
-static int32_t st_short(int32_t value)
+static int32_t st_short(int64_t value)
 {
-    return value < -32768 ? -32768 : value > 32767 ? 32767 : value;
+    return value < -32768 ? -32768 : value > 32767 ? 32767 : (int32_t)value;
 }
 
 /* A function of a 16-bit number, straight between the entries of its table. */

@@ -32,6 +32,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerTable,
 )
 from steptime.quantize.integer.recurrence import SIGMOID, TANH, IntegerRecurrence
+from steptime.quantize.scheme import WIDE
 
 _LINE = 100
 
@@ -65,9 +66,11 @@ def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
     steps = [network.steps[one] for one in (network.input, network.output)]
     shapes = [" x ".join(map(str, network.shapes[one])) for one in (network.input, network.output)]
     guard = f"{name.upper()}_H"
-    told = [f"{step.scale!r} * (byte - {step.zero})" for step in steps]
+    word = "byte" if {one.bits for one in steps} == {8} else "value"
+    told = [f"{step.scale!r} * ({word} - {step.zero})" for step in steps]
+    kinds = [f"int{step.bits}_t" for step in steps]
     return f"""\
-/* {name}: in {shapes[0]}, out {shapes[1]}. A number is scale * (byte - zero):
+/* {name}: in {shapes[0]}, out {shapes[1]}. A number is scale * ({word} - zero):
  * in {told[0]},
  * out {told[1]}. */
 #ifndef {guard}
@@ -79,8 +82,11 @@ def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
 #define {name.upper()}_OUTPUT {sizes[1]}
 #define {name.upper()}_ARENA {arena.size}
 
+typedef {kinds[0]} {name}_input;
+typedef {kinds[1]} {name}_output;
+
 /* The arena begins at a multiple of 4, and needs no content before. */
-void {name}_run(const int8_t *input, int8_t *output, int8_t *arena);
+void {name}_run(const {name}_input *input, {name}_output *output, int8_t *arena);
 
 #endif
 """
@@ -97,7 +103,9 @@ def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
             places.append(f"(int16_t *)(void *)(arena + {arena.offsets[cell_of(one)]})")
         calls += _calls(one, number, places, [network.shapes[name] for name in one.inputs])
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
-    ends = [arena.offsets[one] for one in (network.input, network.output)]
+    kinds = [f"int{network.steps[one].bits}_t" for one in (network.input, network.output)]
+    ends = [f"(({kind} *)(void *)(arena + {arena.offsets[one]}))"
+            for kind, one in zip(kinds, (network.input, network.output), strict=True)]  # fmt: skip
     body = "\n".join(f"    {line}" for line in calls)
     return "\n".join(
         [
@@ -106,14 +114,14 @@ def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
             "",
             *constants,
             "",
-            f"void {name}_run(const int8_t *input, int8_t *output, int8_t *arena)",
+            f"void {name}_run(const {name}_input *input, {name}_output *output, int8_t *arena)",
             "{",
             f"    for (int32_t i = 0; i < {sizes[0]}; i++) {{",
-            f"        arena[{ends[0]} + i] = input[i];",
+            f"        {ends[0]}[i] = input[i];",
             "    }",
             body,
             f"    for (int32_t i = 0; i < {sizes[1]}; i++) {{",
-            f"        output[i] = arena[{ends[1]} + i];",
+            f"        output[i] = {ends[1]}[i];",
             "    }",
             "}",
             "",
@@ -140,6 +148,7 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
                     "multiplier": one.multipliers[i],
                     "shift": one.shifts[i],
                     "zero_out": one.zero_out,
+                    "wide_in": int(one.bits_in[i] == WIDE),
                     "outer": math.prod(one.shape[: one.axis]),
                     "inner": inner,
                     "begin": begin,
@@ -155,7 +164,8 @@ def _constants(one: IntegerOperator, number: int, network: IntegerNetwork) -> It
 
 
 def _shared(one: IntegerConvolution | IntegerLinear) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in ("zero_in", "zero_out", "low", "high")}
+    fields = {name: getattr(one, name) for name in ("zero_in", "zero_out", "low", "high")}
+    return {**fields, "wide_in": int(one.bits_in == WIDE), "wide_out": int(one.bits_out == WIDE)}
 
 
 def _convolution(one: IntegerConvolution, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
@@ -187,6 +197,7 @@ def _pooling(one: IntegerPooling, shapes: Sequence[Any]) -> tuple[str, dict[str,
         "is_mean": int(one.is_mean),
         "counts_padding": int(one.counts_padding),
         "zero": one.zero,
+        "is_wide": int(one.bits == WIDE),
         **dict(zip(("height", "width", "depth"), shapes[0], strict=True)),
         "rows": one.shape[0],
         "columns": one.shape[1],
@@ -202,7 +213,9 @@ def _pooling(one: IntegerPooling, shapes: Sequence[Any]) -> tuple[str, dict[str,
 def _addition(one: IntegerAddition, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     names = ("zero_a", "zero_b", "factor_a", "factor_b", "shift", "zero_out", "low", "high", "num")
     values = (*one.zeros, *one.factors, one.shift, one.zero_out, one.low, one.high)
-    return "st_addition", dict(zip(names, (*values, math.prod(one.shape)), strict=True))
+    fields = dict(zip(names, (*values, math.prod(one.shape)), strict=True))
+    sides = zip(("a", "b", "out"), (*one.bits_in, one.bits_out), strict=True)
+    return "st_addition", fields | {f"wide_{name}": int(bits == WIDE) for name, bits in sides}
 
 
 def _product(one: IntegerMultiplication, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
@@ -220,7 +233,8 @@ def _product(one: IntegerMultiplication, shapes: Sequence[Any]) -> tuple[str, di
 def _reorder(one: IntegerReorder, shapes: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     added = 4 - len(one.axes)
     axes = (*range(added), *(axis + added for axis in one.axes))
-    return "st_order", {"sizes": _four(shapes[0]), "axes": axes}
+    fields = {"sizes": _four(shapes[0]), "axes": axes, "is_wide": int(one.bits == WIDE)}
+    return "st_order", fields
 
 
 _FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], tuple[str, dict[str, Any]]]] = {
@@ -277,7 +291,7 @@ def _calls(
         yield from _cut(one, sources[0], target, shapes[0])
         return
     if isinstance(one, IntegerSelection):
-        num = math.prod(one.shape)
+        num = math.prod(one.shape) * one.bits // 8
         yield f"st_run_copy({num}, {sources[0]} + {one.index * num}, {target});"
         return
     if isinstance(one, IntegerTable):
@@ -290,7 +304,7 @@ def _calls(
 
 def _cut(one: IntegerAxisPart, source: str, target: str, shape: Sequence[int]) -> Iterator[str]:
     """Yield a copy for each row of what lies before the axis."""
-    inner = math.prod(shape[one.axis + 1 :])
+    inner = math.prod(shape[one.axis + 1 :]) * one.bits // 8
     num, width = (one.end - one.begin) * inner, shape[one.axis] * inner
     outer = math.prod(shape[: one.axis])
     move = f"{source} + {one.begin * inner} + i * {width}, {target} + i * {num}"

@@ -47,6 +47,7 @@ class IntegerAxisPart(IntegerOperator):
     axis: int
     begin: int
     end: int
+    bits: int = 8
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steptime.errors import UsageError
+from steptime.quantize.integer.float_layers import FloatLayer, FloatRounding
 from steptime.quantize.integer.integer_attention import (
     SHARES,
     IntegerAxisMean,
@@ -35,7 +36,17 @@ from steptime.quantize.integer.integer_operators import (
 from steptime.quantize.integer.recurrence import OUTPUTS, recurrence_of
 from steptime.quantize.integer.table_functions import function_of, step_of_function
 from steptime.quantize.observers import Range, refuse_constant
-from steptime.quantize.scheme import HIGH, LOW, Affine, affine_of, fraction_of, weights_of
+from steptime.quantize.scheme import (
+    FLOAT,
+    HIGH,
+    LOW,
+    WIDE,
+    Affine,
+    affine_of,
+    ends_of,
+    fraction_of,
+    weights_of,
+)
 from steptime.quantize.trained_network import (
     Addition,
     AxisMean,
@@ -54,6 +65,7 @@ from steptime.quantize.trained_network import (
     Recurrence,
     Reorder,
     Reshape,
+    Rounding,
     Selection,
     Softmax,
 )
@@ -62,9 +74,10 @@ if TYPE_CHECKING:
     from steptime.quantize.scheme import Bytes
     from steptime.quantize.trained_network import Shape
 
-_MOST_SUM = 2**31 - 1
-_SUM_BITS = 20
-"""Of a factor of a sum: 255 times two of them fit into 32 bits."""
+_MOST_SUM, _MOST_WIDE_SUM = 2**31 - 1, 2**40 - 1
+"""Sums of 16-bit numbers have 64 bits, of which a product with a fraction needs at least 22."""
+_SUM_BITS, _WIDE_SUM_BITS = 20, 30
+"""Of a factor of a sum: 255 times two of them fit into 32 bits, 2 ** 15 times two into 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +125,12 @@ class _Builder:
     in_four_bits: frozenset[str] = frozenset()
     steps: dict[str, Affine] = field(default_factory=dict)
     made: list[IntegerOperator] = field(default_factory=list)
+    origins: dict[str, str] = field(default_factory=dict)
 
     def build(self) -> IntegerNetwork:
         network = self.network
-        self.steps[network.input] = affine_of(self.ranges[network.input])
+        bits = network.bits.get(network.input, 8)
+        self.steps[network.input] = affine_of(self.ranges[network.input], bits)
         builders: Mapping[type[Operator], Callable[[Any], IntegerOperator]] = {
             Convolution: self._convolution,
             Matmul: self._linear,
@@ -134,9 +149,11 @@ class _Builder:
             Softmax: self._softmax,
             Normalization: self._normalization,
             AxisMean: self._axis_mean,
+            Rounding: self._rounding,
         }
         for one in network.operators:
-            self.made.append(builders[type(one)](one))
+            builder = self._float_layer if is_float(network, one) else builders[type(one)]
+            self.made.append(builder(one))
         return IntegerNetwork(
             input=network.input,
             output=network.output,
@@ -151,26 +168,41 @@ class _Builder:
         return {"name": one.name, "inputs": one.inputs, "output": one.output, "shape": shape}
 
     def _own_step(self, one: Operator) -> Affine:
-        self.steps[one.output] = affine_of(self.ranges[one.output])
+        bits = self.network.bits.get(one.output, 8)
+        self.steps[one.output] = affine_of(self.ranges[one.output], bits)
         return self.steps[one.output]
 
     def _same_step(self, one: Operator) -> Affine:
         self.steps[one.output] = self.steps[one.inputs[0]]
+        self.origins[one.output] = self.origins.get(one.inputs[0], one.inputs[0])
         return self.steps[one.output]
+
+    def _rounding(self, one: Rounding) -> IntegerOperator:
+        before, bits = self.steps[one.inputs[0]], self.network.bits[one.output]
+        origin = self.origins.get(one.inputs[0], one.inputs[0])
+        after = self.steps[one.output] = affine_of(self.ranges[origin], bits)
+        if before.bits == FLOAT:
+            return FloatRounding(**self._base(one), after=after)
+        return self._joined(one, 0, after)
 
     def _weighted(self, one: Convolution | Matmul) -> dict[str, Any]:
         before, after = self.steps[one.inputs[0]], self._own_step(one)
         bits = 4 if one.output in self.in_four_bits else 8
         weight, scales = weights_of(one.weight, bits=bits)
         bias = np.rint(one.bias / (before.scale * scales)).astype(np.int64)
-        most = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) * (HIGH - LOW)
-        if (most + np.abs(bias) > _MOST_SUM).any():
+        reach = 2**15 if before.bits == WIDE else HIGH - LOW
+        most = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) * reach
+        limit = _MOST_WIDE_SUM if before.bits == WIDE else _MOST_SUM
+        if (most + np.abs(bias) > limit).any():
             raise UsageError(
                 f"`{one.name}` sums up to {int((most + np.abs(bias)).max()):,}, which does not fit "
-                "into 32 bits.",
-                hint="Split the layer, or leave it out of what is quantized.",
+                f"into {limit.bit_length() + 1} bits.",
+                hint=f"Split the layer, or keep it in floats: --keep {one.name}=fp32",
             )
-        fractions = [fraction_of(before.scale * scale / after.scale) for scale in scales.tolist()]
+        fractions = [
+            fraction_of(before.scale * scale / after.scale, bits=min(31, 62 - size.bit_length()))
+            for scale, size in zip(scales.tolist(), (most + np.abs(bias)).tolist(), strict=True)
+        ]
         low, high = clamp_of(one, after)
         return {
             **self._base(one),
@@ -182,7 +214,14 @@ class _Builder:
             "zero_out": after.zero,
             "low": low,
             "high": high,
+            "bits_in": before.bits,
+            "bits_out": after.bits,
         }
+
+    def _float_layer(self, one: Any) -> IntegerOperator:
+        before = self.steps[one.inputs[0]]
+        self._own_step(one)
+        return FloatLayer(**self._base(one), layer=one, before=before)
 
     def _convolution(self, one: Convolution) -> IntegerOperator:
         return IntegerConvolution(
@@ -200,7 +239,8 @@ class _Builder:
         after = self._own_step(one)
         before = [self.steps[name] for name in one.inputs]
         factors = [step.scale / after.scale for step in before]
-        shift = min(_SUM_BITS - math.frexp(max(factors))[1], 30)
+        sum_bits = _WIDE_SUM_BITS if WIDE in {one.bits for one in (*before, after)} else _SUM_BITS
+        shift = min(sum_bits - math.frexp(max(factors))[1], sum_bits + 10)
         low, high = clamp_of(one, after)
         return IntegerAddition(
             **self._base(one),
@@ -210,6 +250,8 @@ class _Builder:
             zero_out=after.zero,
             low=low,
             high=high,
+            bits_in=(before[0].bits, before[1].bits),
+            bits_out=after.bits,
         )
 
     def _product(self, one: Multiplication) -> IntegerOperator:
@@ -234,15 +276,19 @@ class _Builder:
             padding=one.padding,
             counts_padding=one.counts_padding,
             zero=step.zero,
+            bits=step.bits,
         )
 
     def _concatenation(self, one: Concatenation) -> IntegerOperator:
-        after = self._own_step(one)
+        return self._joined(one, one.axis, self._own_step(one))
+
+    def _joined(self, one: Operator, axis: int, after: Affine) -> IntegerOperator:
         before = [self.steps[name] for name in one.inputs]
         fractions = [fraction_of(step.scale / after.scale) for step in before]
         return IntegerConcatenation(
             **self._base(one),
-            axis=one.axis,
+            axis=axis,
+            bits_in=tuple(step.bits for step in before),
             zeros=tuple(step.zero for step in before),
             multipliers=tuple(multiplier for multiplier, _ in fractions),
             shifts=tuple(shift for _, shift in fractions),
@@ -259,8 +305,8 @@ class _Builder:
         return IntegerTable(**self._base(one), table=table)
 
     def _reorder(self, one: Reorder) -> IntegerOperator:
-        self._same_step(one)
-        return IntegerReorder(**self._base(one), axes=one.axes)
+        bits = self._same_step(one).bits
+        return IntegerReorder(**self._base(one), axes=one.axes, bits=bits)
 
     def _constant(self, one: Constant) -> IntegerOperator:
         low, high = min(float(one.values.min()), 0.0), max(float(one.values.max()), 0.0)
@@ -269,8 +315,13 @@ class _Builder:
         return IntegerConstant(**self._base(one), values=step.to_bytes(one.values))
 
     def _cut(self, one: AxisPart) -> IntegerOperator:
-        self._same_step(one)
-        return IntegerAxisPart(**self._base(one), axis=one.axis, begin=one.begin, end=one.end)
+        return IntegerAxisPart(
+            **self._base(one),
+            axis=one.axis,
+            begin=one.begin,
+            end=one.end,
+            bits=self._same_step(one).bits,
+        )
 
     def _contraction(self, one: Contraction) -> IntegerOperator:
         after = self._own_step(one)
@@ -297,8 +348,8 @@ class _Builder:
         return IntegerAxisMean(**self._base(one), zero=self._same_step(one).zero)
 
     def _selection(self, one: Selection) -> IntegerOperator:
-        self._same_step(one)
-        return IntegerSelection(**self._base(one), index=one.index)
+        bits = self._same_step(one).bits
+        return IntegerSelection(**self._base(one), index=one.index, bits=bits)
 
     def _recurrence(self, one: Recurrence) -> IntegerOperator:
         self.steps[one.output] = OUTPUTS
@@ -310,10 +361,16 @@ class _Builder:
 
 
 def clamp_of(one: Convolution | Matmul | Addition, step: Affine) -> tuple[int, int]:
-    """Return the bytes to which an output is clamped."""
-    low = LOW if one.low is None else int(step.to_bytes(one.low))
-    high = HIGH if one.high is None else int(step.to_bytes(one.high))
+    """Return the numbers to which an output is clamped."""
+    least, most = ends_of(step.bits)
+    low = least if one.low is None else int(step.to_bytes(one.low))
+    high = most if one.high is None else int(step.to_bytes(one.high))
     return low, high
+
+
+def is_float(network: Network, one: Operator) -> bool:
+    """Return whether an operator is a layer that is kept in floats."""
+    return isinstance(one, Convolution | Matmul) and network.bits.get(one.output) == FLOAT
 
 
 def build(

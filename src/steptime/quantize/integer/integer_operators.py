@@ -1,6 +1,7 @@
 """Operators on bytes, as the reference for everything that is exported.
 
-Each takes arrays (batch, ...) of signed bytes and returns one. Sums of products are made by a
+Each takes arrays (batch, ...) of signed bytes and returns one; some also take and return 16 bits,
+and what only moves numbers takes floats. Sums of products are made by a
 matmul of 64-bit floats, which is exact here: they stay below 2 ** 53.
 """
 
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steptime.quantize.scheme import HIGH, LOW, scaled, shifted
+from steptime.quantize.scheme import FLOAT, HIGH, LOW, clamped, ends_of, scaled, shifted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from steptime.quantize.scheme import Bytes
-    from steptime.quantize.trained_network import Shape
+    from steptime.quantize.trained_network import Convolution, Shape
 
     Ints = NDArray[np.int64]
 
@@ -51,7 +52,8 @@ class _Weighted(IntegerOperator):
         bias: (num_outputs,) at the step of the sums.
         multipliers, shifts: the fraction of each output (num_outputs,).
         zero_in, zero_out: the zeros of both sides.
-        low, high: bytes to which the output is clamped.
+        bits_in, bits_out: of the numbers on both sides.
+        low, high: numbers to which the output is clamped.
     """
 
     weight: Bytes
@@ -62,12 +64,14 @@ class _Weighted(IntegerOperator):
     zero_out: int
     low: int = LOW
     high: int = HIGH
+    bits_in: int = 8
+    bits_out: int = 8
 
     def finish(self, sums: Any) -> Bytes:
-        """Return sums (..., num_outputs) as bytes."""
+        """Return sums (..., num_outputs) in the bits of the output."""
         whole = np.rint(sums).astype(np.int64) + self.bias
         found = scaled(whole, self.multipliers, self.shifts) + self.zero_out
-        return np.asarray(np.clip(found, self.low, self.high).astype(np.int8))
+        return clamped(found, self.bits_out, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +85,7 @@ class IntegerConvolution(_Weighted):
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output (batch, height, width, num_outputs)."""
-        moved = values[0].astype(np.float64) - self.zero_in
-        top, bottom, left, right = self.padding
-        moved = np.pad(moved, ((0, 0), (top, bottom), (left, right), (0, 0)))
-        num, tall, wide, depth = self.weight.shape
-        parts = windows(moved, (tall, wide), self.stride, self.dilation)
-        batch, rows, columns = parts.shape[:3]
-        if self.groups == 1:
-            flat = parts.reshape(batch * rows * columns, tall * wide * depth)
-            sums = flat @ self.weight.reshape(num, -1).astype(np.float64).T
-        else:
-            split = parts.reshape(batch * rows * columns, tall * wide, self.groups, depth)
-            kernels = self.weight.reshape(self.groups, num // self.groups, tall * wide, depth)
-            sums = np.einsum("nkgd,gokd->ngo", split, kernels.astype(np.float64), optimize=True)
-        return self.finish(sums.reshape(batch, rows, columns, num))
+        return self.finish(convolved(values[0].astype(np.float64) - self.zero_in, self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +108,8 @@ class IntegerAddition(IntegerOperator):
     zero_out: int
     low: int = LOW
     high: int = HIGH
+    bits_in: tuple[int, int] = (8, 8)
+    bits_out: int = 8
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output of two inputs of its shape."""
@@ -124,7 +117,7 @@ class IntegerAddition(IntegerOperator):
         for value, zero, factor in zip(values, self.zeros, self.factors, strict=True):
             whole += (value.astype(np.int64) - zero) * factor
         found = shifted(whole, np.int64(self.shift)) + self.zero_out
-        return np.asarray(np.clip(found, self.low, self.high).astype(np.int8))
+        return clamped(found, self.bits_out, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +138,7 @@ class IntegerMultiplication(IntegerOperator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerPooling(IntegerOperator):
-    """The largest or the mean of windows; `zero` is the byte of 0 on both sides."""
+    """The largest or the mean of windows; `zero` is the number of 0 on both sides."""
 
     is_mean: bool
     kernel: tuple[int, int]
@@ -153,33 +146,39 @@ class IntegerPooling(IntegerOperator):
     padding: tuple[int, int, int, int]
     counts_padding: bool
     zero: int
+    bits: int = 8
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output (batch, height, width, channels)."""
-        moved = values[0].astype(np.int64) - self.zero
+        is_float = self.bits == FLOAT
+        moved = values[0].astype(np.float64 if is_float else np.int64) - self.zero
         top, bottom, left, right = self.padding
         edges = ((0, 0), (top, bottom), (left, right), (0, 0))
-        outside = 0 if self.is_mean else LOW - self.zero
+        least = -np.inf if is_float else ends_of(self.bits)[0] - self.zero
+        outside = 0 if self.is_mean else least
         padded = np.pad(moved, edges, constant_values=outside)
         parts = windows(padded, self.kernel, self.stride, (1, 1))
         if not self.is_mean:
-            return np.asarray((parts.max(axis=(3, 4)) + self.zero).astype(np.int8))
+            return np.asarray((parts.max(axis=(3, 4)) + self.zero).astype(values[0].dtype))
         sums = parts.sum(axis=(3, 4))
         if self.counts_padding:
             counts = np.full((1, *sums.shape[1:3], 1), self.kernel[0] * self.kernel[1])
         else:
             ones = np.pad(np.ones_like(moved[:1, :, :, :1]), edges)
             counts = windows(ones, self.kernel, self.stride, (1, 1)).sum(axis=(3, 4))
+        if is_float:
+            return np.asarray((sums / counts).astype(np.float32))
         sign = np.where(sums < 0, -1, 1)
         found = sign * ((2 * np.abs(sums) + counts) // (2 * counts)) + self.zero
-        return np.asarray(np.clip(found, LOW, HIGH).astype(np.int8))
+        return clamped(found, self.bits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerConcatenation(IntegerOperator):
-    """Values one after the other, each brought to the output's step."""
+    """Values one after the other, each brought to the output's step; or one that is rounded."""
 
     axis: int
+    bits_in: tuple[int, ...]
     zeros: tuple[int, ...]
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -192,7 +191,7 @@ class IntegerConcatenation(IntegerOperator):
             values, self.zeros, self.multipliers, self.shifts, strict=True
         ):
             whole = scaled(value.astype(np.int64) - zero, multiplier, shift) + self.zero_out
-            parts.append(np.clip(whole, LOW, HIGH).astype(np.int8))
+            parts.append(clamped(whole, 8))
         return np.concatenate(parts, axis=self.axis + 1)
 
 
@@ -212,6 +211,7 @@ class IntegerReorder(IntegerOperator):
     """The axes in another order."""
 
     axes: tuple[int, ...]
+    bits: int = 8
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output."""
@@ -223,6 +223,7 @@ class IntegerSelection(IntegerOperator):
     """The part at one index of the first axis."""
 
     index: int
+    bits: int = 8
 
     def run(self, *values: Bytes) -> Bytes:
         """Return the output."""
@@ -236,6 +237,23 @@ class IntegerReshape(IntegerOperator):
     def run(self, *values: Bytes) -> Bytes:
         """Return the output."""
         return values[0].reshape(len(values[0]), *self.shape)
+
+
+def convolved(moved: Any, by: IntegerConvolution | Convolution) -> Any:
+    """Return the sums (batch, height, width, num_outputs) of a convolution, without a bias."""
+    top, bottom, left, right = by.padding
+    moved = np.pad(moved, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    num, tall, wide, depth = by.weight.shape
+    parts = windows(moved, (tall, wide), by.stride, by.dilation)
+    batch, rows, columns = parts.shape[:3]
+    if by.groups == 1:
+        flat = parts.reshape(batch * rows * columns, tall * wide * depth)
+        sums = flat @ by.weight.reshape(num, -1).astype(np.float64).T
+    else:
+        split = parts.reshape(batch * rows * columns, tall * wide, by.groups, depth)
+        kernels = by.weight.reshape(by.groups, num // by.groups, tall * wide, depth)
+        sums = np.einsum("nkgd,gokd->ngo", split, kernels.astype(np.float64), optimize=True)
+    return sums.reshape(batch, rows, columns, num)
 
 
 def windows(

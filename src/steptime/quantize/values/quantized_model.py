@@ -17,8 +17,9 @@ class KeptLayer:
         kind: what it does, such as `convolution`.
         num_bytes: its weights, biases and fractions [bytes].
         macs: multiplications for one input.
-        noise: the mean squared error of the output where this layer alone is in bytes, over the
-            variance of the output; None for a layer without weights.
+        noise: the mean squared error of the output where this layer alone is as it is kept, over
+            the variance of the output; None for a layer without weights.
+        num_bits: of its output: 8, 16 where it is kept in 16 bits, 32 where it is in floats.
     """
 
     name: str
@@ -26,6 +27,7 @@ class KeptLayer:
     num_bytes: int
     macs: int
     noise: float | None = None
+    num_bits: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +48,25 @@ class InferenceTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizePoint:
-    """What some layers with weights of four bits cost; no other point is as small and as good.
+    """What a network costs of which some layers have another form than bytes.
 
     Attributes:
         num_bytes: the constants of the network [bytes].
         metric: on the evaluation rows.
-        in_four_bits: the layers.
+        in_four_bits: the layers with weights of four bits.
+        predicted_ms: the time of an input by ONNX Runtime, added up from that of each layer [ms].
+        in_16_bits: the layers that are kept in 16 bits.
+        in_floats: the layers that are kept in floats.
+        measured_ms: the median CPU time of an input, of layers in bytes and floats alone [ms].
     """
 
     num_bytes: int
     metric: float
     in_four_bits: tuple[str, ...] = ()
+    in_16_bits: tuple[str, ...] = ()
+    in_floats: tuple[str, ...] = ()
+    predicted_ms: float = 0.0
+    measured_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,7 @@ class QuantizedModel:
         verdict: the comparison of both on the evaluation rows.
         observer: how ranges were taken: `min_max`, `percentile` or `mse`.
         num_calibrated: inputs that the ranges were taken from.
-        layers: the operators, in order; all of them compute on bytes.
+        layers: the operators, in order; all but those of 32 bits compute on whole numbers.
         float_bytes: the weights as 32-bit floats [bytes].
         integer_bytes: all constants of the network of bytes [bytes].
         file_bytes: the ONNX file of the network of bytes [bytes].
@@ -92,7 +102,10 @@ class QuantizedModel:
         times: of one input; empty where ONNX Runtime is not installed.
         units: instructions for bytes that this processor has, such as `avx512_vnni`.
         num_same_in_c: inputs for which the C sources gave the same bits; None without a compiler.
-        curve: size and metric with more and more layers of four bits, where that was asked for.
+        curve: points that no other one beats in size, latency and metric, where asked for.
+        passing: of all points that were tried, the smallest one that passes where this network
+            does not.
+        rank_correlation: of predicted and measured latencies of the points that were tried.
         targets: what an input would take on small processors, the smallest first.
         files: what was written.
     """
@@ -112,4 +125,6 @@ class QuantizedModel:
     num_same_in_c: int | None = None
     curve: tuple[SizePoint, ...] = ()
     targets: tuple[TargetEstimate, ...] = ()
+    passing: SizePoint | None = None
+    rank_correlation: float | None = None
     files: tuple[str, ...] = ()
