@@ -64,6 +64,34 @@ def mnist_net() -> nn.Module:
     )
 
 
+def separable_net() -> nn.Module:
+    """Return a network for pictures of 28 x 28 whose convolutions are depthwise, then of 1 x 1."""
+    layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)]
+    for before, after, stride in ((16, 32, 2), (32, 32, 1), (32, 64, 2)):
+        each = nn.Conv2d(before, before, 3, stride, 1, groups=before, bias=False)
+        layers += [nn.ReLU(), each, nn.BatchNorm2d(before)]
+        layers += [nn.ReLU(), nn.Conv2d(before, after, 1, bias=False), nn.BatchNorm2d(after)]
+    return nn.Sequential(
+        *(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    )
+
+
+def with_uneven_channels(model: nn.Module) -> nn.Module:
+    """Let the channels before each convolution differ a hundredfold, which the next undoes."""
+    chance = torch.Generator().manual_seed(0)
+    layers = list(model)
+    with torch.no_grad():
+        for norm, _, after in zip(layers, layers[1:], layers[2:], strict=False):
+            if isinstance(norm, nn.BatchNorm2d) and isinstance(after, nn.Conv2d):
+                sizes = 10 ** (2 * torch.rand(norm.num_features, generator=chance) - 1)
+                norm.weight *= sizes
+                norm.bias *= sizes
+                after.weight /= sizes.view((-1, 1) if after.groups > 1 else (1, -1))[
+                    ..., None, None
+                ]
+    return model
+
+
 def digits() -> Data:
     """Return scikit-learn's digits: 1,000 to train with, 797 to test."""
     from sklearn.datasets import load_digits
@@ -98,6 +126,12 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
             epochs=4,
             batch=64,
         ),
+        "MNIST depthwise CNN": Task(
+            build=separable_net,
+            data=lambda: _as_pictures(mnist_rows(mnist, num_train=10_000)),
+            epochs=4,
+            batch=64,
+        ),
         "MNIST rows LSTM": Task(
             build=RowReader, data=lambda: mnist_rows(mnist, num_train=10_000), epochs=8, batch=64
         ),
@@ -107,6 +141,19 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
             epochs=15,
         ),
     }
+
+
+def trained(name: str, task: Task, data: Data, *, seed: int, kept: Path | None) -> nn.Module:
+    """Return the network of a seed, read from a folder, or trained and kept there."""
+    file = None if kept is None else kept / f"{name}-{seed}.pt"
+    if file is None or not file.is_file():
+        model = train(task, data, seed=seed)
+        if file is not None:
+            torch.save(model.state_dict(), file)
+        return model
+    model = task.build()
+    model.load_state_dict(torch.load(file, weights_only=True))
+    return model.eval()
 
 
 def train(task: Task, data: Data, *, seed: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What int8 costs four trained networks, beside ONNX Runtime's own static quantizer.
+"""What int8 costs trained networks, beside ONNX Runtime's own static quantizer.
 
     python benchmarks/quantize/accuracy.py --mnist FOLDER --cifar FOLDER [--seeds 3] [--only NET]
 
@@ -37,10 +37,8 @@ from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.quantize_model import quantize_model
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
-from steptime.quantize.capture import capture
+from steptime.quantize.calibrate import calibrate
 from steptime.quantize.inference import session_of, time_in_turns
-from steptime.quantize.integer.integer_network import build
-from steptime.quantize.observers import Observer, observe
 from steptime.quantize.write_onnx import onnx_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
@@ -132,10 +130,10 @@ def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> di
     """Quantize a network both ways, and return what that cost."""
     rows, x, y = (one.numpy() for one in (data[0][:NUM_CALIBRATED], data[2], data[3]))
     found = quantize_model(model, calibrate=rows, evaluate=(x, y))
-    network, program = capture(model, torch.from_numpy(rows[:2]))
-    ranges = observe(program, torch.from_numpy(rows).split(64), observer=Observer.MSE)
-    integer = build(network, ranges)
-    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    calibrated = calibrate(model, rows)
+    in_bytes, integer = calibrated.to_integers()
+    floats = onnx_model(calibrated.network)
+    models = {"float": floats, "own": onnx_model(in_bytes, integer)}
     models |= by_onnx_runtime(models["float"], rows)
     sizes = {name: one.ByteSize() for name, one in models.items()}
     num = NUM_IN_C if is_judged else NUM_IN_C_OF_LARGE
@@ -169,9 +167,9 @@ def latency(model: torch.nn.Module, data: Any) -> dict[str, Any]:
     rows = data[0][:NUM_CALIBRATED]
     with torch.no_grad():
         model.train()(rows)  # so that its activations have a scale
-    network, program = capture(model.eval(), rows[:2])
-    integer = build(network, observe(program, rows.split(64), observer=Observer.MSE))
-    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    calibrated = calibrate(model.eval(), rows)
+    floats, own = onnx_model(calibrated.network), onnx_model(*calibrated.to_integers())
+    models = {"float": floats, "own": own}
     return timed(models | by_onnx_runtime(models["float"], rows.numpy()), data[2].numpy())
 
 

@@ -60,6 +60,7 @@ class _Writer:
     network: Network
     integer: IntegerNetwork | None
     kept: Mapping[str, Affine]
+    sums: Sequence[str]
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
@@ -95,6 +96,10 @@ class _Writer:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *self._shape(value)])
             for name, value in (("input", network.input), ("output", network.output))
         ]
+        ends += [
+            helper.make_tensor_value_info(sums_of(name), TensorProto.FLOAT, None)
+            for name in self.sums
+        ]
         graph = helper.make_graph(
             self.nodes, "steptime", ends[:1], ends[1:], initializer=self.constants
         )
@@ -114,10 +119,10 @@ class _Writer:
         self.constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
-    def _node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+    def _node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         from onnx import helper
 
-        name = f"{kind.lower()}_{len(self.nodes)}"
+        name = output or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
 
@@ -146,6 +151,8 @@ class _Writer:
         return parts
 
     def _clamped(self, one: Convolution | Matmul | Addition, name: str) -> str:
+        if one.output in self.sums:
+            self._node("Identity", [name], output=sums_of(one.output))
         if one.low is None and one.high is None:
             return name
         if one.low == 0.0 and one.high is None:
@@ -189,7 +196,7 @@ class _Writer:
 
     def _pooling(self, one: Pooling, inputs: list[str]) -> str:
         top, bottom, left, right = one.padding
-        how = {"count_include_pad": int(one.counts_padding)} if one.is_mean else {}
+        how: dict[str, Any] = {"count_include_pad": int(one.counts_padding)} if one.is_mean else {}
         return self._node(
             "AveragePool" if one.is_mean else "MaxPool",
             inputs,
@@ -287,11 +294,17 @@ class _Writer:
         return self._node("Reshape", [*inputs, self._axes(0, *self._shape(one.output))])
 
 
+def sums_of(output: str) -> str:
+    """Return how what a layer gives before its clamp is called in a model."""
+    return f"sums of {output}"
+
+
 def onnx_model(
     network: Network,
     integer: IntegerNetwork | None = None,
     *,
     kept: Mapping[str, Affine] | None = None,
+    sums: Sequence[str] = (),
 ) -> Any:
     """Return an ONNX model with a free batch.
 
@@ -299,6 +312,7 @@ def onnx_model(
         network: what it computes.
         integer: its bytes, which the model then has; None for floats.
         kept: of floats, values that are rounded to bytes nevertheless.
+        sums: outputs of layers that the model also gives, before their clamps: see `sums_of`.
 
     Raises:
         MissingExtraError: onnx is not installed.
@@ -311,4 +325,4 @@ def onnx_model(
         ) from error
     del onnx
     steps = kept or {} if integer is None else integer.steps
-    return _Writer(network, integer, steps).write()
+    return _Writer(network, integer, steps, sums).write()

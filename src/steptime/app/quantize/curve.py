@@ -6,22 +6,20 @@ kernels in C keep a byte for each weight, so these points are of the reference a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from steptime.app.quantize.network_sizes import bytes_of, num_weights
-from steptime.quantize.integer.integer_network import build
+from steptime.quantize.calibrate import Calibrated
 from steptime.quantize.layer_noise import layer_noise
-from steptime.quantize.observers import Range
-from steptime.quantize.trained_network import Convolution, Matmul, Network
+from steptime.quantize.trained_network import Convolution, Matmul
 from steptime.quantize.values.quantized_model import SizePoint
 
 _MOST_POINTS = 9
 
 
 def size_curve(
-    network: Network,
-    ranges: Mapping[str, Range],
+    calibrated: Calibrated,
     inputs: Any,
     score: Callable[[Any], float],
     *,
@@ -30,20 +28,20 @@ def size_curve(
     """Return the points that no other one beats in both, the largest first.
 
     Args:
-        network: in floats.
-        ranges: of each value.
+        calibrated: what the networks are made of.
         inputs: from which the noise of each layer is taken (num_inputs, ...).
         score: gives the metric of an integer network.
         is_better_down: whether less of the metric is better.
     """
-    noise = layer_noise(network, ranges, inputs, bits=4)
+    network = calibrated.network
+    noise = layer_noise(network, calibrated.ranges, inputs, bits=4)
     layers = [one for one in network.operators if isinstance(one, Convolution | Matmul)]
     layers.sort(key=lambda one: noise[one.output] / num_weights(one))
     whole, points = sum(bytes_of(one) for one in network.operators), list[SizePoint]()
     wanted = {round(i * len(layers) / (_MOST_POINTS - 1)) for i in range(_MOST_POINTS)}
     for num in sorted(wanted):
         taken = layers[:num]
-        integer = build(network, ranges, in_four_bits=frozenset(one.output for one in taken))
+        _, integer = calibrated.to_integers(frozenset(one.output for one in taken))
         points.append(
             SizePoint(
                 num_bytes=whole - sum(num_weights(one) // 2 for one in taken),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.curve import size_curve
@@ -18,11 +18,12 @@ from steptime.core.store import write_text
 from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
-from steptime.quantize.capture import capture
+from steptime.quantize.calibrate import calibrate
 from steptime.quantize.inference import time_in_turns
-from steptime.quantize.integer.integer_network import IntegerNetwork, build
+from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.layer_noise import layer_noise
-from steptime.quantize.observers import Observer, observe
+from steptime.quantize.observers import Observer
+from steptime.quantize.rounding.round_weights import Rounding
 from steptime.quantize.trained_network import Convolution, Network, Operator
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.write_onnx import onnx_model
@@ -37,6 +38,7 @@ _BATCH = 64
 _NOISE_INPUTS = 256
 _TIMED, _IN_C = 200, 20
 Told = Callable[[str], None]
+_Choice = TypeVar("_Choice", Observer, Rounding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +49,14 @@ class QuantizeAsked:
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken.
+        rounding: how weights and biases are rounded.
         has_curve: also try more and more layers with weights of four bits.
     """
 
     metric: str | None = None
     margin: float | None = None
     observer: Observer = Observer.MSE
+    rounding: Rounding = Rounding.CORRECTED
     has_curve: bool = False
 
 
@@ -64,6 +68,7 @@ def quantize_model(
     metric: str | None = None,
     margin: float | None = None,
     observer: str = "mse",
+    rounding: str = "corrected",
     curve: bool = False,
     output: str | os.PathLike[str] | None = None,
 ) -> QuantizedModel:
@@ -76,6 +81,7 @@ def quantize_model(
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken: `mse`, `min_max` or `percentile`.
+        rounding: of weights and biases: `nearest`, `corrected` or `adaptive`.
         curve: also try more and more layers with weights of four bits.
         output: the folder that the files are written to; None for none.
 
@@ -84,15 +90,23 @@ def quantize_model(
         DataError: a value is not finite, or 0 for each input.
         MissingExtraError: the extra `quantize` is not installed.
     """
-    if observer not in [one.value for one in Observer]:
-        names = ", ".join(one.value for one in Observer)
-        raise UsageError(f"observer is `{observer}`; it must be one of {names}.")
     x, y = evaluate
     asked = QuantizeAsked(
-        metric=metric, margin=margin, observer=Observer(observer), has_curve=curve
+        metric=metric,
+        margin=margin,
+        observer=_one_of(Observer, "observer", observer),
+        rounding=_one_of(Rounding, "rounding", rounding),
+        has_curve=curve,
     )
     folder = None if output is None else Path(output)
-    return make_network(model, calibrate, (_floats(x), _array(y)), asked, output=folder)
+    return make_network(model, _floats(calibrate), (_floats(x), _array(y)), asked, output=folder)
+
+
+def _one_of(kind: type[_Choice], name: str, given: str) -> _Choice:
+    if given not in [one.value for one in kind]:
+        names = ", ".join(one.value for one in kind)
+        raise UsageError(f"{name} is `{given}`; it must be one of {names}.")
+    return kind(given)
 
 
 def _array(values: Any) -> Any:
@@ -107,7 +121,7 @@ def _floats(values: Any) -> Any:
 
 def make_network(
     model: Any,
-    calibrate: Any,
+    inputs: Any,
     evaluate: tuple[Any, Any],
     asked: QuantizeAsked,
     *,
@@ -118,7 +132,7 @@ def make_network(
 
     Args:
         model: a `torch.nn.Module` in evaluation mode.
-        calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
+        inputs: those of calibration, as in training (num_inputs, ...), from which ranges are taken.
         evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
         asked: the question.
         output: the folder that the files are written to; None for none.
@@ -129,34 +143,29 @@ def make_network(
         DataError: a value is not finite, or 0 for each input.
         MissingExtraError: the extra `quantize` is not installed.
     """
-    import numpy as np
-    import torch
-
     x, y = evaluate
     metric, margin = asked.metric or _metric_of(y), asked.margin
     if margin is None:
         if metric != "accuracy":
             raise UsageError(f"--margin is missing: how much of the {metric} may be lost.")
         margin = POINT
-    tell("reading the network")
-    inputs = torch.from_numpy(np.asarray(calibrate, dtype=np.float32))
-    example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *(1,) * (inputs.ndim - 1))
-    network, program = capture(model, example)
-    tell(f"calibrating with {len(inputs):,} inputs")
-    ranges = observe(program, inputs.split(_BATCH), observer=asked.observer)
-    integer = build(network, ranges)
+    tell(f"reading the network, and calibrating it with {len(inputs):,} inputs")
+    calibrated = calibrate(model, inputs, observer=asked.observer, rounding=asked.rounding)
+    network, ranges, few = calibrated.network, calibrated.ranges, inputs[:_NOISE_INPUTS]
+    in_bytes, integer = calibrated.to_integers(tell=tell)
     tell(f"evaluating {len(x):,} rows")
     verdict = _judge(model, integer, x, y, metric=metric, margin=margin)
     verdict = replace(verdict, reference_arm="fp32", candidate_arm="int8")
     tell("finding what each layer costs, and its time")
-    noise = layer_noise(network, ranges, np.asarray(calibrate[:_NOISE_INPUTS]))
-    models = {"float": onnx_model(network), "bytes": onnx_model(network, integer)}
+    noise = layer_noise(network, ranges, few)
+    models = {"float": onnx_model(network), "bytes": onnx_model(in_bytes, integer)}
     arena = plan_arena(integer)
     sources = c_sources(integer, arena)
     found = QuantizedModel(
         outcome=verdict.outcome,
         verdict=verdict,
         observer=asked.observer.value,
+        rounding=asked.rounding.value,
         num_calibrated=len(inputs),
         layers=tuple(_layer(one, network, noise) for one in network.operators),
         float_bytes=sum(4 * floats_of(one) for one in network.operators),
@@ -170,9 +179,9 @@ def make_network(
     )
     if asked.has_curve:
         tell("trying weights of four bits")
-        few, is_down = np.asarray(calibrate[:_NOISE_INPUTS]), found.verdict.is_better_down
         score = partial(_score, x=x, y=y, metric=metric)
-        curve = size_curve(network, ranges, few, score, is_better_down=is_down)
+        is_down = found.verdict.is_better_down
+        curve = size_curve(calibrated, few, score, is_better_down=is_down)
         found = replace(found, curve=curve)
     if output is None:
         return found

@@ -37,6 +37,7 @@ question:
   --margin X  the loss that does not matter (without it: a point of accuracy)
   --curve  also try weights of four bits, layer by layer: size against the metric
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
+  --rounding {nearest,corrected,adaptive}  of weights and biases (default: corrected)
 output:
   -o, --output DIR  write the files to DIR (default: quantized)
 """
@@ -50,6 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.quantize.quantize_model import QuantizeAsked, make_network
     from steptime.app.stored.page_file import write_page_file
     from steptime.quantize.observers import Observer
+    from steptime.quantize.rounding.round_weights import Rounding
     from steptime.report.blocks.quantize.quantize_report import quantize_report
     from steptime.report.document.envelope import enclose
 
@@ -65,6 +67,7 @@ def execute(options: argparse.Namespace) -> int:
         margin=options.margin,
         has_curve=options.curve,
         observer=Observer(options.observer or "mse"),
+        rounding=Rounding(options.rounding or "corrected"),
     )
     found = make_network(
         model,

@@ -38,7 +38,7 @@ def quantize_report(found: QuantizedModel) -> Sheet:
         ("classes", _classes(found)),
         ("speed", _speed(found)),
         ("keep", _wider(found.layers)),
-        ("calibrated", f"{format_count(found.num_calibrated)} inputs, ranges by {found.observer}"),
+        ("calibrated", _calibrated(found)),
         ("files", ", ".join(found.files) or None),
     )
     return Sheet(
@@ -105,6 +105,13 @@ def _wider(layers: Sequence[KeptLayer]) -> str | None:
         return None
     parts = [f"`{one.name}` {format_percent((one.noise or 0.0) / whole)}" for one in known[:3]]
     return f"most of the error comes from {', '.join(parts)}: keep these wider first"
+
+
+def _calibrated(found: QuantizedModel) -> str:
+    return (
+        f"{format_count(found.num_calibrated)} inputs, ranges by {found.observer}; "
+        f"channels equalized, rounding {found.rounding}"
+    )
 
 
 def _curve(found: QuantizedModel) -> list[Block]:
