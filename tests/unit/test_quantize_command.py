@@ -94,6 +94,29 @@ def test_a_program_gives_a_module_and_arrays(folder):
         steptime.quantize_model(space["build"](), **arrays, observer="best")
 
 
+def test_text_is_looked_up_and_a_word_without_a_row_is_named(folder, monkeypatch, capsys):
+    (folder / "text.py").write_text(
+        "from torch import nn\n"
+        "class Text(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.words, self.last = nn.Embedding(40, 8), nn.Linear(8, 2)\n"
+        "    def forward(self, x):\n"
+        "        return self.last(self.words(x).mean(1))\n"
+    )
+    words = np.random.default_rng(0).integers(0, 40, (300, 6))
+    np.savez(folder / "words.npz", x=words, y=(words < 20).sum(axis=1) > 3)
+    np.savez(folder / "more.npz", x=words + 1)
+    given = "text.py:Text --evaluate words.npz --margin 0.5 -o text"
+
+    assert give(folder, monkeypatch, f"{given} --calibrate words.npz") == 0
+    assert "all 3 operators" in capsys.readouterr().out
+    assert give(folder, monkeypatch, f"{given} --calibrate more.npz") == 1
+    assert (
+        "from 1 to 40; the network looks them up in a table of 40 rows" in capsys.readouterr().err
+    )
+
+
 def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, capsys):
     words = "model.py:build --weights ckpt.pt --calibrate cal.npz"
     assert give(folder, monkeypatch, f"{words} --evaluate few.npz -o few") == 4

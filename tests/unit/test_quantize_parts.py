@@ -106,7 +106,22 @@ class Encoder(nn.Module):
         return self.last(self.layers(self.first(x))[:, 0])
 
 
+class Words(nn.Module):
+    """Words and their places, looked up; the mean over all, beside the last step of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(300, 8, padding_idx=0), nn.Embedding(12, 8)
+        self.layers = nn.LSTM(8, 10, batch_first=True)
+        self.mean, self.last = nn.Linear(8, 3), nn.Linear(10, 3)
+
+    def forward(self, x):
+        x = self.words(x) + self.places(torch.arange(12))
+        return self.mean(x.mean(1)) + self.last(self.layers(x)[0][:, -1])
+
+
 NETS = {
+    "words": (Words, (12,)),
     "encoder": (Encoder, (7, 8)),
     "transformer": (Transformer, (9, 8)),
     "sequence": (Sequence, (14, 6)),
@@ -151,7 +166,7 @@ def made(name):
     torch.manual_seed(0)
     net, shape = NETS[name]
     model = net().eval()
-    inputs = torch.randn(200, *shape)
+    inputs = torch.randint(300, (200, *shape)) if name == "words" else torch.randn(200, *shape)
     for one in model.modules():
         if isinstance(one, nn.BatchNorm2d):
             one.running_mean.uniform_(-0.3, 0.3)

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.exported_nodes import arguments, module_of, shape_of
+from steptime.quantize.integer.lookup import MOST_ROWS
 from steptime.quantize.read_so_far import ReadSoFar
 from steptime.quantize.trained_network import (
     AxisMean,
     AxisPart,
     Constant,
     Contraction,
+    Lookup,
     Normalization,
     Operator,
     Reorder,
@@ -81,6 +83,27 @@ def _read_attention(readers: ReadSoFar, node: Any) -> bool:
         readers.operators[made.output] = made
         readers.shapes[made.output] = (*shape[:-1], length)
     return _put(readers, node, Contraction(**{**base, "inputs": (shares, names[2])}))
+
+
+def _read_lookup(readers: ReadSoFar, node: Any) -> bool:
+    """Read rows of a table, by numbers that the network is given or that are constants."""
+    table, numbers = (readers.values.get(one.name) for one in node.args[:2])
+    if not isinstance(table, np.ndarray) or len(table) > MOST_ROWS:
+        return False
+    if isinstance(numbers, np.ndarray):
+        readers.values[node.name] = table[numbers.astype(np.int64)]
+        return True
+    if numbers != readers.input:
+        return False
+    return _put(readers, node, Lookup(**_base(node, numbers), weight=table))
+
+
+def _read_count(readers: ReadSoFar, node: Any) -> bool:
+    """Read whole numbers in order, such as those of places."""
+    if not all(isinstance(one, int) for one in node.args):
+        return False
+    readers.values[node.name] = np.arange(*node.args)
+    return True
 
 
 def _read_matmul(readers: ReadSoFar, node: Any) -> bool:
@@ -171,6 +194,8 @@ def _read_mean(readers: ReadSoFar, node: Any) -> bool:
 
 _READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
     "scaled_dot_product_attention": _read_attention,
+    "embedding": _read_lookup,
+    "arange": _read_count,
     "matmul": _read_matmul,
     "softmax": _read_softmax,
     "layer_norm": _read_normalization,

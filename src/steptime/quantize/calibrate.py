@@ -14,10 +14,11 @@ import numpy as np
 
 from steptime.quantize.capture import capture
 from steptime.quantize.integer.integer_network import IntegerNetwork, build
+from steptime.quantize.integer.lookup import to_numbers
 from steptime.quantize.observers import Observer, Range, observe
 from steptime.quantize.rounding.equalize import equalized
 from steptime.quantize.rounding.round_weights import Rounding, rounded
-from steptime.quantize.trained_network import Network
+from steptime.quantize.trained_network import Lookup, Network
 
 _BATCH = 64
 
@@ -63,6 +64,15 @@ class Calibrated:
         return made, build(made, self.ranges, in_four_bits=in_four_bits)
 
 
+def as_inputs(model: Any, values: Any) -> Any:
+    """Return an array as inputs of a module: whole numbers if it looks them up, or else floats."""
+    import torch
+
+    given = np.asarray(values)
+    has_tables = any(isinstance(one, torch.nn.Embedding) for one in model.modules())
+    return given.astype(np.int64 if has_tables and given.dtype.kind in "iu" else np.float32)
+
+
 def calibrate(
     model: Any,
     inputs: Any,
@@ -84,9 +94,12 @@ def calibrate(
     """
     import torch
 
-    given = torch.from_numpy(np.asarray(inputs, dtype=np.float32))
+    given = torch.from_numpy(as_inputs(model, inputs))
     example = given[:2] if len(given) > 1 else given.repeat(2, *(1,) * (given.ndim - 1))
     network, program = capture(model, example)
+    for one in network.operators:
+        if isinstance(one, Lookup) and one.inputs == (network.input,):
+            to_numbers(inputs, len(one.weight))  # refuses those outside of the table
     batches = given.split(_BATCH)
     network, divisors = equalized(network, program, batches)
     ranges = observe(program, batches, observer=observer, divisors=divisors)

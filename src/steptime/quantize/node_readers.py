@@ -90,6 +90,8 @@ class NodeReaders(ReadSoFar):
         if len(shape) == 3:
             self.pictures.add(node.name)
             shape = (shape[1], shape[2], shape[0])
+        if not node.meta["val"].is_floating_point():
+            shape = (*shape, 2)  # numbers that are looked up, of two bytes each
         self.shapes[node.name] = shape
         self._num_users[node.name] = len(node.users)
 

@@ -26,6 +26,7 @@ from steptime.quantize.trained_network import (
     Contraction,
     Convolution,
     Elementwise,
+    Lookup,
     Matmul,
     Multiplication,
     Network,
@@ -81,6 +82,7 @@ class _Writer:
             Recurrence: self._recurrence,
             Selection: self._selection,
             Constant: self._own_constant,
+            Lookup: self._lookup,
             AxisPart: self._axis_part,
             Contraction: self._contraction,
             Softmax: self._softmax,
@@ -96,6 +98,11 @@ class _Writer:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *self._shape(value)])
             for name, value in (("input", network.input), ("output", network.output))
         ]
+        if any(
+            isinstance(one, Lookup) and network.input in one.inputs for one in network.operators
+        ):
+            shape = ["batch", *self._shape(network.input)[:-1]]
+            ends[0] = helper.make_tensor_value_info("input", TensorProto.INT64, shape)
         ends += [
             helper.make_tensor_value_info(sums_of(name), TensorProto.FLOAT, None)
             for name in self.sums
@@ -252,6 +259,16 @@ class _Writer:
 
     def _own_constant(self, one: Constant, inputs: list[str]) -> str:
         return self._constant(one.values[None].astype(np.float32))
+
+    def _lookup(self, one: Lookup, inputs: list[str]) -> str:
+        """Write a table, of bytes where these are wanted, and take rows of it."""
+        if self.integer is None:
+            return self._node("Gather", [self._constant(one.weight.astype(np.float32)), *inputs])
+        step = self.integer.steps[one.output]
+        table = (step.to_bytes(one.weight).astype(np.int64) - LOW).astype(np.uint8)
+        taken = self._node("Gather", [self._constant(table), *inputs])
+        parts = [self._constant(np.float32(step.scale)), self._constant(np.uint8(step.zero - LOW))]
+        return self._node("DequantizeLinear", [taken, *parts])
 
     def _axis_part(self, one: AxisPart, inputs: list[str]) -> str:
         ends = [self._axes(one.begin), self._axes(one.end), self._axes(one.axis + 1)]

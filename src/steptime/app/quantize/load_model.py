@@ -133,4 +133,4 @@ def load_arrays(path: Path, *, needs_labels: bool) -> tuple[Any, Any]:
         raise UsageError(f"`{path}` has {len(x)} rows of `x` and {len(arrays['y'])} of `y`.")
     if not np.isfinite(x).all():
         raise DataError(f"`{path}`: `x` has numbers that are not finite.")
-    return x.astype(np.float32), y
+    return x, y

@@ -6,6 +6,7 @@ from steptime.quantize.trained_network import (
     Constant,
     Convolution,
     Elementwise,
+    Lookup,
     Matmul,
     Normalization,
     Operator,
@@ -31,6 +32,8 @@ def bytes_of(one: Operator) -> int:
     """Return the constants of an operator on bytes."""
     if isinstance(one, Normalization):
         return 6 * one.weight.size  # a weight of 16 bits and a bias of 32
+    if isinstance(one, Lookup):
+        return one.weight.size
     if isinstance(one, Constant | Elementwise | Softmax):
         return _TABLES.get(type(one), 0) or one.values.size  # type: ignore[union-attr]
     own = 5 if isinstance(one, Recurrence) else 0  # the fraction of its own output before
@@ -41,6 +44,6 @@ def floats_of(one: Operator) -> int:
     """Return the numbers of an operator on floats."""
     if isinstance(one, Normalization):
         return 2 * one.weight.size
-    if isinstance(one, Constant):
-        return one.values.size
+    if isinstance(one, Constant | Lookup):
+        return one.values.size if isinstance(one, Constant) else one.weight.size
     return num_weights(one) + _num_rows(one)

@@ -18,7 +18,7 @@ from steptime.core.store import write_text
 from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
-from steptime.quantize.calibrate import calibrate
+from steptime.quantize.calibrate import as_inputs, calibrate
 from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.layer_noise import layer_noise
@@ -99,7 +99,7 @@ def quantize_model(
         has_curve=curve,
     )
     folder = None if output is None else Path(output)
-    return make_network(model, _floats(calibrate), (_floats(x), _array(y)), asked, output=folder)
+    return make_network(model, calibrate, (x, _array(y)), asked, output=folder)
 
 
 def _one_of(kind: type[_Choice], name: str, given: str) -> _Choice:
@@ -113,10 +113,6 @@ def _array(values: Any) -> Any:
     import numpy as np
 
     return np.asarray(values)
-
-
-def _floats(values: Any) -> Any:
-    return _array(values).astype("float32")
 
 
 def make_network(
@@ -143,7 +139,8 @@ def make_network(
         DataError: a value is not finite, or 0 for each input.
         MissingExtraError: the extra `quantize` is not installed.
     """
-    x, y = evaluate
+    x, y = as_inputs(model, evaluate[0]), evaluate[1]
+    inputs = as_inputs(model, inputs)
     metric, margin = asked.metric or _metric_of(y), asked.margin
     if margin is None:
         if metric != "accuracy":

@@ -62,10 +62,13 @@ def c_sources(
 
 def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
-    steps = [network.steps[one] for one in (network.input, network.output)]
     shapes = [" x ".join(map(str, network.shapes[one])) for one in (network.input, network.output)]
     guard = f"{name.upper()}_H"
-    told = [f"{step.scale!r} * (byte - {step.zero})" for step in steps]
+    steps = [network.steps.get(one) for one in (network.input, network.output)]
+    told = [
+        f"{step.scale!r} * (byte - {step.zero})" if step else "whole numbers, low byte first"
+        for step in steps
+    ]
     return f"""\
 /* {name}: in {shapes[0]}, out {shapes[1]}. A number is scale * (byte - zero):
  * in {told[0]},

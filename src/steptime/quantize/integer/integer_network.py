@@ -32,6 +32,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerSelection,
     IntegerTable,
 )
+from steptime.quantize.integer.lookup import IntegerLookup, to_numbers
 from steptime.quantize.integer.recurrence import OUTPUTS, recurrence_of
 from steptime.quantize.integer.table_functions import function_of, step_of_function
 from steptime.quantize.observers import Range, refuse_constant
@@ -45,6 +46,7 @@ from steptime.quantize.trained_network import (
     Contraction,
     Convolution,
     Elementwise,
+    Lookup,
     Matmul,
     Multiplication,
     Network,
@@ -95,6 +97,9 @@ class IntegerNetwork:
 
     def to_bytes(self, inputs: Any) -> Bytes:
         """Return real inputs as in training (batch, ...) as bytes in the own order (batch, ...)."""
+        for one in self.operators:
+            if isinstance(one, IntegerLookup) and one.inputs == (self.input,):
+                return to_numbers(inputs, len(one.table))
         turned = np.asarray(inputs).transpose(0, *(axis + 1 for axis in self.input_axes))
         return self.steps[self.input].to_bytes(turned)
 
@@ -115,7 +120,8 @@ class _Builder:
 
     def build(self) -> IntegerNetwork:
         network = self.network
-        self.steps[network.input] = affine_of(self.ranges[network.input])
+        if network.input in self.ranges:  # whole numbers that are looked up have no step
+            self.steps[network.input] = affine_of(self.ranges[network.input])
         builders: Mapping[type[Operator], Callable[[Any], IntegerOperator]] = {
             Convolution: self._convolution,
             Matmul: self._linear,
@@ -129,6 +135,7 @@ class _Builder:
             Recurrence: self._recurrence,
             Selection: self._selection,
             Constant: self._constant,
+            Lookup: self._lookup,
             AxisPart: self._cut,
             Contraction: self._contraction,
             Softmax: self._softmax,
@@ -263,10 +270,12 @@ class _Builder:
         return IntegerReorder(**self._base(one), axes=one.axes)
 
     def _constant(self, one: Constant) -> IntegerOperator:
-        low, high = min(float(one.values.min()), 0.0), max(float(one.values.max()), 0.0)
-        step = affine_of(Range(low=low, high=high)) if high > low else Affine(scale=1.0, zero=0)
-        self.steps[one.output] = step
+        step = self.steps[one.output] = step_of_constants(one.values)
         return IntegerConstant(**self._base(one), values=step.to_bytes(one.values))
+
+    def _lookup(self, one: Lookup) -> IntegerOperator:
+        step = self.steps[one.output] = step_of_constants(one.weight)
+        return IntegerLookup(**self._base(one), table=step.to_bytes(one.weight))
 
     def _cut(self, one: AxisPart) -> IntegerOperator:
         self._same_step(one)
@@ -307,6 +316,12 @@ class _Builder:
     def _reshape(self, one: Reshape) -> IntegerOperator:
         self._same_step(one)
         return IntegerReshape(**self._base(one))
+
+
+def step_of_constants(values: Any) -> Affine:
+    """Return the step that numbers fill."""
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    return affine_of(Range(low=low, high=high)) if high > low else Affine(scale=1.0, zero=0)
 
 
 def clamp_of(one: Convolution | Matmul | Addition, step: Affine) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from steptime.quantize.inference import session_of
+from steptime.quantize.inference import outputs_of, session_of
 from steptime.quantize.integer.integer_network import build
 from steptime.quantize.integer.integer_operators import IntegerOperator, windows
 from steptime.quantize.observers import Range
@@ -71,7 +71,7 @@ def rounded(
     if rounding is Rounding.NEAREST:
         return network
     chance = np.random.default_rng(0)
-    inputs = np.asarray(inputs, dtype=np.float32)
+    inputs = np.asarray(inputs)
     rows = np.sort(chance.permutation(len(inputs))[:_ROWS])
     layers = {one.output: one for one in network.operators if isinstance(one, Convolution | Matmul)}
     places = {name: _places(network, name, len(rows), chance) for name in layers}
@@ -108,7 +108,7 @@ def _float_sums(network: Network, inputs: Any, places: Mapping[str, Any]) -> dic
     found: dict[str, list[Any]] = {name: [] for name in places}
     for begin in range(0, len(inputs), _PART):
         part = slice(begin, begin + _PART)
-        made = session.run([sums_of(name) for name in places], {"input": inputs[part]})
+        made = outputs_of(session, inputs[part], [sums_of(name) for name in places])
         for name, sums in zip(places, made, strict=True):
             last = sums.transpose(0, 2, 3, 1) if name in network.pictures else sums
             rows = last.reshape(len(last), -1, last.shape[-1])
