@@ -11,8 +11,10 @@ file, Steptime's, and one for each of ONNX Runtime's ways to find ranges take tu
 order, so that neighbors on the machine count little. C and the reference in NumPy run on 1,000
 inputs (100 of the largest network): test rows, then noise within what the network was calibrated
 with. `wide residual net`, of 64 to 256 channels, has random weights: its bytes and its time count,
-its accuracy does not. A network whose data is absent is left out, and the result says why. Results
-go to benchmarks/results/quantize_accuracy.json.
+its accuracy does not. With --trained-quantized each network trains on for a third of its epochs
+with the lever `quantization_aware`; its drop is from the network in floats before. A network whose
+data is absent is left out, and the result says why.
+Results go to benchmarks/results/quantize_accuracy.json.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
@@ -30,7 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _trained_nets import tasks, train
+from _trained_nets import Task, tasks, trained, trained_on
 from onnxruntime import quantization
 
 from steptime.app.quantize.check_in_c import same_in_c
@@ -50,6 +52,7 @@ NUM_CALIBRATED, ROUNDS, PART = 200, 300, 100
 NUM_IN_C, NUM_IN_C_OF_LARGE = 1000, 100
 WAYS = {"MinMax": "min_max", "Entropy": "entropy", "Percentile": "percentile"}
 ONLY_TIMED = "wide residual net"
+PARTS = {"latency": "times", "trained_quantized": "trained_quantized"}
 
 
 class Rows(quantization.CalibrationDataReader):
@@ -162,6 +165,33 @@ def measured(model: torch.nn.Module, data: Any, *, is_judged: bool = True) -> di
     return row
 
 
+def after_training_on(model: torch.nn.Module, task: Task, data: Any, *, seed: int) -> Any:
+    """Return accuracies: before, of bytes without more training, and after training as bytes."""
+    rows, x, y = data[0][:NUM_CALIBRATED].numpy(), data[2].numpy(), data[3].numpy()
+
+    def of_bytes() -> float:
+        return accuracy_of(calibrate(model, rows).to_integers()[1].predict, x, y)
+
+    def in_floats() -> float:
+        with torch.no_grad():
+            return accuracy_of(lambda part: model(torch.from_numpy(part)).numpy(), x, y)
+
+    found = {"seed": seed, "num_rows": len(x), "float": in_floats(), "own": of_bytes()}
+    model = trained_on(model, task, data, seed=seed)
+    found |= {"trained_on_float": in_floats(), "trained_on_own": of_bytes()}
+    return found | {
+        "drop": found["float"] - found["own"],
+        "drop_after_training": found["float"] - found["trained_on_own"],
+        "drop_of_bytes_after_training": found["trained_on_float"] - found["trained_on_own"],
+    }
+
+
+def accuracy_of(predict: Callable[[Any], Any], x: Any, y: Any) -> float:
+    """Return how often a function that is given some rows at a time is right."""
+    made = np.concatenate([predict(x[i : i + PART]) for i in range(0, len(x), PART)])
+    return float((made.argmax(axis=1) == y).mean())
+
+
 def latency(model: torch.nn.Module, data: Any) -> dict[str, Any]:
     """Return times of a network that was not trained: its operators and sizes decide them."""
     rows = data[0][:NUM_CALIBRATED]
@@ -209,15 +239,26 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         except OSError as error:
             yield name, {"left_out": f"its data is absent: {error.strerror}"}
             continue
+        if options.trained_quantized:
+            if "LSTM" in name:  # the lever leaves recurrent layers as they are
+                continue
+            nets = (
+                (seed, trained(name, task, data, seed=seed, kept=options.kept))
+                for seed in range(options.seeds)
+            )
+            rows = [after_training_on(one, task, data, seed=seed) for seed, one in nets]
+            found = {key: mean(row[key] for row in rows) for key in rows[0]}
+            yield name, {"trained_quantized": {"mean": found, "rows": rows}}
+            continue
         yield name, {"latency": latency(task.build(), data)}
         if options.times:
             continue
         rows = [
-            measured(train(task, data, seed=seed), data) | {"seed": seed}
+            measured(trained(name, task, data, seed=seed, kept=options.kept), data) | {"seed": seed}
             for seed in range(options.seeds)
         ]
         yield name, {"mean": summary(rows), "rows": rows, "num_train": len(data[0])}
-    if not options.only or ONLY_TIMED in options.only:
+    if not options.trained_quantized and (not options.only or ONLY_TIMED in options.only):
         model, data = random_net(0)
         yield ONLY_TIMED, {"latency": latency(model, data)}
         if options.times:
@@ -234,18 +275,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", action="append", help="a network; the others' results are kept")
     parser.add_argument("--times", action="store_true", help="times alone; the rest is kept")
+    parser.add_argument("--trained-quantized", action="store_true", help="train on as bytes")
+    parser.add_argument("--kept", type=Path, help="folder of trained networks, or to keep them in")
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = (
         json.loads(OUT.read_text())["nets"]
-        if (options.only or options.times) and OUT.exists()
+        if (options.only or options.times or options.trained_quantized) and OUT.exists()
         else {}
     )
     for name, found in each(options):
         print(name, json.dumps(found.get("mean", found), indent=1), flush=True)
         packages = {one: version(one) for one in ("onnx", "onnxruntime", "numpy")}
-        part = "times" if "latency" in found else "accuracy"
-        found |= {f"conditions_of_{part}": conditions() | packages}
+        part = next((one for one in PARTS if one in found), "accuracy")
+        found |= {f"conditions_of_{PARTS.get(part, part)}": conditions() | packages}
         known[name] = known.get(name, {}) | found
         OUT.write_text(json.dumps({"nets": known}, indent=1, sort_keys=True) + "\n")
 
