@@ -10,6 +10,7 @@ import numpy as np
 
 from steptime.quantize.exported_nodes import arguments, module_of, shape_of
 from steptime.quantize.integer.lookup import MOST_ROWS
+from steptime.quantize.picture_readers import own_axis, read_picture_order
 from steptime.quantize.read_so_far import ReadSoFar
 from steptime.quantize.trained_network import (
     AxisMean,
@@ -20,6 +21,7 @@ from steptime.quantize.trained_network import (
     Normalization,
     Operator,
     Reorder,
+    Reshape,
     Softmax,
 )
 
@@ -56,10 +58,15 @@ def _plain(readers: ReadSoFar, *nodes: Any) -> list[str] | None:
     return None
 
 
-def _put(readers: ReadSoFar, node: Any, made: Operator) -> bool:
-    readers.values[node.name], readers.shapes[node.name] = node.name, shape_of(node)
-    readers.operators[node.name] = made
+def _put(readers: ReadSoFar, node: Any, made: Operator, *, is_picture: bool = False) -> bool:
+    readers.put(node, made, is_picture=is_picture)
     return True
+
+
+def _value(readers: ReadSoFar, node: Any) -> str:
+    """Return the name of a value, which is no constant."""
+    name = readers.values.get(getattr(node, "name", ""))
+    return name if isinstance(name, str) else ""
 
 
 def _base(node: Any, *inputs: str) -> dict[str, Any]:
@@ -134,10 +141,10 @@ def _read_normalization(readers: ReadSoFar, node: Any) -> bool:
 
 def _read_order(readers: ReadSoFar, node: Any) -> bool:
     """Read a transposition or a permutation that leaves the batch where it is."""
-    names = _plain(readers, node.args[0])
-    if names is None:
+    name = _value(readers, node.args[0])
+    if not name:
         return False
-    rank = len(readers.shapes[names[0]]) + 1
+    rank = len(shape_of(node)) + 1
     axes = list(range(rank))
     if "permute" in str(node.target):
         axes = [axis % rank for axis in node.args[1]]
@@ -146,31 +153,36 @@ def _read_order(readers: ReadSoFar, node: Any) -> bool:
         axes[a], axes[b] = b, a
     if axes[0] != 0:
         return False
-    return _put(readers, node, Reorder(**_base(node, *names), axes=tuple(x - 1 for x in axes[1:])))
+    own = tuple(axis - 1 for axis in axes[1:])
+    if name in readers.pictures:
+        read_picture_order(readers, node, name, own)
+        return True
+    if own == (2, 0, 1):  # its channels were last, and are those of a picture from here on
+        return _put(readers, node, Reshape(**_base(node, name)), is_picture=True)
+    return _put(readers, node, Reorder(**_base(node, name), axes=own))
 
 
 def _read_cut(readers: ReadSoFar, node: Any) -> bool:
     """Read a slice along an axis that is not the batch."""
     source, axis, begin, end, step = arguments(node, 5, (None, 0, None, None, 1))
-    names = _plain(readers, source)
-    if names is None or step != 1:
+    name, rank = _value(readers, source), len(shape_of(node))
+    axis = axis % (rank + 1) - 1
+    if not name or step != 1 or axis < 0:
         return False
-    shape = readers.shapes[names[0]]
-    axis = axis % (len(shape) + 1) - 1
-    if axis < 0:
-        return False
-    begin, end, _ = slice(begin, end).indices(shape[axis])
-    return _put(readers, node, AxisPart(**_base(node, *names), axis=axis, begin=begin, end=end))
+    axis = own_axis(readers, name, axis, rank)
+    begin, end, _ = slice(begin, end).indices(readers.shapes[name][axis])
+    made = AxisPart(**_base(node, name), axis=axis, begin=begin, end=end)
+    return _put(readers, node, made, is_picture=name in readers.pictures)
 
 
 def _read_split(readers: ReadSoFar, node: Any) -> bool:
     """Read equal parts along an axis; `getitem` takes one of them."""
-    names = _plain(readers, node.args[0])
+    name = _value(readers, node.args[0])
     axis = arguments(node, 3, (None, None, 0))[2]
-    if names is None or not isinstance(node.args[1], int):
+    if not name or not isinstance(node.args[1], int):
         return False
-    axis = axis % (len(readers.shapes[names[0]]) + 1) - 1
-    readers.splits[node.name] = (names[0], axis)
+    axis = axis % len(node.meta["val"][0].shape) - 1
+    readers.splits[node.name] = (name, axis)
     return bool(axis >= 0)
 
 
@@ -180,7 +192,9 @@ def _read_part(readers: ReadSoFar, node: Any) -> bool:
         return False
     sizes = [int(one.shape[axis + 1]) for one in node.args[0].meta["val"]]
     begin, end = sum(sizes[: node.args[1]]), sum(sizes[: node.args[1] + 1])
-    return _put(readers, node, AxisPart(**_base(node, name), axis=axis, begin=begin, end=end))
+    axis = own_axis(readers, name, axis, len(shape_of(node)))
+    made = AxisPart(**_base(node, name), axis=axis, begin=begin, end=end)
+    return _put(readers, node, made, is_picture=name in readers.pictures)
 
 
 def _read_mean(readers: ReadSoFar, node: Any) -> bool:

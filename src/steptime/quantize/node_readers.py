@@ -23,7 +23,8 @@ from steptime.quantize.exported_nodes import (
     pooling_padding,
     shape_of,
 )
-from steptime.quantize.read_so_far import ReadSoFar
+from steptime.quantize.picture_readers import read_factor, read_shuffle
+from steptime.quantize.read_so_far import NotInTable, ReadSoFar
 from steptime.quantize.recurrent_readers import read_recurrence, read_selection
 from steptime.quantize.trained_network import (
     Addition,
@@ -49,7 +50,6 @@ class NodeReaders(ReadSoFar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_users: dict[str, int] = {}
         self._readers: Mapping[str, Callable[[Any], None]] = {
             "conv2d": self._read_convolution,
             "conv1d": self._read_convolution,
@@ -93,14 +93,14 @@ class NodeReaders(ReadSoFar):
         if not node.meta["val"].is_floating_point():
             shape = (*shape, 2)  # numbers that are looked up, of two bytes each
         self.shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
+        self.num_users[node.name] = len(node.users)
 
     def read(self, node: Any) -> None:
         """Read what makes one value; what is in no table is kept in `refused`."""
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
         kind = "getitem" if node.target is operator.getitem else kind
         if read_attention(self, node, kind) or read_recurrence(self, node, kind):
-            self._num_users.setdefault(node.name, len(node.users))
+            self.num_users.setdefault(node.name, len(node.users))
             return
         if (
             kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
@@ -121,25 +121,13 @@ class NodeReaders(ReadSoFar):
             if reader is None or not is_unknown:
                 self._refuse(node, kind)
             is_unknown = True
-            self._put(node, None, is_picture=len(shape_of(node)) == 3)
+            self.put(node, None, is_picture=len(shape_of(node)) == 3)
         if is_unknown:
             self.unknown.add(node.name)
 
     def _refuse(self, node: Any, kind: str) -> None:
         self.refused.append(NotTaken(operator=f"aten.{kind}", name=module_of(node) or node.name))
         self.unknown.add(node.name)
-
-    def _put(self, node: Any, made: Operator | None, *, is_picture: bool = False) -> None:
-        """Keep what makes the value of a node; None for a value that nothing here makes."""
-        shape = shape_of(node)
-        if is_picture:
-            shape = (shape[1], shape[2], shape[0]) if len(shape) == 3 else (1, shape[1], shape[0])
-            self.pictures.add(node.name)
-        self.values[node.name] = node.name
-        self.shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
-        if made is not None:
-            self.operators[node.name] = made
 
     def _value(self, node: Any) -> str:
         """Return the name of a value, which is no constant."""
@@ -175,7 +163,7 @@ class NodeReaders(ReadSoFar):
             raise NotInTable
         rows, columns = pair(padding, is_flat=is_flat, of=0)
         found = self._constant(bias)
-        self._put(
+        self.put(
             node,
             Convolution(
                 **self._base(node, name),
@@ -194,6 +182,14 @@ class NodeReaders(ReadSoFar):
         name = self._value(source)
         if name in self.pictures:
             return name
+        if len(self.shapes[name]) == 3:
+            made, (channels, *sizes) = f"{name}_last", self.shapes[name]
+            self.operators[made] = Reorder(
+                name=module_of(node), inputs=(name,), output=made, axes=(1, 2, 0)
+            )
+            self.shapes[made] = (*sizes, channels)
+            self.pictures.add(made)
+            return made
         if len(self.shapes[name]) != 2:
             raise NotInTable
         length, made = self.shapes[name][1], f"{name}_last"
@@ -216,7 +212,7 @@ class NodeReaders(ReadSoFar):
             raise NotInTable
         name, matrix = self._unturned(name, matrix)
         added = np.zeros(len(matrix)) if found is None else found
-        self._put(node, Matmul(**self._base(node, name), weight=matrix, bias=added))
+        self.put(node, Matmul(**self._base(node, name), weight=matrix, bias=added))
 
     def _unturned(self, name: str, matrix: Any) -> tuple[str, Any]:
         """Read a flattened picture as it lies, by weights in that order."""
@@ -242,7 +238,7 @@ class NodeReaders(ReadSoFar):
         factor = (1.0 if scale is None else self._constant(scale)) / spread
         offset = (0.0 if shift is None else self._constant(shift)) - center * factor
         before = self.operators.get(name)
-        is_alone = self._num_users.get(name) == 1
+        is_alone = self.num_users.get(name) == 1
         if (
             isinstance(before, Convolution | Matmul)
             and is_alone
@@ -265,7 +261,7 @@ class NodeReaders(ReadSoFar):
             )
         else:
             raise NotInTable
-        self._put(node, made, is_picture=name in self.pictures)
+        self.put(node, made, is_picture=name in self.pictures)
 
     def _read_clamp(self, node: Any) -> None:
         kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
@@ -281,7 +277,7 @@ class NodeReaders(ReadSoFar):
             isinstance(before, Convolution | Matmul | Addition)
             and before.low is before.high is None
         )
-        if is_free and self._num_users.get(name) == 1:
+        if is_free and self.num_users.get(name) == 1:
             del self.operators[name]
             made = replace(before, output=node.name, low=bounds[0], high=bounds[1])  # type: ignore[type-var]
         else:
@@ -290,7 +286,7 @@ class NodeReaders(ReadSoFar):
                 for one, end in zip(bounds, (-math.inf, math.inf), strict=True)
             )
             made = Elementwise(**self._base(node, name), function="clamp", parameters=ends)
-        self._put(node, made, is_picture=is_picture)
+        self.put(node, made, is_picture=is_picture)
 
     def _read_sum(self, node: Any) -> None:
         if node.kwargs.get("alpha", 1) != 1:
@@ -298,9 +294,14 @@ class NodeReaders(ReadSoFar):
         a, b = (constant_of(self, one) or self._value(one) for one in self._tensors(node))
         if self.shapes[a] != self.shapes[b]:
             raise NotInTable
-        self._put(node, Addition(**self._base(node, a, b)), is_picture=a in self.pictures)
+        self.put(node, Addition(**self._base(node, a, b)), is_picture=a in self.pictures)
 
     def _read_product(self, node: Any) -> None:
+        for one, other in (self._tensors(node), self._tensors(node)[::-1]):
+            factor = self.values.get(other.name)
+            if isinstance(factor, np.ndarray):
+                read_factor(self, node, self._value(one), factor)
+                return
         a, b = (self._value(one) for one in self._tensors(node))
         if math.prod(self.shapes[a]) < math.prod(self.shapes[b]):
             a, b = b, a
@@ -309,7 +310,7 @@ class NodeReaders(ReadSoFar):
         )
         if not fits:
             raise NotInTable
-        self._put(node, Multiplication(**self._base(node, a, b)), is_picture=a in self.pictures)
+        self.put(node, Multiplication(**self._base(node, a, b)), is_picture=a in self.pictures)
 
     def _tensors(self, node: Any) -> tuple[Any, Any]:
         first, second = node.args[:2]
@@ -343,7 +344,7 @@ class NodeReaders(ReadSoFar):
             padding=pooling_padding(self.shapes[name], shape_of(node), kernel, stride, margins),
             counts_padding=counts,
         )
-        self._put(node, made, is_picture=True)
+        self.put(node, made, is_picture=True)
 
     def _read_whole_mean(self, node: Any) -> None:
         """Read a mean over height and width, or over equal parts of them; a reshape may follow."""
@@ -371,9 +372,9 @@ class NodeReaders(ReadSoFar):
         self.shapes[output] = (1, 1, channels)
         self.pictures.add(output)
         if is_flat:
-            self._put(node, Reshape(**self._base(node, output)))
+            self.put(node, Reshape(**self._base(node, output)))
         else:
-            self._put(node, made, is_picture=True)
+            self.put(node, made, is_picture=True)
 
     def _read_concatenation(self, node: Any) -> None:
         parts, axis = arguments(node, 2, (None, 0))
@@ -386,7 +387,7 @@ class NodeReaders(ReadSoFar):
         made = Concatenation(
             **self._base(node, *names), axis=(2, 0, 1)[axis] if is_picture else axis
         )
-        self._put(node, made, is_picture=is_picture)
+        self.put(node, made, is_picture=is_picture)
 
     def _read_function(self, node: Any) -> None:
         kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
@@ -397,7 +398,7 @@ class NodeReaders(ReadSoFar):
         if kind == "gelu" and node.kwargs.get("approximate", "none") != "none":
             parameters = (1.0,)
         made = Elementwise(**self._base(node, name), function=kind, parameters=parameters)
-        self._put(node, made, is_picture=name in self.pictures)
+        self.put(node, made, is_picture=name in self.pictures)
 
     def _read_selection(self, node: Any) -> None:
         if not read_selection(self, node):
@@ -413,11 +414,13 @@ class NodeReaders(ReadSoFar):
     def _read_same(self, node: Any) -> None:
         self.values[node.name] = self._value(node.args[0])
         name = self.values[node.name]
-        self._num_users[name] = self._num_users.get(name, 1) - 1 + len(node.users)
+        self.num_users[name] = self.num_users.get(name, 1) - 1 + len(node.users)
 
     def _read_reshape(self, node: Any) -> None:
         name = self._value(node.args[0])
         shape = self.shapes[name]
+        if read_shuffle(self, node, name):
+            return
         if name in self.pictures:
             height, width, channels = shape
             if height * width > 1 and channels > 1:
@@ -427,8 +430,4 @@ class NodeReaders(ReadSoFar):
                 )
                 self.shapes[turned] = (channels, height, width)
                 name = turned
-        self._put(node, Reshape(**self._base(node, name)), is_picture=False)
-
-
-class NotInTable(Exception):  # noqa: N818
-    """Something that no operator of the table does."""
+        self.put(node, Reshape(**self._base(node, name)), is_picture=False)

@@ -258,7 +258,11 @@ class _Writer:
         return self._constant(np.array(axes, dtype=np.int64))
 
     def _own_constant(self, one: Constant, inputs: list[str]) -> str:
-        return self._constant(one.values[None].astype(np.float32))
+        values = one.values.transpose(2, 0, 1) if self._is_picture(one.output) else one.values
+        return self._constant(values[None].astype(np.float32))
+
+    def _is_picture(self, value: str) -> bool:
+        return value in self.network.pictures
 
     def _lookup(self, one: Lookup, inputs: list[str]) -> str:
         """Write a table, of bytes where these are wanted, and take rows of it."""
@@ -271,7 +275,8 @@ class _Writer:
         return self._node("DequantizeLinear", [taken, *parts])
 
     def _axis_part(self, one: AxisPart, inputs: list[str]) -> str:
-        ends = [self._axes(one.begin), self._axes(one.end), self._axes(one.axis + 1)]
+        axis = (2, 3, 1)[one.axis] if self._is_picture(one.output) else one.axis + 1
+        ends = [self._axes(one.begin), self._axes(one.end), self._axes(axis)]
         return self._node("Slice", [*inputs, *ends])
 
     def _contraction(self, one: Contraction, inputs: list[str]) -> str:
@@ -299,15 +304,18 @@ class _Writer:
         return self._node("Gather", [*inputs, self._constant(np.int64(one.index))], axis=1)
 
     def _reorder(self, one: Reorder, inputs: list[str]) -> str:
-        if one.inputs[0] in self.network.pictures:  # its channels are first here, as is asked
-            return inputs[0]
-        return self._node("Transpose", inputs, perm=[0, *(axis + 1 for axis in one.axes)])
+        before = (2, 3, 1) if self._is_picture(one.inputs[0]) else (1, 2, 3, 4)
+        after = (2, 0, 1) if self._is_picture(one.output) else range(len(one.axes))
+        order = [0, *(before[one.axes[axis]] for axis in after)]
+        return inputs[0] if order == sorted(order) else self._node("Transpose", inputs, perm=order)
 
     def _reshape(self, one: Reshape, inputs: list[str]) -> str:
         pictures = self.network.pictures
         if one.output in pictures and one.inputs[0] not in pictures:
             made = self._node("Reshape", [*inputs, self._axes(0, *self.network.shapes[one.output])])
             return self._node("Transpose", [made], perm=[0, 3, 1, 2])
+        if one.inputs[0] in pictures and len(self.network.shapes[one.output]) > 1:
+            inputs = [self._node("Transpose", inputs, perm=[0, 2, 3, 1])]
         return self._node("Reshape", [*inputs, self._axes(0, *self._shape(one.output))])
 
 
