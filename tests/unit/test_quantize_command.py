@@ -24,6 +24,8 @@ def build():
 
 def number():
     return 7
+def refuses():
+    raise ValueError("not today")
 """
 
 
@@ -32,6 +34,9 @@ def folder(tmp_path_factory):
     """A network that was trained on real digits, with its arrays."""
     folder = tmp_path_factory.mktemp("quantize")
     (folder / "model.py").write_text(MODEL)
+    (folder / "broken.py").write_text("sizes = {}\nwidth = sizes['size']\n")
+    (folder / "torn.py").write_text("def build(:\n")
+    (folder / "ends.py").write_text("raise SystemExit(3)\n")
     space = {}
     exec(MODEL, space)
     model = space["build"]()
@@ -87,7 +92,12 @@ def test_a_program_gives_a_module_and_arrays(folder):
     exec(MODEL, space)
     rows = dict(np.load(folder / "test.npz"))
     arrays = {"calibrate": rows["x"][:50], "evaluate": (rows["x"][:100], rows["y"][:100])}
-    found = steptime.quantize_model(space["build"](), **arrays, margin=0.5)
+    model = space["build"]().train()
+    model[1].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = steptime.quantize_model(model, **arrays, margin=0.5)
+    assert [one.training for one in model] == [at != 1 for at in range(8)]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert found.outcome.value == "PASS"
     assert found.files == ()
     with pytest.raises(steptime.SteptimeError, match="observer is `best`"):
@@ -133,6 +143,10 @@ def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, c
         ("nothing.py:build", "there is no file `nothing.py`"),
         ("model.py", "names no function"),
         ("model.py:absent", "has no function `absent`"),
+        ("broken.py:build", "`broken.py`, line 2, raised KeyError: 'size'"),
+        ("torn.py:build", "`torn.py`, line 1, raised SyntaxError"),
+        ("ends.py:build", "`ends.py`, line 1, raised SystemExit: 3"),
+        ("model.py:refuses", "`model.py`, line 14, raised ValueError: not today"),
         ("model.py:number", "returns a int, not a torch.nn.Module"),
         ("model.py:build --weights no.pt", "there is no file `no.pt`"),
         ("model.py:build --weights whole.pt", "cannot be read as weights alone"),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.exported_nodes import arguments, module_of, shape_of
-from steptime.quantize.integer.lookup import MOST_ROWS
 from steptime.quantize.picture_readers import own_axis, read_picture_order
 from steptime.quantize.read_so_far import ReadSoFar
 from steptime.quantize.trained_network import (
@@ -24,6 +23,9 @@ from steptime.quantize.trained_network import (
     Reshape,
     Softmax,
 )
+
+_MOST_ROWS = 2**16
+"""Of a table: what the two bytes of a number tell apart."""
 
 
 def scores_of(name: str) -> str:
@@ -95,7 +97,7 @@ def _read_attention(readers: ReadSoFar, node: Any) -> bool:
 def _read_lookup(readers: ReadSoFar, node: Any) -> bool:
     """Read rows of a table, by numbers that the network is given or that are constants."""
     table, numbers = (readers.values.get(one.name) for one in node.args[:2])
-    if not isinstance(table, np.ndarray) or len(table) > MOST_ROWS:
+    if not isinstance(table, np.ndarray) or len(table) > _MOST_ROWS:
         return False
     if isinstance(numbers, np.ndarray):
         readers.values[node.name] = table[numbers.astype(np.int64)]

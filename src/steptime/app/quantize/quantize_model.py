@@ -19,6 +19,7 @@ from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
 from steptime.quantize.calibrate import as_inputs, calibrate
+from steptime.quantize.capture import evaluating
 from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.layer_noise import layer_noise
@@ -75,7 +76,7 @@ def quantize_model(
     """Turn a trained network into one of bytes, and judge it, as `steptime quantize` does.
 
     Args:
-        model: a `torch.nn.Module` with its weights.
+        model: a `torch.nn.Module` with its weights; it is given back in the mode that it had.
         calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
         evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
@@ -99,7 +100,8 @@ def quantize_model(
         has_curve=curve,
     )
     folder = None if output is None else Path(output)
-    return make_network(model, calibrate, (x, _array(y)), asked, output=folder)
+    with evaluating(model):
+        return make_network(model, calibrate, (x, _array(y)), asked, output=folder)
 
 
 def _one_of(kind: type[_Choice], name: str, given: str) -> _Choice:

@@ -13,9 +13,6 @@ from steptime.quantize.integer.integer_operators import IntegerOperator
 if TYPE_CHECKING:
     from steptime.quantize.scheme import Bytes
 
-MOST_ROWS = 2**16
-"""What two bytes tell apart."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerLookup(IntegerOperator):
