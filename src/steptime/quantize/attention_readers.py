@@ -33,12 +33,6 @@ def scores_of(name: str) -> str:
     return f"{name} scores"
 
 
-def read_attention(readers: ReadSoFar, node: Any, kind: str) -> bool:
-    """Read a node that transformers have; return whether it is one, and can be read."""
-    reader = _READERS.get(kind)
-    return reader is not None and reader(readers, node)
-
-
 def constant_of(readers: ReadSoFar, node: Any) -> str | None:
     """Return the name of a value that holds a constant, which is made; None if it is none."""
     found = readers.values.get(getattr(node, "name", ""))
@@ -208,7 +202,7 @@ def _read_mean(readers: ReadSoFar, node: Any) -> bool:
     return _put(readers, node, AxisMean(**_base(node, *names)))
 
 
-_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
+SEQUENCE_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
     "scaled_dot_product_attention": _read_attention,
     "embedding": _read_lookup,
     "arange": _read_count,

@@ -10,12 +10,13 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from steptime.errors import UsageError
-from steptime.quantize.attention_readers import constant_of, read_attention
+from steptime.quantize.attention_readers import SEQUENCE_READERS, constant_of
 from steptime.quantize.exported_nodes import (
     arguments,
     module_of,
@@ -25,7 +26,7 @@ from steptime.quantize.exported_nodes import (
 )
 from steptime.quantize.picture_readers import read_factor, read_shuffle
 from steptime.quantize.read_so_far import NotInTable, ReadSoFar
-from steptime.quantize.recurrent_readers import read_recurrence, read_selection
+from steptime.quantize.recurrent_readers import RECURRENT_READERS
 from steptime.quantize.trained_network import (
     Addition,
     Concatenation,
@@ -41,6 +42,7 @@ from steptime.quantize.trained_network import (
 )
 
 _SAME = ("dropout", "dropout_", "contiguous", "clone", "detach", "alias", "to", "feature_dropout")
+_SIZES = ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
 _FUNCTIONS = ("sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "leaky_relu", "elu")
 _RESHAPES = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "_unsafe_view")
 
@@ -50,7 +52,7 @@ class NodeReaders(ReadSoFar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._readers: Mapping[str, Callable[[Any], None]] = {
+        own: Mapping[str, Callable[[Any], None]] = {
             "conv2d": self._read_convolution,
             "conv1d": self._read_convolution,
             "linear": self._read_linear,
@@ -70,13 +72,18 @@ class NodeReaders(ReadSoFar):
             "adaptive_avg_pool2d": self._read_whole_mean,
             "mean": self._read_whole_mean,
             "cat": self._read_concatenation,
-            "select": self._read_selection,
             "slice": self._read_slice,
             **dict.fromkeys(_FUNCTIONS, self._read_function),
             **dict.fromkeys((f"{name}_" for name in _FUNCTIONS), self._read_function),
             **dict.fromkeys(_SAME, self._read_same),
             **dict.fromkeys(_RESHAPES, self._read_reshape),
         }
+        self._readers: dict[str, list[Callable[[Any], bool | None]]] = {}
+        for table in (SEQUENCE_READERS, RECURRENT_READERS):
+            for kind, reader in table.items():
+                self._readers.setdefault(kind, []).append(partial(reader, self))
+        for kind, method in own.items():
+            self._readers.setdefault(kind, []).append(method)
 
     # -- nodes
 
@@ -99,29 +106,20 @@ class NodeReaders(ReadSoFar):
         """Read what makes one value; what is in no table is kept in `refused`."""
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
         kind = "getitem" if node.target is operator.getitem else kind
-        if read_attention(self, node, kind) or read_recurrence(self, node, kind):
-            self.num_users.setdefault(node.name, len(node.users))
+        if kind in _SIZES or "val" not in node.meta:
             return
-        if (
-            kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
-            or "val" not in node.meta
-        ):
-            return
-        if isinstance(node.meta["val"], list | tuple):
-            self._refuse(node, kind)
-        if not hasattr(node.meta["val"], "shape"):
-            return  # a size, or several values
-        reader = self._readers.get(kind)
+        made, readers = node.meta["val"], self._readers.get(kind, [])
         is_unknown = not self.unknown.isdisjoint(one.name for one in node.all_input_nodes)
-        try:
-            if reader is None:
-                raise NotInTable
-            reader(node)
-        except NotInTable:
-            if reader is None or not is_unknown:
+        if not any(_is_read(reader, node) for reader in readers):
+            if isinstance(made, list | tuple):
+                self._refuse(node, kind)
+            if not hasattr(made, "shape"):
+                return  # a size, or several values
+            if not readers or not is_unknown:
                 self._refuse(node, kind)
             is_unknown = True
             self.put(node, None, is_picture=len(shape_of(node)) == 3)
+        self.num_users.setdefault(node.name, len(node.users))
         if is_unknown:
             self.unknown.add(node.name)
 
@@ -400,10 +398,6 @@ class NodeReaders(ReadSoFar):
         made = Elementwise(**self._base(node, name), function=kind, parameters=parameters)
         self.put(node, made, is_picture=name in self.pictures)
 
-    def _read_selection(self, node: Any) -> None:
-        if not read_selection(self, node):
-            raise NotInTable
-
     def _read_slice(self, node: Any) -> None:
         """Read a slice of everything, as `x[:, -1]` begins with."""
         _, _, begin, end, step = arguments(node, 5, (None, 0, None, None, 1))
@@ -431,3 +425,11 @@ class NodeReaders(ReadSoFar):
                 self.shapes[turned] = (channels, height, width)
                 name = turned
         self.put(node, Reshape(**self._base(node, name)), is_picture=False)
+
+
+def _is_read(reader: Callable[[Any], bool | None], node: Any) -> bool:
+    """Return whether a reader can read a node: it neither says no nor raises."""
+    try:
+        return reader(node) is not False
+    except NotInTable:
+        return False
