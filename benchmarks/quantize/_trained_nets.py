@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from steptime.levers import load
+from steptime.testing.lever_session_double import PlainSession
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _small_tasks import Data, pictures, read_idx, resnet
 from _tiny_nets import RowTransformer, autoencoder, ds_cnn, mobilenet, one_digit, resized
@@ -67,6 +70,34 @@ def mnist_net() -> nn.Module:
     )
 
 
+def separable_net() -> nn.Module:
+    """Return a network for pictures of 28 x 28 whose convolutions are depthwise, then of 1 x 1."""
+    layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)]
+    for before, after, stride in ((16, 32, 2), (32, 32, 1), (32, 64, 2)):
+        each = nn.Conv2d(before, before, 3, stride, 1, groups=before, bias=False)
+        layers += [nn.ReLU(), each, nn.BatchNorm2d(before)]
+        layers += [nn.ReLU(), nn.Conv2d(before, after, 1, bias=False), nn.BatchNorm2d(after)]
+    return nn.Sequential(
+        *(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    )
+
+
+def with_uneven_channels(model: nn.Module) -> nn.Module:
+    """Let the channels before each convolution differ a hundredfold, which the next undoes."""
+    chance = torch.Generator().manual_seed(0)
+    layers = list(model)
+    with torch.no_grad():
+        for norm, _, after in zip(layers, layers[1:], layers[2:], strict=False):
+            if isinstance(norm, nn.BatchNorm2d) and isinstance(after, nn.Conv2d):
+                sizes = 10 ** (2 * torch.rand(norm.num_features, generator=chance) - 1)
+                norm.weight *= sizes
+                norm.bias *= sizes
+                after.weight /= sizes.view((-1, 1) if after.groups > 1 else (1, -1))[
+                    ..., None, None
+                ]
+    return model
+
+
 def digits() -> Data:
     """Return scikit-learn's digits: 1,000 to train with, 797 to test."""
     from sklearn.datasets import load_digits
@@ -97,6 +128,12 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
         "digits CNN": Task(build=digits_net, data=digits, epochs=30),
         "MNIST CNN": Task(
             build=mnist_net,
+            data=lambda: _as_pictures(mnist_rows(mnist, num_train=10_000)),
+            epochs=4,
+            batch=64,
+        ),
+        "MNIST depthwise CNN": Task(
+            build=separable_net,
             data=lambda: _as_pictures(mnist_rows(mnist, num_train=10_000)),
             epochs=4,
             batch=64,
@@ -141,6 +178,11 @@ def tasks(mnist: Path, cifar: Path) -> dict[str, Task]:
     }
 
 
+def kept_file(folder: Path | None, name: str, seed: int) -> Path | None:
+    """Return where the weights of a network are kept, if they are."""
+    return None if folder is None else folder / f"{name.replace(' ', '_')}_{seed}.pt"
+
+
 def trained(task: Task, data: Data, *, seed: int, kept: Path | None = None) -> nn.Module:
     """Return the network after its training, in evaluation mode; `kept` is the file of its weights.
 
@@ -149,7 +191,7 @@ def trained(task: Task, data: Data, *, seed: int, kept: Path | None = None) -> n
     torch.manual_seed(seed)
     model = task.build()
     if kept is None or not kept.exists():
-        _train(model, task, data)
+        _fit(model, task, data, epochs=task.epochs, rate=task.rate)
         if kept is not None:
             torch.save(model.state_dict(), kept)
     else:
@@ -157,13 +199,28 @@ def trained(task: Task, data: Data, *, seed: int, kept: Path | None = None) -> n
     return model.eval()
 
 
-def _train(model: nn.Module, task: Task, data: Data) -> None:
+def trained_on(model: nn.Module, task: Task, data: Data, *, seed: int) -> nn.Module:
+    """Return a trained network after a third as many epochs with the lever `quantization_aware`.
+
+    Its rate begins at a tenth.
+    """
+    torch.manual_seed(seed)
+    with PlainSession(torch) as session:
+        undo = load("quantization_aware").apply({}, session)
+        epochs = max(2, task.epochs // 3)
+        _fit(model.train(), task, data, epochs=epochs, rate=task.rate / 10)
+        assert session.counts["rounded_layer"]
+        undo()
+    return model
+
+
+def _fit(model: nn.Module, task: Task, data: Data, *, epochs: int, rate: float) -> nn.Module:
     x, y, _, _ = data
-    optimizer = torch.optim.Adam(model.parameters(), task.rate)
+    optimizer = torch.optim.Adam(model.parameters(), rate)
     loss = nn.functional.mse_loss if task.makes_again else nn.functional.cross_entropy
-    num_steps = task.epochs * -(-len(x) // task.batch)
+    num_steps = epochs * -(-len(x) // task.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
-    for _ in range(task.epochs):
+    for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(task.batch):
             optimizer.zero_grad()
             loss(model(x[rows]), y[rows]).backward()

@@ -1,4 +1,4 @@
-"""What int8 costs nine trained networks, beside ONNX Runtime's own static quantizer.
+"""What int8 costs trained networks, beside ONNX Runtime's own static quantizer.
 
     python benchmarks/quantize/accuracy.py --mnist FOLDER --cifar FOLDER [--seeds 3] [--only NET]
 
@@ -12,8 +12,10 @@ before training: the float file, Steptime's, and one for each of ONNX Runtime's 
 take turns in a drawn order, so that neighbors on the machine count little. C and the reference in
 NumPy run on 1,000 inputs (100 of the largest network): test rows, then noise within what the
 network was calibrated with. `wide residual net`, of 64 to 256 channels, has random weights: its
-bytes and its time count, its accuracy does not. A network whose data is absent is left out, and the
-result says why. Results go to benchmarks/results/quantize_accuracy.json.
+bytes and its time count, its accuracy does not. With --trained-quantized each network trains on for
+a third of its epochs with the lever `quantization_aware`; its drop is from the network in floats
+before. A network whose data is absent is left out, and the result says why. Results go to
+benchmarks/results/quantize_accuracy.json.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _trained_nets import tasks, trained
+from _trained_nets import Task, kept_file, tasks, trained, trained_on
 from onnxruntime import quantization
 
 from steptime.app.quantize.check_in_c import same_in_c
@@ -40,10 +42,8 @@ from steptime.app.quantize.quantize_model import POINT
 from steptime.app.verify.verify_model import verify_model
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
-from steptime.quantize.capture import capture
+from steptime.quantize.calibrate import calibrate
 from steptime.quantize.inference import session_of, time_in_turns
-from steptime.quantize.integer.integer_network import build
-from steptime.quantize.observers import Observer, observe
 from steptime.quantize.write_onnx import onnx_model
 from steptime.verify.values.model_verdict import ModelVerdict
 
@@ -56,6 +56,7 @@ NUM_CALIBRATED, ROUNDS, PART, PART_IN_C = 200, 300, 100, 500
 NUM_IN_C, NUM_IN_C_OF_LARGE = 1000, 100
 WAYS = {"MinMax": "min_max", "Entropy": "entropy", "Percentile": "percentile"}
 ONLY_TIMED = "wide residual net"
+PARTS = {"latency": "times", "trained_quantized": "trained_quantized"}
 
 
 class Rows(quantization.CalibrationDataReader):
@@ -155,11 +156,10 @@ def measured(
 ) -> dict[str, Any]:
     """Quantize a network both ways, and return what that cost."""
     rows, x, y = (one.numpy() for one in (data[0][:NUM_CALIBRATED], data[2], data[3]))
-    network, program = capture(model, torch.from_numpy(rows[:2]))
-    ranges = observe(program, torch.from_numpy(rows).split(64), observer=Observer.MSE)
-    integer = build(network, ranges)
+    calibrated = calibrate(model, rows)
+    network, (in_bytes, integer) = calibrated.network, calibrated.to_integers()
     arena = plan_arena(integer)
-    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    models = {"float": onnx_model(network), "own": onnx_model(in_bytes, integer)}
     models |= by_onnx_runtime(models["float"], rows)
     sizes = {name: one.ByteSize() for name, one in models.items()}
     weights = {
@@ -195,14 +195,41 @@ def measured(
     return row
 
 
+def after_training_on(model: torch.nn.Module, task: Task, data: Any, *, seed: int) -> Any:
+    """Return accuracies: before, of bytes without more training, and after training as bytes."""
+    rows, x, y = data[0][:NUM_CALIBRATED].numpy(), data[2].numpy(), data[3].numpy()
+
+    def of_bytes() -> float:
+        return accuracy_of(calibrate(model, rows).to_integers()[1].predict, x, y)
+
+    def in_floats() -> float:
+        with torch.no_grad():
+            return accuracy_of(lambda part: model(torch.from_numpy(part)).numpy(), x, y)
+
+    found = {"seed": seed, "num_rows": len(x), "float": in_floats(), "own": of_bytes()}
+    model = trained_on(model, task, data, seed=seed)
+    found |= {"trained_on_float": in_floats(), "trained_on_own": of_bytes()}
+    return found | {
+        "drop": found["float"] - found["own"],
+        "drop_after_training": found["float"] - found["trained_on_own"],
+        "drop_of_bytes_after_training": found["trained_on_float"] - found["trained_on_own"],
+    }
+
+
+def accuracy_of(predict: Callable[[Any], Any], x: Any, y: Any) -> float:
+    """Return how often a function that is given some rows at a time is right."""
+    made = np.concatenate([predict(x[i : i + PART]) for i in range(0, len(x), PART)])
+    return float((made.argmax(axis=1) == y).mean())
+
+
 def latency(model: torch.nn.Module, data: Any) -> dict[str, Any]:
     """Return times of a network that was not trained: its operators and sizes decide them."""
     rows = data[0][:NUM_CALIBRATED]
     with torch.no_grad():
         model.train()(rows)  # so that its activations have a scale
-    network, program = capture(model.eval(), rows[:2])
-    integer = build(network, observe(program, rows.split(64), observer=Observer.MSE))
-    models = {"float": onnx_model(network), "own": onnx_model(network, integer)}
+    calibrated = calibrate(model.eval(), rows)
+    floats, own = onnx_model(calibrated.network), onnx_model(*calibrated.to_integers())
+    models = {"float": floats, "own": own}
     return timed(models | by_onnx_runtime(models["float"], rows.numpy()), data[2].numpy())
 
 
@@ -225,11 +252,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def kept_file(folder: Path | None, name: str, seed: int) -> Path | None:
-    """Return where the weights of a network are kept, if they are."""
-    return None if folder is None else folder / f"{name.replace(' ', '_')}_{seed}.pt"
-
-
 def random_net(seed: int) -> tuple[torch.nn.Module, Any]:
     """Return the residual network that only its bytes and its time count of, with made-up data."""
     torch.manual_seed(seed)
@@ -247,6 +269,17 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         except OSError as error:
             yield name, {"left_out": f"its data is absent: {error.strerror}"}
             continue
+        if options.trained_quantized:
+            if "LSTM" in name or task.makes_again:
+                continue  # the lever leaves recurrent layers as they are
+            nets = (
+                (seed, trained(task, data, seed=seed, kept=kept_file(options.weights, name, seed)))
+                for seed in range(options.seeds)
+            )
+            rows = [after_training_on(one, task, data, seed=seed) for seed, one in nets]
+            found = {key: mean(row[key] for row in rows) for key in rows[0]}
+            yield name, {"trained_quantized": {"mean": found, "rows": rows}}
+            continue
         if not options.no_times:
             yield name, {"latency": latency(task.build(), data)}
         if options.times:
@@ -261,7 +294,7 @@ def each(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
             for seed in range(options.seeds)
         ]
         yield name, {"mean": summary(rows), "rows": rows, "num_train": len(data[0])}
-    if not options.only or ONLY_TIMED in options.only:
+    if not options.trained_quantized and (not options.only or ONLY_TIMED in options.only):
         model, data = random_net(0)
         yield ONLY_TIMED, {"latency": latency(model, data)}
         if options.times:
@@ -280,18 +313,19 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="a network; the others' results are kept")
     parser.add_argument("--times", action="store_true", help="times alone; the rest is kept")
     parser.add_argument("--no-times", action="store_true", help="no times; those known are kept")
+    parser.add_argument("--trained-quantized", action="store_true", help="train on as bytes")
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = (
         json.loads(OUT.read_text())["nets"]
-        if (options.only or options.times) and OUT.exists()
+        if (options.only or options.times or options.trained_quantized) and OUT.exists()
         else {}
     )
     for name, found in each(options):
         print(name, json.dumps(found.get("mean", found), indent=1), flush=True)
         packages = {one: version(one) for one in ("onnx", "onnxruntime", "numpy")}
-        part = "times" if "latency" in found else "accuracy"
-        found |= {f"conditions_of_{part}": conditions() | packages}
+        part = next((one for one in PARTS if one in found), "accuracy")
+        found |= {f"conditions_of_{PARTS.get(part, part)}": conditions() | packages}
         known[name] = known.get(name, {}) | found
         OUT.write_text(json.dumps({"nets": known}, indent=1, sort_keys=True) + "\n")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _trained_nets import Task, digits, digits_net, train
+from _trained_nets import Task, digits, digits_net, trained
 
 from steptime.app.quantize.quantize_model import quantize_model
 
@@ -37,7 +37,7 @@ NUM_CALIBRATED, NUM_RANDOM = 200, 20
 def trained_digits() -> tuple[torch.nn.Module, Any]:
     """Return the digits network after its training, with its data."""
     data = digits()
-    return train(Task(build=digits_net, data=digits, epochs=30), data, seed=0), data
+    return trained(Task(build=digits_net, data=digits, epochs=30), data, seed=0), data
 
 
 def random_net(**sizes: int) -> tuple[torch.nn.Module, Any]:

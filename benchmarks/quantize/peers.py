@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from _trained_nets import tasks, trained
-from accuracy import NUM_CALIBRATED, by_onnx_runtime, in_parts, judge, kept_file, outputs_of
+from _trained_nets import kept_file, tasks, trained
+from accuracy import NUM_CALIBRATED, by_onnx_runtime, in_parts, judge, outputs_of
 
 from steptime.app.quantize.network_sizes import bytes_of
 from steptime.quantize.c.arena import plan_arena

@@ -23,8 +23,20 @@ def build():
         nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10))
 
+class Both(nn.Module):  # two layers read the first one, so its channels are not equalized
+    def __init__(self):
+        super().__init__()
+        self.layers = build()
+        self.beside = nn.Conv2d(8, 16, 1, bias=False)
+
+    def forward(self, x):
+        x = self.layers[:4](x)
+        return self.layers[5:](self.layers[4](x) + self.beside(x))
+
 def number():
     return 7
+def refuses():
+    raise ValueError("not today")
 """
 
 
@@ -33,6 +45,9 @@ def folder(tmp_path_factory):
     """A network that was trained on real digits, with its arrays."""
     folder = tmp_path_factory.mktemp("quantize")
     (folder / "model.py").write_text(MODEL)
+    (folder / "broken.py").write_text("sizes = {}\nwidth = sizes['size']\n")
+    (folder / "torn.py").write_text("def build(:\n")
+    (folder / "ends.py").write_text("raise SystemExit(3)\n")
     space = {}
     exec(MODEL, space)
     model = space["build"]()
@@ -47,11 +62,14 @@ def folder(tmp_path_factory):
         optimizer.step()
     torch.save({"model": model.state_dict()}, folder / "ckpt.pt")
     torch.save(model, folder / "whole.pt")
-    spiky = model.state_dict()  # one channel, which nothing reads, is a hundred times as large
-    for name in ("1.weight", "1.bias"):
-        spiky[name] = spiky[name] * torch.tensor([300.0] + [1.0] * 7)
-    spiky["4.weight"] = spiky["4.weight"] * torch.tensor([0.0] + [1.0] * 7)[None, :, None, None]
-    torch.save(spiky, folder / "spiky.pt")
+    spiky = space["Both"]()  # one channel, which nothing reads, is hundreds of times as large
+    spiky.layers.load_state_dict(model.state_dict())
+    for each in (spiky.layers[1].weight, spiky.layers[1].bias):
+        each.data[0] *= 300
+    for layer in (spiky.layers[4], spiky.beside):
+        layer.weight.data[:, 0] = 0
+    spiky.beside.weight.data *= 0.01
+    torch.save(spiky.state_dict(), folder / "spiky.pt")
     np.savez(folder / "cal.npz", x=x[:200])
     np.savez(folder / "test.npz", x=x[1000:], y=y[1000:])
     np.savez(folder / "few.npz", x=x[1000:1020], y=y[1000:1020])
@@ -80,7 +98,6 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
     assert "PASS" in (folder / "out" / "report.html").read_text("utf-8")
     points = data["curve"]
     sizes = [one["num_bytes"] for one in points]
-    assert len(sizes) >= 3
     assert sizes == sorted(sizes, reverse=True)
     assert data["float_bytes"] / sizes[-1] > 6
     for a, b in pairwise(points):  # the larger one is better in something
@@ -98,27 +115,28 @@ def test_a_trained_network_becomes_bytes_and_passes(folder, monkeypatch, capsys)
 def test_a_layer_with_outliers_fails_in_bytes_and_passes_where_it_is_kept_wider(
     folder, monkeypatch, capsys
 ):
-    words = "model.py:build --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
+    words = "model.py:Both --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
     assert give(folder, monkeypatch, f"{words} -o spiky --curve --json spiky.json") == 5
     told = " ".join(capsys.readouterr().out.split())
-    assert "to pass keep `0` wider: --keep 0 (accuracy" in told
+    assert "to pass keep `layers.0` wider: --keep layers.0 (accuracy" in told
     point = json.loads((folder / "spiky.json").read_text())["data"]["passing"]
-    assert point["in_16_bits"] == ["0"]
+    assert point["in_16_bits"] == ["layers.0"]
 
-    assert give(folder, monkeypatch, f"{words} -o kept --keep 0 --json kept.json") == 0
+    assert give(folder, monkeypatch, f"{words} -o kept --keep layers.0 --json kept.json") == 0
     data = json.loads((folder / "kept.json").read_text())["data"]
     assert data["verdict"]["candidate"] == point["metric"]
     assert data["integer_bytes"] == point["num_bytes"]
     assert data["num_same_in_c"] in (None, 20)
-    assert [one["num_bits"] for one in data["layers"]] == [16, 16, 8, 8, 8]
+    bits = {one["name"]: one["num_bits"] for one in data["layers"]}
+    assert {name for name, num in bits.items() if num == 16} == {"layers.0", "layers.3"}
     assert (folder / "kept" / "inputs.bin").stat().st_size == 2 * 20 * 64
 
 
 def test_no_c_is_written_of_layers_in_floats(folder, monkeypatch, capsys):
-    words = "model.py:build --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
-    assert give(folder, monkeypatch, f"{words} -o floats --keep 0=fp32 --keep 4=fp32") == 0
+    words = "model.py:Both --weights spiky.pt --calibrate cal.npz --evaluate test.npz"
+    assert give(folder, monkeypatch, f"{words} -o floats --keep *.0=fp32 --keep *.4=fp32") == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "in floats, which C has not, so no C is written: `0`, `4`" in told
+    assert "in floats, which C has not, so no C is written: `layers.0`, `layers.4`" in told
     assert not (folder / "floats" / "network.c").exists()
 
 
@@ -129,11 +147,39 @@ def test_a_program_gives_a_module_and_arrays(folder):
     exec(MODEL, space)
     rows = dict(np.load(folder / "test.npz"))
     arrays = {"calibrate": rows["x"][:50], "evaluate": (rows["x"][:100], rows["y"][:100])}
-    found = steptime.quantize_model(space["build"](), **arrays, margin=0.5)
+    model = space["build"]().train()
+    model[1].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = steptime.quantize_model(model, **arrays, margin=0.5)
+    assert [one.training for one in model] == [at != 1 for at in range(8)]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert found.outcome.value == "PASS"
     assert found.files == ()
     with pytest.raises(steptime.SteptimeError, match="observer is `best`"):
         steptime.quantize_model(space["build"](), **arrays, observer="best")
+
+
+def test_text_is_looked_up_and_a_word_without_a_row_is_named(folder, monkeypatch, capsys):
+    (folder / "text.py").write_text(
+        "from torch import nn\n"
+        "class Text(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.words, self.last = nn.Embedding(40, 8), nn.Linear(8, 2)\n"
+        "    def forward(self, x):\n"
+        "        return self.last(self.words(x).mean(1))\n"
+    )
+    words = np.random.default_rng(0).integers(0, 40, (300, 6))
+    np.savez(folder / "words.npz", x=words, y=(words < 20).sum(axis=1) > 3)
+    np.savez(folder / "more.npz", x=words + 1)
+    given = "text.py:Text --evaluate words.npz --margin 0.5 -o text"
+
+    assert give(folder, monkeypatch, f"{given} --calibrate words.npz") == 0
+    assert "all 3 operators" in capsys.readouterr().out
+    assert give(folder, monkeypatch, f"{given} --calibrate more.npz") == 1
+    assert (
+        "from 1 to 40; the network looks them up in a table of 40 rows" in capsys.readouterr().err
+    )
 
 
 def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, capsys):
@@ -152,6 +198,10 @@ def test_a_collapse_is_caught_and_few_rows_decide_nothing(folder, monkeypatch, c
         ("nothing.py:build", "there is no file `nothing.py`"),
         ("model.py", "names no function"),
         ("model.py:absent", "has no function `absent`"),
+        ("broken.py:build", "`broken.py`, line 2, raised KeyError: 'size'"),
+        ("torn.py:build", "`torn.py`, line 1, raised SyntaxError"),
+        ("ends.py:build", "`ends.py`, line 1, raised SystemExit: 3"),
+        ("model.py:refuses", "`model.py`, line 24, raised ValueError: not today"),
         ("model.py:number", "returns a int, not a torch.nn.Module"),
         ("model.py:build --weights no.pt", "there is no file `no.pt`"),
         ("model.py:build --weights whole.pt", "cannot be read as weights alone"),

@@ -8,8 +8,10 @@ pytest.importorskip("onnxruntime")
 from steptime.app.quantize import curve, latency
 from steptime.app.quantize.evaluation import Evaluation
 from steptime.app.quantize.mixed_network import Mix
+from steptime.quantize.calibrate import Calibrated
 from steptime.quantize.capture import capture
 from steptime.quantize.observers import observe
+from steptime.quantize.rounding.round_weights import Rounding
 from unit.test_quantize_parts import made
 
 COSTS_MS = {4: 0.0, 8: 0.0, 16: 2.0, 32: -0.5}
@@ -28,7 +30,9 @@ def fake_latencies(mixes, x):
 def start():
     model, inputs, network, _ = made("residual")
     ranges = observe(capture(model, inputs[:2])[1], inputs.split(50))
-    return Mix(network=network, ranges=ranges), inputs.numpy()
+    given = {"network": network, "ranges": ranges, "inputs": inputs.numpy()}
+    calibrated = Calibrated(**given, rounding=Rounding.NEAREST)
+    return Mix(calibrated=calibrated), inputs.numpy()
 
 
 def test_latency_of_a_mix_is_predicted_from_networks_with_one_other_layer(start, monkeypatch):

@@ -108,7 +108,62 @@ class Encoder(nn.Module):
         return self.last(self.layers(self.first(x))[:, 0])
 
 
+class Words(nn.Module):
+    """Words and their places, looked up; the mean over all, beside the last step of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(300, 8, padding_idx=0), nn.Embedding(12, 8)
+        self.layers = nn.LSTM(8, 10, batch_first=True)
+        self.mean, self.last = nn.Linear(8, 3), nn.Linear(10, 3)
+
+    def forward(self, x):
+        x = self.words(x) + self.places(torch.arange(12))
+        return self.mean(x.mean(1)) + self.last(self.layers(x)[0][:, -1])
+
+
+class ConvNext(nn.Module):
+    """A block with its channels last between two permutations, and one scale for each channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, 4)
+        self.deep = nn.Conv2d(8, 8, 7, padding=3, groups=8)
+        self.norm, self.wide = nn.LayerNorm(8), nn.Linear(8, 32)
+        self.back, self.gamma = nn.Linear(32, 8), nn.Parameter(torch.linspace(0.2, 0.8, 8))
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 8).view(8, 1, 1))
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.norm(self.deep(x).permute(0, 2, 3, 1))
+        y = self.gamma * self.back(torch.nn.functional.gelu(self.wide(y)))
+        x = x + y.permute(0, 3, 1, 2)
+        x = x + torch.relu(self.deep(x)) * self.scale
+        return self.last(x.mean((2, 3)))
+
+
+class Shuffle(nn.Module):
+    """Half of the channels through a layer, then all in groups that change places; axes turned."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.part = nn.Conv2d(2, 12, 3), nn.Conv2d(6, 6, 3, padding=1, groups=6)
+        self.second, self.last = nn.Conv2d(12, 4, 1), nn.Linear(4 * 30, 3)
+
+    def forward(self, x):
+        a, b = torch.relu(self.first(x)).chunk(2, dim=1)
+        x = torch.cat([a, self.part(b)], dim=1)
+        n, c, h, w = x.shape
+        x = x.view(n, 3, c // 3, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+        x = self.second(x[:, :, :, 1:]).transpose(2, 3)
+        return self.last(torch.relu(self.second(torch.cat([x] * 3, 1))).flatten(1))
+
+
 NETS = {
+    "convnext": (ConvNext, (3, 24, 24)),
+    "shuffle": (Shuffle, (2, 7, 9)),
+    "words": (Words, (12,)),
     "encoder": (Encoder, (7, 8)),
     "transformer": (Transformer, (9, 8)),
     "sequence": (Sequence, (14, 6)),
@@ -155,7 +210,7 @@ def made(name, keep=()):
     torch.manual_seed(0)
     net, shape = NETS[name]
     model = net().eval()
-    inputs = torch.randn(200, *shape)
+    inputs = torch.randint(300, (200, *shape)) if name == "words" else torch.randn(200, *shape)
     for one in model.modules():
         if isinstance(one, nn.BatchNorm2d):
             one.running_mean.uniform_(-0.3, 0.3)

@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 
 from steptime.quantize.exported_nodes import arguments, module_of, shape_of
+from steptime.quantize.picture_readers import own_axis, read_picture_order
 from steptime.quantize.read_so_far import ReadSoFar
 from steptime.quantize.trained_network import (
     AxisMean,
     AxisPart,
     Constant,
     Contraction,
+    Lookup,
     Normalization,
     Operator,
     Reorder,
+    Reshape,
     Softmax,
 )
+
+_MOST_ROWS = 2**16
+"""Of a table: what the two bytes of a number tell apart."""
 
 
 def scores_of(name: str) -> str:
     """Return how the products of queries and keys of an attention are called."""
     return f"{name} scores"
-
-
-def read_attention(readers: ReadSoFar, node: Any, kind: str) -> bool:
-    """Read a node that transformers have; return whether it is one, and can be read."""
-    reader = _READERS.get(kind)
-    return reader is not None and reader(readers, node)
 
 
 def constant_of(readers: ReadSoFar, node: Any) -> str | None:
@@ -54,10 +54,15 @@ def _plain(readers: ReadSoFar, *nodes: Any) -> list[str] | None:
     return None
 
 
-def _put(readers: ReadSoFar, node: Any, made: Operator) -> bool:
-    readers.values[node.name], readers.shapes[node.name] = node.name, shape_of(node)
-    readers.operators[node.name] = made
+def _put(readers: ReadSoFar, node: Any, made: Operator, *, is_picture: bool = False) -> bool:
+    readers.put(node, made, is_picture=is_picture)
     return True
+
+
+def _value(readers: ReadSoFar, node: Any) -> str:
+    """Return the name of a value, which is no constant."""
+    name = readers.values.get(getattr(node, "name", ""))
+    return name if isinstance(name, str) else ""
 
 
 def _base(node: Any, *inputs: str) -> dict[str, Any]:
@@ -81,6 +86,27 @@ def _read_attention(readers: ReadSoFar, node: Any) -> bool:
         readers.operators[made.output] = made
         readers.shapes[made.output] = (*shape[:-1], length)
     return _put(readers, node, Contraction(**{**base, "inputs": (shares, names[2])}))
+
+
+def _read_lookup(readers: ReadSoFar, node: Any) -> bool:
+    """Read rows of a table, by numbers that the network is given or that are constants."""
+    table, numbers = (readers.values.get(one.name) for one in node.args[:2])
+    if not isinstance(table, np.ndarray) or len(table) > _MOST_ROWS:
+        return False
+    if isinstance(numbers, np.ndarray):
+        readers.values[node.name] = table[numbers.astype(np.int64)]
+        return True
+    if numbers != readers.input:
+        return False
+    return _put(readers, node, Lookup(**_base(node, numbers), weight=table))
+
+
+def _read_count(readers: ReadSoFar, node: Any) -> bool:
+    """Read whole numbers in order, such as those of places."""
+    if not all(isinstance(one, int) for one in node.args):
+        return False
+    readers.values[node.name] = np.arange(*node.args)
+    return True
 
 
 def _read_matmul(readers: ReadSoFar, node: Any) -> bool:
@@ -111,10 +137,10 @@ def _read_normalization(readers: ReadSoFar, node: Any) -> bool:
 
 def _read_order(readers: ReadSoFar, node: Any) -> bool:
     """Read a transposition or a permutation that leaves the batch where it is."""
-    names = _plain(readers, node.args[0])
-    if names is None:
+    name = _value(readers, node.args[0])
+    if not name:
         return False
-    rank = len(readers.shapes[names[0]]) + 1
+    rank = len(shape_of(node)) + 1
     axes = list(range(rank))
     if "permute" in str(node.target):
         axes = [axis % rank for axis in node.args[1]]
@@ -123,31 +149,36 @@ def _read_order(readers: ReadSoFar, node: Any) -> bool:
         axes[a], axes[b] = b, a
     if axes[0] != 0:
         return False
-    return _put(readers, node, Reorder(**_base(node, *names), axes=tuple(x - 1 for x in axes[1:])))
+    own = tuple(axis - 1 for axis in axes[1:])
+    if name in readers.pictures:
+        read_picture_order(readers, node, name, own)
+        return True
+    if own == (2, 0, 1):  # its channels were last, and are those of a picture from here on
+        return _put(readers, node, Reshape(**_base(node, name)), is_picture=True)
+    return _put(readers, node, Reorder(**_base(node, name), axes=own))
 
 
 def _read_cut(readers: ReadSoFar, node: Any) -> bool:
     """Read a slice along an axis that is not the batch."""
     source, axis, begin, end, step = arguments(node, 5, (None, 0, None, None, 1))
-    names = _plain(readers, source)
-    if names is None or step != 1:
+    name, rank = _value(readers, source), len(shape_of(node))
+    axis = axis % (rank + 1) - 1
+    if not name or step != 1 or axis < 0:
         return False
-    shape = readers.shapes[names[0]]
-    axis = axis % (len(shape) + 1) - 1
-    if axis < 0:
-        return False
-    begin, end, _ = slice(begin, end).indices(shape[axis])
-    return _put(readers, node, AxisPart(**_base(node, *names), axis=axis, begin=begin, end=end))
+    axis = own_axis(readers, name, axis, rank)
+    begin, end, _ = slice(begin, end).indices(readers.shapes[name][axis])
+    made = AxisPart(**_base(node, name), axis=axis, begin=begin, end=end)
+    return _put(readers, node, made, is_picture=name in readers.pictures)
 
 
 def _read_split(readers: ReadSoFar, node: Any) -> bool:
     """Read equal parts along an axis; `getitem` takes one of them."""
-    names = _plain(readers, node.args[0])
+    name = _value(readers, node.args[0])
     axis = arguments(node, 3, (None, None, 0))[2]
-    if names is None or not isinstance(node.args[1], int):
+    if not name or not isinstance(node.args[1], int):
         return False
-    axis = axis % (len(readers.shapes[names[0]]) + 1) - 1
-    readers.splits[node.name] = (names[0], axis)
+    axis = axis % len(node.meta["val"][0].shape) - 1
+    readers.splits[node.name] = (name, axis)
     return bool(axis >= 0)
 
 
@@ -157,7 +188,9 @@ def _read_part(readers: ReadSoFar, node: Any) -> bool:
         return False
     sizes = [int(one.shape[axis + 1]) for one in node.args[0].meta["val"]]
     begin, end = sum(sizes[: node.args[1]]), sum(sizes[: node.args[1] + 1])
-    return _put(readers, node, AxisPart(**_base(node, name), axis=axis, begin=begin, end=end))
+    axis = own_axis(readers, name, axis, len(shape_of(node)))
+    made = AxisPart(**_base(node, name), axis=axis, begin=begin, end=end)
+    return _put(readers, node, made, is_picture=name in readers.pictures)
 
 
 def _read_mean(readers: ReadSoFar, node: Any) -> bool:
@@ -169,8 +202,10 @@ def _read_mean(readers: ReadSoFar, node: Any) -> bool:
     return _put(readers, node, AxisMean(**_base(node, *names)))
 
 
-_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
+SEQUENCE_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
     "scaled_dot_product_attention": _read_attention,
+    "embedding": _read_lookup,
+    "arange": _read_count,
     "matmul": _read_matmul,
     "softmax": _read_softmax,
     "layer_norm": _read_normalization,

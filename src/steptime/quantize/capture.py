@@ -7,7 +7,8 @@ all that is not in the table.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from steptime.errors import UsageError
@@ -18,6 +19,18 @@ from steptime.quantize.trained_network import Network, NotTaken, Operator
 
 _EXPORT_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, AssertionError)
 """What torch's exporter and the forward of a network raise; its own errors are RuntimeErrors."""
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Keep a module in evaluation mode, and give each of its parts back in the mode it had."""
+    modes = [(one, one.training) for one in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for one, was in modes:
+            one.training = was
 
 
 def capture(model: Any, example: Any) -> tuple[Network, Any]:

@@ -12,9 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from steptime.quantize.inference import session_of
+from steptime.quantize.inference import outputs_of, session_of
 from steptime.quantize.integer.recurrence import OUTPUTS
 from steptime.quantize.observers import Range
 from steptime.quantize.scheme import FLOAT, Affine, affine_of, weights_of
@@ -73,4 +71,4 @@ def _affine(one: Operator, ranges: Mapping[str, Range], bits: int) -> Affine:
 def _run(network: Network, inputs: Any, kept: Mapping[str, Any] | None = None) -> Any:
     """Return the outputs of a network in floats, of which some values are kept in bytes."""
     model = onnx_model(network, kept=kept)
-    return session_of(model).run(None, {"input": np.asarray(inputs, dtype=np.float32)})[0]
+    return outputs_of(session_of(model), inputs)[0]

@@ -10,12 +10,13 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from steptime.errors import UsageError
-from steptime.quantize.attention_readers import constant_of, read_attention
+from steptime.quantize.attention_readers import SEQUENCE_READERS, constant_of
 from steptime.quantize.exported_nodes import (
     arguments,
     module_of,
@@ -23,8 +24,9 @@ from steptime.quantize.exported_nodes import (
     pooling_padding,
     shape_of,
 )
-from steptime.quantize.read_so_far import ReadSoFar
-from steptime.quantize.recurrent_readers import read_recurrence, read_selection
+from steptime.quantize.picture_readers import read_factor, read_shuffle
+from steptime.quantize.read_so_far import NotInTable, ReadSoFar
+from steptime.quantize.recurrent_readers import RECURRENT_READERS
 from steptime.quantize.trained_network import (
     Addition,
     Concatenation,
@@ -40,6 +42,7 @@ from steptime.quantize.trained_network import (
 )
 
 _SAME = ("dropout", "dropout_", "contiguous", "clone", "detach", "alias", "to", "feature_dropout")
+_SIZES = ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
 _FUNCTIONS = ("sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "leaky_relu", "elu")
 _RESHAPES = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "_unsafe_view")
 
@@ -49,8 +52,7 @@ class NodeReaders(ReadSoFar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._num_users: dict[str, int] = {}
-        self._readers: Mapping[str, Callable[[Any], None]] = {
+        own: Mapping[str, Callable[[Any], None]] = {
             "conv2d": self._read_convolution,
             "conv1d": self._read_convolution,
             "linear": self._read_linear,
@@ -70,13 +72,18 @@ class NodeReaders(ReadSoFar):
             "adaptive_avg_pool2d": self._read_whole_mean,
             "mean": self._read_whole_mean,
             "cat": self._read_concatenation,
-            "select": self._read_selection,
             "slice": self._read_slice,
             **dict.fromkeys(_FUNCTIONS, self._read_function),
             **dict.fromkeys((f"{name}_" for name in _FUNCTIONS), self._read_function),
             **dict.fromkeys(_SAME, self._read_same),
             **dict.fromkeys(_RESHAPES, self._read_reshape),
         }
+        self._readers: dict[str, list[Callable[[Any], bool | None]]] = {}
+        for table in (SEQUENCE_READERS, RECURRENT_READERS):
+            for kind, reader in table.items():
+                self._readers.setdefault(kind, []).append(partial(reader, self))
+        for kind, method in own.items():
+            self._readers.setdefault(kind, []).append(method)
 
     # -- nodes
 
@@ -90,54 +97,35 @@ class NodeReaders(ReadSoFar):
         if len(shape) == 3:
             self.pictures.add(node.name)
             shape = (shape[1], shape[2], shape[0])
+        if not node.meta["val"].is_floating_point():
+            shape = (*shape, 2)  # numbers that are looked up, of two bytes each
         self.shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
+        self.num_users[node.name] = len(node.users)
 
     def read(self, node: Any) -> None:
         """Read what makes one value; what is in no table is kept in `refused`."""
         kind = str(node.target).removeprefix("aten.").partition(".")[0]
         kind = "getitem" if node.target is operator.getitem else kind
-        if read_attention(self, node, kind) or read_recurrence(self, node, kind):
-            self._num_users.setdefault(node.name, len(node.users))
+        if kind in _SIZES or "val" not in node.meta:
             return
-        if (
-            kind in ("sym_size", "_assert_scalar", "_assert_tensor_metadata")
-            or "val" not in node.meta
-        ):
-            return
-        if isinstance(node.meta["val"], list | tuple):
-            self._refuse(node, kind)
-        if not hasattr(node.meta["val"], "shape"):
-            return  # a size, or several values
-        reader = self._readers.get(kind)
+        made, readers = node.meta["val"], self._readers.get(kind, [])
         is_unknown = not self.unknown.isdisjoint(one.name for one in node.all_input_nodes)
-        try:
-            if reader is None:
-                raise NotInTable
-            reader(node)
-        except NotInTable:
-            if reader is None or not is_unknown:
+        if not any(_is_read(reader, node) for reader in readers):
+            if isinstance(made, list | tuple):
+                self._refuse(node, kind)
+            if not hasattr(made, "shape"):
+                return  # a size, or several values
+            if not readers or not is_unknown:
                 self._refuse(node, kind)
             is_unknown = True
-            self._put(node, None, is_picture=len(shape_of(node)) == 3)
+            self.put(node, None, is_picture=len(shape_of(node)) == 3)
+        self.num_users.setdefault(node.name, len(node.users))
         if is_unknown:
             self.unknown.add(node.name)
 
     def _refuse(self, node: Any, kind: str) -> None:
         self.refused.append(NotTaken(operator=f"aten.{kind}", name=module_of(node) or node.name))
         self.unknown.add(node.name)
-
-    def _put(self, node: Any, made: Operator | None, *, is_picture: bool = False) -> None:
-        """Keep what makes the value of a node; None for a value that nothing here makes."""
-        shape = shape_of(node)
-        if is_picture:
-            shape = (shape[1], shape[2], shape[0]) if len(shape) == 3 else (1, shape[1], shape[0])
-            self.pictures.add(node.name)
-        self.values[node.name] = node.name
-        self.shapes[node.name] = shape
-        self._num_users[node.name] = len(node.users)
-        if made is not None:
-            self.operators[node.name] = made
 
     def _value(self, node: Any) -> str:
         """Return the name of a value, which is no constant."""
@@ -173,7 +161,7 @@ class NodeReaders(ReadSoFar):
             raise NotInTable
         rows, columns = pair(padding, is_flat=is_flat, of=0)
         found = self._constant(bias)
-        self._put(
+        self.put(
             node,
             Convolution(
                 **self._base(node, name),
@@ -192,6 +180,14 @@ class NodeReaders(ReadSoFar):
         name = self._value(source)
         if name in self.pictures:
             return name
+        if len(self.shapes[name]) == 3:
+            made, (channels, *sizes) = f"{name}_last", self.shapes[name]
+            self.operators[made] = Reorder(
+                name=module_of(node), inputs=(name,), output=made, axes=(1, 2, 0)
+            )
+            self.shapes[made] = (*sizes, channels)
+            self.pictures.add(made)
+            return made
         if len(self.shapes[name]) != 2:
             raise NotInTable
         length, made = self.shapes[name][1], f"{name}_last"
@@ -214,7 +210,7 @@ class NodeReaders(ReadSoFar):
             raise NotInTable
         name, matrix = self._unturned(name, matrix)
         added = np.zeros(len(matrix)) if found is None else found
-        self._put(node, Matmul(**self._base(node, name), weight=matrix, bias=added))
+        self.put(node, Matmul(**self._base(node, name), weight=matrix, bias=added))
 
     def _unturned(self, name: str, matrix: Any) -> tuple[str, Any]:
         """Read a flattened picture as it lies, by weights in that order."""
@@ -240,7 +236,7 @@ class NodeReaders(ReadSoFar):
         factor = (1.0 if scale is None else self._constant(scale)) / spread
         offset = (0.0 if shift is None else self._constant(shift)) - center * factor
         before = self.operators.get(name)
-        is_alone = self._num_users.get(name) == 1
+        is_alone = self.num_users.get(name) == 1
         if (
             isinstance(before, Convolution | Matmul)
             and is_alone
@@ -263,7 +259,7 @@ class NodeReaders(ReadSoFar):
             )
         else:
             raise NotInTable
-        self._put(node, made, is_picture=name in self.pictures)
+        self.put(node, made, is_picture=name in self.pictures)
 
     def _read_clamp(self, node: Any) -> None:
         kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
@@ -279,7 +275,7 @@ class NodeReaders(ReadSoFar):
             isinstance(before, Convolution | Matmul | Addition)
             and before.low is before.high is None
         )
-        if is_free and self._num_users.get(name) == 1:
+        if is_free and self.num_users.get(name) == 1:
             del self.operators[name]
             made = replace(before, output=node.name, low=bounds[0], high=bounds[1])  # type: ignore[type-var]
         else:
@@ -288,7 +284,7 @@ class NodeReaders(ReadSoFar):
                 for one, end in zip(bounds, (-math.inf, math.inf), strict=True)
             )
             made = Elementwise(**self._base(node, name), function="clamp", parameters=ends)
-        self._put(node, made, is_picture=is_picture)
+        self.put(node, made, is_picture=is_picture)
 
     def _read_sum(self, node: Any) -> None:
         if node.kwargs.get("alpha", 1) != 1:
@@ -296,9 +292,14 @@ class NodeReaders(ReadSoFar):
         a, b = (constant_of(self, one) or self._value(one) for one in self._tensors(node))
         if self.shapes[a] != self.shapes[b]:
             raise NotInTable
-        self._put(node, Addition(**self._base(node, a, b)), is_picture=a in self.pictures)
+        self.put(node, Addition(**self._base(node, a, b)), is_picture=a in self.pictures)
 
     def _read_product(self, node: Any) -> None:
+        for one, other in (self._tensors(node), self._tensors(node)[::-1]):
+            factor = self.values.get(other.name)
+            if isinstance(factor, np.ndarray):
+                read_factor(self, node, self._value(one), factor)
+                return
         a, b = (self._value(one) for one in self._tensors(node))
         if math.prod(self.shapes[a]) < math.prod(self.shapes[b]):
             a, b = b, a
@@ -307,7 +308,7 @@ class NodeReaders(ReadSoFar):
         )
         if not fits:
             raise NotInTable
-        self._put(node, Multiplication(**self._base(node, a, b)), is_picture=a in self.pictures)
+        self.put(node, Multiplication(**self._base(node, a, b)), is_picture=a in self.pictures)
 
     def _tensors(self, node: Any) -> tuple[Any, Any]:
         first, second = node.args[:2]
@@ -341,7 +342,7 @@ class NodeReaders(ReadSoFar):
             padding=pooling_padding(self.shapes[name], shape_of(node), kernel, stride, margins),
             counts_padding=counts,
         )
-        self._put(node, made, is_picture=True)
+        self.put(node, made, is_picture=True)
 
     def _read_whole_mean(self, node: Any) -> None:
         """Read a mean over height and width, or over equal parts of them; a reshape may follow."""
@@ -369,9 +370,9 @@ class NodeReaders(ReadSoFar):
         self.shapes[output] = (1, 1, channels)
         self.pictures.add(output)
         if is_flat:
-            self._put(node, Reshape(**self._base(node, output)))
+            self.put(node, Reshape(**self._base(node, output)))
         else:
-            self._put(node, made, is_picture=True)
+            self.put(node, made, is_picture=True)
 
     def _read_concatenation(self, node: Any) -> None:
         parts, axis = arguments(node, 2, (None, 0))
@@ -384,7 +385,7 @@ class NodeReaders(ReadSoFar):
         made = Concatenation(
             **self._base(node, *names), axis=(2, 0, 1)[axis] if is_picture else axis
         )
-        self._put(node, made, is_picture=is_picture)
+        self.put(node, made, is_picture=is_picture)
 
     def _read_function(self, node: Any) -> None:
         kind = str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
@@ -395,11 +396,7 @@ class NodeReaders(ReadSoFar):
         if kind == "gelu" and node.kwargs.get("approximate", "none") != "none":
             parameters = (1.0,)
         made = Elementwise(**self._base(node, name), function=kind, parameters=parameters)
-        self._put(node, made, is_picture=name in self.pictures)
-
-    def _read_selection(self, node: Any) -> None:
-        if not read_selection(self, node):
-            raise NotInTable
+        self.put(node, made, is_picture=name in self.pictures)
 
     def _read_slice(self, node: Any) -> None:
         """Read a slice of everything, as `x[:, -1]` begins with."""
@@ -411,11 +408,13 @@ class NodeReaders(ReadSoFar):
     def _read_same(self, node: Any) -> None:
         self.values[node.name] = self._value(node.args[0])
         name = self.values[node.name]
-        self._num_users[name] = self._num_users.get(name, 1) - 1 + len(node.users)
+        self.num_users[name] = self.num_users.get(name, 1) - 1 + len(node.users)
 
     def _read_reshape(self, node: Any) -> None:
         name = self._value(node.args[0])
         shape = self.shapes[name]
+        if read_shuffle(self, node, name):
+            return
         if name in self.pictures:
             height, width, channels = shape
             if height * width > 1 and channels > 1:
@@ -425,8 +424,12 @@ class NodeReaders(ReadSoFar):
                 )
                 self.shapes[turned] = (channels, height, width)
                 name = turned
-        self._put(node, Reshape(**self._base(node, name)), is_picture=False)
+        self.put(node, Reshape(**self._base(node, name)), is_picture=False)
 
 
-class NotInTable(Exception):  # noqa: N818
-    """Something that no operator of the table does."""
+def _is_read(reader: Callable[[Any], bool | None], node: Any) -> bool:
+    """Return whether a reader can read a node: it neither says no nor raises."""
+    try:
+        return reader(node) is not False
+    except NotInTable:
+        return False

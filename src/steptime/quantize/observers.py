@@ -8,7 +8,7 @@ Source: R. Krishnamoorthi, arXiv 1806.08342, sections 3.1 and 3.3; B. Jacob et a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -71,7 +71,11 @@ class Range:
 
 
 def observe(
-    program: Any, batches: Iterable[Any], *, observer: Observer = Observer.MIN_MAX
+    program: Any,
+    batches: Iterable[Any],
+    *,
+    observer: Observer = Observer.MIN_MAX,
+    divisors: Mapping[str, Any] | None = None,
 ) -> dict[str, Range]:
     """Return the range of each value, by the name of its node.
 
@@ -79,14 +83,34 @@ def observe(
         program: what `torch.export` made.
         batches: inputs (batch, ...).
         observer: how a range is taken.
+        divisors: by what a value is divided (as the value, or a shape that spreads to it).
 
     Raises:
         UsageError: there is no input.
         DataError: a value is not finite, or the same for each input.
     """
-    import torch
+    seen, divisors = dict[str, _Spread](), divisors or {}
 
-    seen: dict[str, _Spread] = {}
+    def see(name: str, values: Any) -> None:
+        seen.setdefault(name, _Spread()).add(values / divisors.get(name, 1.0))
+
+    watch(program, batches, see)
+    return {name: _range_of(one, observer) for name, one in seen.items()}
+
+
+def watch(program: Any, batches: Iterable[Any], see: Callable[[str, Any], None]) -> None:
+    """Show what each node makes of inputs: its name, and an array (batch, ...).
+
+    Args:
+        program: what `torch.export` made.
+        batches: inputs (batch, ...).
+        see: called with each value.
+
+    Raises:
+        UsageError: there is no input.
+        DataError: a value is not finite.
+    """
+    import torch
 
     class Watch(torch.fx.Interpreter):  # type: ignore[misc]
         def run_node(self, n: Any) -> Any:
@@ -98,10 +122,9 @@ def observe(
                         f"NonFiniteActivation: `{n.name}` has values that are no finite numbers.",
                         hint="Calibrate with inputs as the network was trained on.",
                     )
-                seen.setdefault(n.name, _Spread()).add(values)
+                see(n.name, values)
                 if "scaled_dot_product_attention" in str(n.target):
-                    scores = self._scores(n).double().numpy()
-                    seen.setdefault(scores_of(n.name), _Spread()).add(scores)
+                    see(scores_of(n.name), self._scores(n).double().numpy())
             return found
 
         def _scores(self, n: Any) -> Any:
@@ -113,15 +136,14 @@ def observe(
 
     state, names = _state(program)
     given = {node.name for node in program.graph.nodes} - set(names)
-    watch = Watch(program.graph_module)
+    interpreter = Watch(program.graph_module)
     num = 0
     with torch.no_grad():
         for batch in batches:
             num += len(batch)
-            watch.run(*state, batch)
+            interpreter.run(*state, batch)
     if not num:
         raise UsageError("there are no inputs to calibrate with.")
-    return {name: _range_of(one, observer) for name, one in seen.items()}
 
 
 def _state(program: Any) -> tuple[list[Any], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,7 @@ _STEPS, _LAST = 0, 1
 """Of the outputs: the last layer at all steps, and each layer at its last one."""
 
 
-def read_recurrence(readers: ReadSoFar, node: Any, kind: str) -> bool:
-    """Read a node that belongs to an LSTM; return whether it does."""
-    if kind == "zeros":
-        readers.values[node.name] = np.zeros(())
-    elif kind == "lstm":
-        _read_layers(readers, node)
-    elif kind == "getitem":
-        _read_output(readers, node)
-    else:
-        layers = readers.layers.get(getattr(node.args[0], "name", "")) if node.args else None
-        if kind != "select" or not layers or node.args[1] != 0:
-            return False
-        _select(readers, node, layers[node.args[2]], -1)
-    return True
-
-
-def _read_layers(readers: ReadSoFar, node: Any) -> None:
+def _read_layers(readers: ReadSoFar, node: Any) -> bool:
     source, state, weights, has_bias, num_layers, _, _, is_twofold, is_batch_first = node.args
     name = readers.values.get(source.name)
     is_fresh = all(isinstance(readers.values.get(one.name), np.ndarray) for one in state)
@@ -39,7 +24,7 @@ def _read_layers(readers: ReadSoFar, node: Any) -> None:
     if is_twofold or not is_batch_first or not is_fresh or not isinstance(name, str):
         readers.refused.append(NotTaken(operator="aten.lstm", name=path))
         readers.unknown.add(node.name)
-        return
+        return True
     each = 4 if has_bias else 2
     for layer in range(num_layers):
         given = weights[layer * each : (layer + 1) * each]
@@ -56,9 +41,10 @@ def _read_layers(readers: ReadSoFar, node: Any) -> None:
         readers.shapes[output] = (readers.shapes[name][0], of[1].shape[1])
         layers.append(output)
         name = output
+    return True
 
 
-def _read_output(readers: ReadSoFar, node: Any) -> None:
+def _read_output(readers: ReadSoFar, node: Any) -> bool:
     source, index = node.args
     layers = readers.layers.get(source.name, [])
     readers.values[node.name] = None
@@ -68,11 +54,22 @@ def _read_output(readers: ReadSoFar, node: Any) -> None:
         readers.values[node.name] = layers[-1]
     if layers and index == _LAST:
         readers.layers[node.name] = layers
+    return True
 
 
-def read_selection(readers: ReadSoFar, node: Any) -> bool:
-    """Read one step of a sequence; return whether it is one."""
+def _read_zeros(readers: ReadSoFar, node: Any) -> bool:
+    """Read the state that an LSTM begins with."""
+    readers.values[node.name] = np.zeros(())
+    return True
+
+
+def _read_selection(readers: ReadSoFar, node: Any) -> bool:
+    """Read one step of a sequence, or the last one of a layer; return whether it is one."""
     source, axis, index = node.args
+    layers = readers.layers.get(source.name)
+    if layers and axis == 0:
+        _select(readers, node, layers[index], -1)
+        return True
     name = readers.values.get(source.name)
     if axis != 1 or not isinstance(name, str) or name in readers.pictures:
         return False
@@ -90,3 +87,11 @@ def _select(readers: ReadSoFar, node: Any, name: str, index: int) -> None:
     )
     readers.values[node.name] = node.name
     readers.shapes[node.name] = tuple(rest)
+
+
+RECURRENT_READERS: Mapping[str, Callable[[ReadSoFar, Any], bool]] = {
+    "zeros": _read_zeros,
+    "lstm": _read_layers,
+    "getitem": _read_output,
+    "select": _read_selection,
+}

@@ -159,6 +159,13 @@ class Constant(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup(Operator):
+    """The row of a table (num_rows, num) for each whole number of the input."""
+
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AxisPart(Operator):
     """What lies between two places of an axis."""
 
@@ -202,7 +209,7 @@ class AxisMean(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounding(Operator):
+class Requantization(Operator):
     """The same numbers with fewer bits."""
 
 

@@ -2,7 +2,7 @@
 
 A layer that is kept in 16 bits reads and writes values of 16 bits; one in floats writes floats, and
 reads what there is. What lies between carries the bits of its input. Before what cannot read so
-wide a value stands a `Rounding`.
+wide a value stands a `Requantization`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from steptime.quantize.trained_network import (
     Operator,
     Pooling,
     Reorder,
+    Requantization,
     Reshape,
-    Rounding,
     Selection,
 )
 
@@ -87,7 +87,7 @@ def widened(network: Network, kept: Mapping[str, int]) -> Network:
                 most = WIDE if kept.get(one.output) == WIDE else 8
                 made = f"{name}_{most}_bits"
                 if made not in known:
-                    operators.append(Rounding(name=one.name, inputs=(name,), output=made))
+                    operators.append(Requantization(name=one.name, inputs=(name,), output=made))
                     shapes[made], bits[made] = shapes[name], most
                     pictures |= {made} if name in pictures else set()
                     known.add(made)

@@ -26,6 +26,7 @@ from steptime.quantize.trained_network import (
     Contraction,
     Convolution,
     Elementwise,
+    Lookup,
     Matmul,
     Multiplication,
     Network,
@@ -34,8 +35,8 @@ from steptime.quantize.trained_network import (
     Pooling,
     Recurrence,
     Reorder,
+    Requantization,
     Reshape,
-    Rounding,
     Selection,
     Softmax,
 )
@@ -62,6 +63,7 @@ class _Writer:
     network: Network
     integer: IntegerNetwork | None
     kept: Mapping[str, Affine]
+    sums: Sequence[str]
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
@@ -82,12 +84,13 @@ class _Writer:
             Recurrence: self._recurrence,
             Selection: self._selection,
             Constant: self._own_constant,
+            Lookup: self._lookup,
             AxisPart: self._axis_part,
             Contraction: self._contraction,
             Softmax: self._softmax,
             Normalization: self._normalization,
             AxisMean: lambda one, ins: self._node("ReduceMean", [*ins, self._axes(1)], keepdims=0),
-            Rounding: lambda one, ins: ins[0],
+            Requantization: lambda one, ins: ins[0],
         }
         names = {network.input: self._stepped("input", network.input)}
         for one in network.operators:
@@ -97,6 +100,15 @@ class _Writer:
         ends = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *self._shape(value)])
             for name, value in (("input", network.input), ("output", network.output))
+        ]
+        if any(
+            isinstance(one, Lookup) and network.input in one.inputs for one in network.operators
+        ):
+            shape = ["batch", *self._shape(network.input)[:-1]]
+            ends[0] = helper.make_tensor_value_info("input", TensorProto.INT64, shape)
+        ends += [
+            helper.make_tensor_value_info(sums_of(name), TensorProto.FLOAT, None)
+            for name in self.sums
         ]
         graph = helper.make_graph(
             self.nodes, "steptime", ends[:1], ends[1:], initializer=self.constants
@@ -119,10 +131,10 @@ class _Writer:
         self.constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
-    def _node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+    def _node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         from onnx import helper
 
-        name = f"{kind.lower()}_{len(self.nodes)}"
+        name = output or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
 
@@ -153,6 +165,8 @@ class _Writer:
         return parts
 
     def _clamped(self, one: Convolution | Matmul | Addition, name: str) -> str:
+        if one.output in self.sums:
+            self._node("Identity", [name], output=sums_of(one.output))
         if one.low is None and one.high is None:
             return name
         if one.low == 0.0 and one.high is None:
@@ -189,7 +203,7 @@ class _Writer:
         """Return the weights in the order of a picture whose channels are first."""
         made = {each.output: each for each in self.network.operators}
         before = made.get(one.inputs[0])
-        if isinstance(before, Rounding):
+        if isinstance(before, Requantization):
             before = made.get(before.inputs[0])
         if not isinstance(before, Reshape) or before.inputs[0] not in self.network.pictures:
             return one.weight
@@ -199,7 +213,7 @@ class _Writer:
 
     def _pooling(self, one: Pooling, inputs: list[str]) -> str:
         top, bottom, left, right = one.padding
-        how = {"count_include_pad": int(one.counts_padding)} if one.is_mean else {}
+        how: dict[str, Any] = {"count_include_pad": int(one.counts_padding)} if one.is_mean else {}
         return self._node(
             "AveragePool" if one.is_mean else "MaxPool",
             inputs,
@@ -254,10 +268,25 @@ class _Writer:
         return self._constant(np.array(axes, dtype=np.int64))
 
     def _own_constant(self, one: Constant, inputs: list[str]) -> str:
-        return self._constant(one.values[None].astype(np.float32))
+        values = one.values.transpose(2, 0, 1) if self._is_picture(one.output) else one.values
+        return self._constant(values[None].astype(np.float32))
+
+    def _is_picture(self, value: str) -> bool:
+        return value in self.network.pictures
+
+    def _lookup(self, one: Lookup, inputs: list[str]) -> str:
+        """Write a table, of bytes where these are wanted, and take rows of it."""
+        if self.integer is None:
+            return self._node("Gather", [self._constant(one.weight.astype(np.float32)), *inputs])
+        step = self.integer.steps[one.output]
+        table = (step.to_bytes(one.weight).astype(np.int64) - LOW).astype(np.uint8)
+        taken = self._node("Gather", [self._constant(table), *inputs])
+        parts = [self._constant(np.float32(step.scale)), self._constant(np.uint8(step.zero - LOW))]
+        return self._node("DequantizeLinear", [taken, *parts])
 
     def _axis_part(self, one: AxisPart, inputs: list[str]) -> str:
-        ends = [self._axes(one.begin), self._axes(one.end), self._axes(one.axis + 1)]
+        axis = (2, 3, 1)[one.axis] if self._is_picture(one.output) else one.axis + 1
+        ends = [self._axes(one.begin), self._axes(one.end), self._axes(axis)]
         return self._node("Slice", [*inputs, *ends])
 
     def _contraction(self, one: Contraction, inputs: list[str]) -> str:
@@ -285,16 +314,24 @@ class _Writer:
         return self._node("Gather", [*inputs, self._constant(np.int64(one.index))], axis=1)
 
     def _reorder(self, one: Reorder, inputs: list[str]) -> str:
-        if one.inputs[0] in self.network.pictures:  # its channels are first here, as is asked
-            return inputs[0]
-        return self._node("Transpose", inputs, perm=[0, *(axis + 1 for axis in one.axes)])
+        before = (2, 3, 1) if self._is_picture(one.inputs[0]) else (1, 2, 3, 4)
+        after = (2, 0, 1) if self._is_picture(one.output) else range(len(one.axes))
+        order = [0, *(before[one.axes[axis]] for axis in after)]
+        return inputs[0] if order == sorted(order) else self._node("Transpose", inputs, perm=order)
 
     def _reshape(self, one: Reshape, inputs: list[str]) -> str:
         pictures = self.network.pictures
         if one.output in pictures and one.inputs[0] not in pictures:
             made = self._node("Reshape", [*inputs, self._axes(0, *self.network.shapes[one.output])])
             return self._node("Transpose", [made], perm=[0, 3, 1, 2])
+        if one.inputs[0] in pictures and len(self.network.shapes[one.output]) > 1:
+            inputs = [self._node("Transpose", inputs, perm=[0, 2, 3, 1])]
         return self._node("Reshape", [*inputs, self._axes(0, *self._shape(one.output))])
+
+
+def sums_of(output: str) -> str:
+    """Return how what a layer gives before its clamp is called in a model."""
+    return f"sums of {output}"
 
 
 def onnx_model(
@@ -302,6 +339,7 @@ def onnx_model(
     integer: IntegerNetwork | None = None,
     *,
     kept: Mapping[str, Affine] | None = None,
+    sums: Sequence[str] = (),
 ) -> Any:
     """Return an ONNX model with a free batch.
 
@@ -309,6 +347,7 @@ def onnx_model(
         network: what it computes.
         integer: its bytes, which the model then has; None for floats.
         kept: of floats, values that are rounded to bytes nevertheless.
+        sums: outputs of layers that the model also gives, before their clamps: see `sums_of`.
 
     Raises:
         MissingExtraError: onnx is not installed.
@@ -321,4 +360,4 @@ def onnx_model(
         ) from error
     del onnx
     steps = kept or {} if integer is None else integer.steps
-    return _Writer(network, integer, steps).write()
+    return _Writer(network, integer, steps, sums).write()

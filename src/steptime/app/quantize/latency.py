@@ -16,7 +16,7 @@ from typing import Any
 from steptime.app.quantize.mixed_network import Mix
 from steptime.quantize.inference import time_in_turns
 from steptime.quantize.scheme import FLOAT, WIDE
-from steptime.quantize.trained_network import Rounding
+from steptime.quantize.trained_network import Requantization
 from steptime.quantize.wider_values import LAYERS
 
 _LEAST_ROUNDS, _MOST_ROUNDS, _TIMING_S = 20, 200, 20.0
@@ -60,10 +60,11 @@ def predict_latencies(start: Mix, mixes: Sequence[Mix], x: Any) -> list[float]:
 def _facts(mix: Mix, outputs: Sequence[str]) -> list[float]:
     """Return what costs time: the network, each layer's form, and the borders between forms."""
     forms = [float(mix.bits.get(name) == bits) for name in outputs for bits in (WIDE, FLOAT)]
-    bits, sizes = mix.written.bits, list[int]()
-    for one in mix.written.operators:
+    network, sizes = mix.made()[0], list[int]()
+    bits = network.bits
+    for one in network.operators:
         is_float = isinstance(one, LAYERS) and bits.get(one.output) == FLOAT
         is_read = is_float and bits.get(one.inputs[0], 8) < FLOAT
-        if is_read or isinstance(one, Rounding):
-            sizes.append(prod(mix.written.shapes[one.inputs[0]]))
+        if is_read or isinstance(one, Requantization):
+            sizes.append(prod(network.shapes[one.inputs[0]]))
     return [1.0, *forms, float(len(sizes)), sum(sizes) / _KIB]

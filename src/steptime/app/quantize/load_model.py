@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from steptime.app.run.attempt import blamed
+from steptime.app.user_function import function_named
 from steptime.errors import DataError, MissingExtraError, NotFoundError, UsageError
 
 
@@ -19,7 +21,8 @@ def load_model(source: str, weights: Path | None) -> Any:
 
     Raises:
         NotFoundError: a file is not there.
-        UsageError: there is no such function, it returns no network, or the weights do not fit.
+        UsageError: there is no such function, it or its file raises, it returns no network, or the
+            weights do not fit.
         DataError: the weights cannot be read.
         MissingExtraError: torch is not installed here.
     """
@@ -31,18 +34,12 @@ def load_model(source: str, weights: Path | None) -> Any:
             "Steptime where the training runs.",
             needs="steptime[quantize]",
         ) from error
-    name, sign, function = source.rpartition(":")
-    if not sign or not name.endswith(".py"):
-        raise UsageError(
-            f"`{source}` names no function.", hint="Write FILE.py:FUNCTION, as model.py:build."
-        )
-    path = Path(name)
-    if not path.is_file():
-        raise NotFoundError(f"there is no file `{path}`.", hint="Name the file of the network.")
-    built = getattr(_module_of(path), function, None)
-    if not callable(built):
-        raise UsageError(f"`{path}` has no function `{function}`.")
-    model = built()
+    path, function = function_named(source)
+    with blamed(path):
+        built = getattr(_module_of(path), function, None)
+        if not callable(built):
+            raise UsageError(f"`{path}` has no function `{function}`.")
+        model = built()
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"`{source}` returns a {type(model).__name__}, not a torch.nn.Module.")
     if weights is not None:
@@ -133,4 +130,4 @@ def load_arrays(path: Path, *, needs_labels: bool) -> tuple[Any, Any]:
         raise UsageError(f"`{path}` has {len(x)} rows of `x` and {len(arrays['y'])} of `y`.")
     if not np.isfinite(x).all():
         raise DataError(f"`{path}`: `x` has numbers that are not finite.")
-    return x.astype(np.float32), y
+    return x, y

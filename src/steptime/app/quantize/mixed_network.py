@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from steptime.app.quantize.network_sizes import bytes_of, num_weights
-from steptime.quantize.integer.integer_network import IntegerNetwork, build
+from steptime.quantize.calibrate import Calibrated
+from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.observers import Range
+from steptime.quantize.rounding.round_weights import Rounding
 from steptime.quantize.trained_network import Network, Operator
-from steptime.quantize.wider_values import LAYERS, widened
+from steptime.quantize.wider_values import LAYERS
 from steptime.quantize.write_onnx import onnx_model
 
 
@@ -20,14 +21,23 @@ class Mix:
     """A network with the form of each layer.
 
     Attributes:
-        network: in floats.
-        ranges: of each value.
+        calibrated: the network in floats, with the range of each value.
         bits: of the layers, by the name of their output: 4, 16 or 32; the others have 8.
     """
 
-    network: Network
-    ranges: Mapping[str, Range]
+    calibrated: Calibrated
     bits: Mapping[str, int] = field(default_factory=dict)
+    _made: list[tuple[Network, IntegerNetwork]] = field(default_factory=list, repr=False)
+
+    @property
+    def network(self) -> Network:
+        """In floats."""
+        return self.calibrated.network
+
+    @property
+    def ranges(self) -> Mapping[str, Range]:
+        """Of each value."""
+        return self.calibrated.ranges
 
     @property
     def layers(self) -> tuple[Operator, ...]:
@@ -40,26 +50,27 @@ class Mix:
 
     def with_bits(self, bits: Mapping[str, int]) -> Mix:
         """Return the same with other forms."""
-        return Mix(network=self.network, ranges=self.ranges, bits=bits)
+        return Mix(calibrated=self.calibrated, bits=bits)
 
-    @cached_property
-    def written(self) -> Network:
-        """The network with the bits of its values."""
-        wider = {name: bits for name, bits in self.bits.items() if bits > 8}
-        return widened(self.network, wider)
+    def made(self, tell: Callable[[str], None] = lambda _: None) -> tuple[Network, IntegerNetwork]:
+        """Return the network with the bits of its values, and the integer one; made once."""
+        if not self._made:
+            self._made.append(self.calibrated.to_integers(self.bits, tell=tell))
+        return self._made[0]
 
-    @cached_property
+    @property
     def integer(self) -> IntegerNetwork:
         """What it computes."""
-        four = frozenset(name for name, bits in self.bits.items() if bits == 4)
-        return build(self.written, self.ranges, in_four_bits=four)
+        return self.made()[1]
 
     @property
     def num_bytes(self) -> int:
         """All constants; two weights of four bits share a byte."""
         saved = sum(num_weights(one) // 2 for one in self.layers if self.bits.get(one.output) == 4)
-        return sum(bytes_of(one) for one in self.integer.operators) - saved
+        alike = replace(self.calibrated, rounding=Rounding.NEAREST)  # as large, and made at once
+        _, integer = alike.to_integers(self.bits)
+        return sum(bytes_of(one) for one in integer.operators) - saved
 
     def in_onnx(self) -> Any:
         """Return the model for ONNX Runtime."""
-        return onnx_model(self.written, self.integer)
+        return onnx_model(*self.made())

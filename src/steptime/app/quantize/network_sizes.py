@@ -11,6 +11,7 @@ from steptime.quantize.trained_network import (
     Constant,
     Contraction,
     Convolution,
+    Lookup,
     Matmul,
     Network,
     Normalization,
@@ -48,7 +49,7 @@ def floats_of(one: Operator) -> int:
     """Return the numbers of an operator on floats."""
     if isinstance(one, Normalization):
         return 2 * one.weight.size
-    if isinstance(one, Constant):
-        return one.values.size
+    if isinstance(one, Constant | Lookup):
+        return one.values.size if isinstance(one, Constant) else one.weight.size
     num_rows = one.bias.size if isinstance(one, Convolution | Matmul | Recurrence) else 0
     return num_weights(one) + num_rows

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from steptime.app.quantize.check_in_c import same_in_c
 from steptime.app.quantize.curve import mix_curve
-from steptime.app.quantize.evaluation import BATCH, evaluation_of
+from steptime.app.quantize.evaluation import evaluation_of
 from steptime.app.quantize.mixed_network import Mix
 from steptime.app.quantize.network_sizes import bytes_of, floats_of, num_macs
 from steptime.core.store import write_text
@@ -19,14 +19,16 @@ from steptime.errors import UsageError
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.targets import estimates
 from steptime.quantize.c.write_c import c_sources
-from steptime.quantize.capture import capture
+from steptime.quantize.calibrate import as_inputs, calibrate
+from steptime.quantize.capture import evaluating
 from steptime.quantize.inference import time_in_turns
 from steptime.quantize.integer.float_layers import FloatLayer
 from steptime.quantize.integer.integer_network import IntegerNetwork
 from steptime.quantize.integer.integer_operators import IntegerOperator
 from steptime.quantize.layer_noise import layer_noise
-from steptime.quantize.observers import Observer, observe
-from steptime.quantize.trained_network import Network, Operator, Rounding
+from steptime.quantize.observers import Observer
+from steptime.quantize.rounding.round_weights import Rounding
+from steptime.quantize.trained_network import Network, Operator, Requantization
 from steptime.quantize.values.quantized_model import KeptLayer, QuantizedModel
 from steptime.quantize.wider_values import kept_layers
 from steptime.quantize.write_onnx import onnx_model
@@ -36,6 +38,7 @@ _BYTE_UNITS = ("avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 _NOISE_INPUTS = 256
 _TIMED, _IN_C = 200, 20
 Told = Callable[[str], None]
+_Choice = TypeVar("_Choice", Observer, Rounding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class QuantizeAsked:
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken.
+        rounding: how weights and biases are rounded.
         has_curve: also try layers in other forms, and find the points that no other one beats.
         keep: names of layers, or patterns, each with the form that it is kept in.
     """
@@ -53,6 +57,7 @@ class QuantizeAsked:
     metric: str | None = None
     margin: float | None = None
     observer: Observer = Observer.MSE
+    rounding: Rounding = Rounding.CORRECTED
     has_curve: bool = False
     keep: tuple[tuple[str, str], ...] = ()
 
@@ -65,6 +70,7 @@ def quantize_model(
     metric: str | None = None,
     margin: float | None = None,
     observer: str = "mse",
+    rounding: str = "corrected",
     curve: bool = False,
     keep: Mapping[str, str] | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -72,12 +78,13 @@ def quantize_model(
     """Turn a trained network into one of bytes, and judge it, as `steptime quantize` does.
 
     Args:
-        model: a `torch.nn.Module` with its weights.
+        model: a `torch.nn.Module` with its weights; it is given back in the mode that it had.
         calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
         evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
         metric: `accuracy` or `squared_error`; None for that which suits the labels.
         margin: the loss that does not matter; None for a point of accuracy.
         observer: how ranges are taken: `mse`, `min_max` or `percentile`.
+        rounding: of weights and biases: `nearest`, `corrected` or `adaptive`.
         curve: also try layers in other forms, and find the points that no other one beats.
         keep: `int16` or `fp32` by the name of a layer, or by a pattern such as `layer1.*`: layers
             that are kept wider. The last pattern that a layer fits counts.
@@ -88,19 +95,25 @@ def quantize_model(
         DataError: a value is not finite, or 0 for each input.
         MissingExtraError: the extra `quantize` is not installed.
     """
-    if observer not in [one.value for one in Observer]:
-        names = ", ".join(one.value for one in Observer)
-        raise UsageError(f"observer is `{observer}`; it must be one of {names}.")
     x, y = evaluate
     asked = QuantizeAsked(
         metric=metric,
         margin=margin,
-        observer=Observer(observer),
+        observer=_one_of(Observer, "observer", observer),
+        rounding=_one_of(Rounding, "rounding", rounding),
         has_curve=curve,
         keep=tuple((keep or {}).items()),
     )
     folder = None if output is None else Path(output)
-    return make_network(model, calibrate, (_floats(x), _array(y)), asked, output=folder)
+    with evaluating(model):
+        return make_network(model, calibrate, (x, _array(y)), asked, output=folder)
+
+
+def _one_of(kind: type[_Choice], name: str, given: str) -> _Choice:
+    if given not in [one.value for one in kind]:
+        names = ", ".join(one.value for one in kind)
+        raise UsageError(f"{name} is `{given}`; it must be one of {names}.")
+    return kind(given)
 
 
 def _array(values: Any) -> Any:
@@ -109,13 +122,9 @@ def _array(values: Any) -> Any:
     return np.asarray(values)
 
 
-def _floats(values: Any) -> Any:
-    return _array(values).astype("float32")
-
-
 def make_network(
     model: Any,
-    calibrate: Any,
+    inputs: Any,
     evaluate: tuple[Any, Any],
     asked: QuantizeAsked,
     *,
@@ -126,7 +135,7 @@ def make_network(
 
     Args:
         model: a `torch.nn.Module` in evaluation mode.
-        calibrate: inputs as in training (num_inputs, ...), from which ranges are taken.
+        inputs: those of calibration, as in training (num_inputs, ...), from which ranges are taken.
         evaluate: inputs (num_rows, ...), and labels (num_rows,) or targets (num_rows, ...).
         asked: the question.
         output: the folder that the files are written to; None for none.
@@ -137,26 +146,20 @@ def make_network(
         DataError: a value is not finite, or 0 for each input.
         MissingExtraError: the extra `quantize` is not installed.
     """
-    import numpy as np
-    import torch
-
-    x, y = evaluate
-    tell("reading the network")
-    inputs = torch.from_numpy(np.asarray(calibrate, dtype=np.float32))
-    example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *(1,) * (inputs.ndim - 1))
-    bare, program = capture(model, example)
-    kept = kept_layers(bare, asked.keep)
+    x, y = as_inputs(model, evaluate[0]), evaluate[1]
+    inputs = as_inputs(model, inputs)
     rows = evaluation_of(model, x, y, metric=asked.metric, margin=asked.margin)
-    tell(f"calibrating with {len(inputs):,} inputs")
-    ranges = observe(program, inputs.split(BATCH), observer=asked.observer)
-    mix = Mix(network=bare, ranges=ranges, bits=kept)
-    network, integer = mix.written, mix.integer
+    tell(f"reading the network, and calibrating it with {len(inputs):,} inputs")
+    calibrated = calibrate(model, inputs, observer=asked.observer, rounding=asked.rounding)
+    bare, ranges, few = calibrated.network, calibrated.ranges, inputs[:_NOISE_INPUTS]
+    kept = kept_layers(bare, asked.keep)
+    mix = Mix(calibrated=calibrated, bits=kept)
+    network, integer = mix.made(tell)
     tell(f"evaluating {len(x):,} rows")
     verdict = rows.judge(rows.predictions(integer))
     arm = "mixed precision" if kept else "int8"
     verdict = replace(verdict, reference_arm="fp32", candidate_arm=arm)
     tell("finding what each layer costs, and its time")
-    few = np.asarray(calibrate[:_NOISE_INPUTS])
     models = {"float": onnx_model(bare), "bytes": mix.in_onnx()}
     arena = plan_arena(integer)
     is_c = not any(isinstance(one, FloatLayer) for one in integer.operators)
@@ -168,6 +171,7 @@ def make_network(
         outcome=verdict.outcome,
         verdict=verdict,
         observer=asked.observer.value,
+        rounding=asked.rounding.value,
         num_calibrated=len(inputs),
         layers=layers,
         float_bytes=sum(4 * floats_of(one) for one in network.operators),
@@ -205,7 +209,9 @@ def _layers(
 ) -> tuple[KeptLayer, ...]:
     pairs = zip(network.operators, integer.operators, strict=True)
     return tuple(
-        _layer(one, made, network, noise) for one, made in pairs if not isinstance(one, Rounding)
+        _layer(one, made, network, noise)
+        for one, made in pairs
+        if not isinstance(one, Requantization)
     )
 
 

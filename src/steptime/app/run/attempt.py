@@ -11,9 +11,10 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from steptime.core.store import NAME
-from steptime.errors import SteptimeError
+from steptime.errors import SteptimeError, UsageError
 
 MAX_FILES = 10
 """The latest failures of Steptime's own; older files go."""
@@ -33,6 +34,29 @@ def attempt(tell: Callable[[str], None]) -> Iterator[None]:
         tell(f"this failed: {error}")
     except Exception as error:
         tell(describe_failure(error))
+
+
+@contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """Say of the user's file what is raised while the block runs it, and where.
+
+    Raises:
+        UsageError: something but an error of Steptime's was raised; the message names the line.
+    """
+    try:
+        yield
+    except SteptimeError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [one.lineno for one in frames if Path(one.filename).resolve() == path.resolve()]
+        if isinstance(error, SyntaxError):
+            lines.append(error.lineno)
+        where = f"`{path}`, line {lines[-1]}," if lines else f"`{path}`"
+        raise UsageError(
+            f"{where} raised {type(error).__name__}: {error}",
+            hint="The error is in that file, or in what it calls; run it with Python alone.",
+        ) from error
 
 
 def describe_failure(error: Exception) -> str:

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from steptime.app.user_function import function_named
 from steptime.app.verify.predict_child import react
 from steptime.core.printable import printable
-from steptime.errors import NotFoundError, ScriptFailedError, UsageError
+from steptime.errors import ScriptFailedError
 from steptime.launch.user_command import user_environment
 from steptime.machine.ceilings import find_python
 from steptime.verify.model.probes import PredictRequest, ProbeInputs, RowAnswers
@@ -135,8 +136,4 @@ def _read(path: Path) -> RowAnswers:
 
 def _check_functions(*requests: PredictRequest) -> None:
     for name in {name for one in requests for name in (one.change, one.check) if name}:
-        path, _, function = name.rpartition(":")
-        if not path.endswith(".py") or not function.isidentifier():
-            raise UsageError(f"`{name}` is no function.", hint="Write FILE.py:FUNCTION.")
-        if not Path(path).is_file():
-            raise NotFoundError(f"there is no file `{path}`.", hint="Write FILE.py:FUNCTION.")
+        function_named(name)

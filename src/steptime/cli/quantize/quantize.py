@@ -42,6 +42,7 @@ question:
   --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; LAYER is a name of
       the report or a pattern such as `features.*`, and the last one that fits counts (repeatable)
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
+  --rounding {nearest,corrected,adaptive}  of weights and biases (default: corrected)
 output:
   -o, --output DIR  write the files to DIR (default: quantized)
 """
@@ -55,6 +56,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.quantize.quantize_model import QuantizeAsked, make_network
     from steptime.app.stored.page_file import write_page_file
     from steptime.quantize.observers import Observer
+    from steptime.quantize.rounding.round_weights import Rounding
     from steptime.report.blocks.quantize.quantize_report import quantize_report
     from steptime.report.document.envelope import enclose
 
@@ -71,6 +73,7 @@ def execute(options: argparse.Namespace) -> int:
         has_curve=options.curve,
         observer=Observer(options.observer or "mse"),
         keep=tuple(_kept(word) for word in options.keep),
+        rounding=Rounding(options.rounding or "corrected"),
     )
     found = make_network(
         model,

@@ -73,7 +73,8 @@ def cell_of(one: IntegerRecurrence) -> str:
 
 
 def _bytes_of(network: IntegerNetwork, value: str) -> int:
-    return math.prod(network.shapes[value]) * network.steps[value].bits // 8
+    step = network.steps.get(value)  # whole numbers that are looked up have bytes, and none
+    return math.prod(network.shapes[value]) * (step.bits if step else 8) // 8
 
 
 def _best_placement(

@@ -16,6 +16,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerOperator,
     IntegerTable,
 )
+from steptime.quantize.integer.lookup import IntegerLookup
 from steptime.quantize.integer.recurrence import IntegerRecurrence
 from steptime.quantize.scheme import WIDE
 
@@ -47,7 +48,7 @@ def arrays_of(one: IntegerOperator) -> Mapping[str, tuple[str, Any]]:
         return {"weight": ("int16_t", one.weight), "bias": ("int32_t", one.bias)}
     if isinstance(one, IntegerSoftmax):
         return {"table": ("int32_t", one.table)}
-    if isinstance(one, IntegerTable):
+    if isinstance(one, IntegerTable | IntegerLookup):
         return {"table": ("int8_t", one.table)}
     if isinstance(one, IntegerConstant):
         return {"constant": ("int8_t", one.values)}

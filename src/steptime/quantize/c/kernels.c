@@ -303,6 +303,16 @@ void st_run_copy(int32_t num, const int8_t *in, int8_t *out)
     }
 }
 
+/* Rows of a table, by whole numbers of two bytes; one that is too large takes the last row. */
+void st_run_lookup(const st_lookup *of, const int8_t *in, int8_t *out)
+{
+    for (int32_t time = 0; time < of->times; time++, in += 2, out += of->num) {
+        const int32_t given = (uint8_t)in[0] + 256 * (uint8_t)in[1];
+        const int32_t row = given < of->rows ? given : of->rows - 1;
+        st_run_copy(of->num, of->table + row * of->num, out);
+    }
+}
+
 static int32_t st_short(int64_t value)
 {
     return value < -32768 ? -32768 : value > 32767 ? 32767 : (int32_t)value;

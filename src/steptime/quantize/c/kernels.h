@@ -67,6 +67,12 @@ typedef struct {
     int32_t multiplier, shift, zero_out, times, num;
 } st_normalization;
 
+typedef struct {
+    const int8_t *table;
+    int32_t rows, num, times;
+} st_lookup;
+
+void st_run_lookup(const st_lookup *of, const int8_t *in, int8_t *out);
 void st_run_contraction(const st_contraction *of, const int8_t *a, const int8_t *b, int8_t *out);
 void st_run_softmax(const st_softmax *of, const int8_t *in, int8_t *out);
 void st_run_normalization(const st_normalization *of, const int8_t *in, int8_t *out);

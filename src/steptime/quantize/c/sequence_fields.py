@@ -13,6 +13,7 @@ from steptime.quantize.integer.integer_attention import (
     IntegerSoftmax,
 )
 from steptime.quantize.integer.integer_operators import IntegerOperator
+from steptime.quantize.integer.lookup import IntegerLookup
 from steptime.quantize.integer.recurrence import IntegerRecurrence
 
 Fields = tuple[str, dict[str, Any]]
@@ -73,10 +74,16 @@ def _axis_mean(one: IntegerAxisMean, shapes: Sequence[Any]) -> Fields:
     return "st_pooling", {**flags, **sizes, **kernel, **edges}
 
 
+def _lookup(one: IntegerLookup, shapes: Sequence[Any]) -> Fields:
+    rows, num = one.table.shape
+    return "st_lookup", {"rows": rows, "num": num, "times": math.prod(one.shape) // num}
+
+
 SEQUENCE_FIELDS: Mapping[type[IntegerOperator], Callable[[Any, Any], Fields]] = {
     IntegerContraction: _contraction,
     IntegerSoftmax: _softmax,
     IntegerNormalization: _normalization,
     IntegerAxisMean: _axis_mean,
+    IntegerLookup: _lookup,
     IntegerRecurrence: _recurrence,
 }

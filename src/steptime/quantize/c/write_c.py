@@ -32,7 +32,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerTable,
 )
 from steptime.quantize.integer.recurrence import SIGMOID, TANH, IntegerRecurrence
-from steptime.quantize.scheme import WIDE
+from steptime.quantize.scheme import WIDE, Affine
 
 _LINE = 100
 
@@ -61,14 +61,22 @@ def c_sources(
     }
 
 
+def _kind_of(step: Affine | None) -> str:
+    """Return the type of a value in C; whole numbers that are looked up have bytes."""
+    return f"int{step.bits if step else 8}_t"
+
+
 def _header(network: IntegerNetwork, arena: Arena, name: str) -> str:
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
-    steps = [network.steps[one] for one in (network.input, network.output)]
     shapes = [" x ".join(map(str, network.shapes[one])) for one in (network.input, network.output)]
     guard = f"{name.upper()}_H"
-    word = "byte" if {one.bits for one in steps} == {8} else "value"
-    told = [f"{step.scale!r} * ({word} - {step.zero})" for step in steps]
-    kinds = [f"int{step.bits}_t" for step in steps]
+    steps = [network.steps.get(one) for one in (network.input, network.output)]
+    word = "byte" if {one.bits for one in steps if one} == {8} else "value"
+    told = [
+        f"{step.scale!r} * ({word} - {step.zero})" if step else "whole numbers, low byte first"
+        for step in steps
+    ]
+    kinds = [_kind_of(step) for step in steps]
     return f"""\
 /* {name}: in {shapes[0]}, out {shapes[1]}. A number is scale * ({word} - zero):
  * in {told[0]},
@@ -103,7 +111,7 @@ def _source(network: IntegerNetwork, arena: Arena, name: str) -> str:
             places.append(f"(int16_t *)(void *)(arena + {arena.offsets[cell_of(one)]})")
         calls += _calls(one, number, places, [network.shapes[name] for name in one.inputs])
     sizes = [math.prod(network.shapes[one]) for one in (network.input, network.output)]
-    kinds = [f"int{network.steps[one].bits}_t" for one in (network.input, network.output)]
+    kinds = [_kind_of(network.steps.get(one)) for one in (network.input, network.output)]
     ends = [f"(({kind} *)(void *)(arena + {arena.offsets[one]}))"
             for kind, one in zip(kinds, (network.input, network.output), strict=True)]  # fmt: skip
     body = "\n".join(f"    {line}" for line in calls)

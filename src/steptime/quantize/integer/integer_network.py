@@ -33,6 +33,7 @@ from steptime.quantize.integer.integer_operators import (
     IntegerSelection,
     IntegerTable,
 )
+from steptime.quantize.integer.lookup import IntegerLookup, to_numbers
 from steptime.quantize.integer.recurrence import OUTPUTS, recurrence_of
 from steptime.quantize.integer.table_functions import function_of, step_of_function
 from steptime.quantize.observers import Range, refuse_constant
@@ -56,6 +57,7 @@ from steptime.quantize.trained_network import (
     Contraction,
     Convolution,
     Elementwise,
+    Lookup,
     Matmul,
     Multiplication,
     Network,
@@ -64,8 +66,8 @@ from steptime.quantize.trained_network import (
     Pooling,
     Recurrence,
     Reorder,
+    Requantization,
     Reshape,
-    Rounding,
     Selection,
     Softmax,
 )
@@ -108,6 +110,9 @@ class IntegerNetwork:
 
     def to_bytes(self, inputs: Any) -> Bytes:
         """Return real inputs as in training (batch, ...) as bytes in the own order (batch, ...)."""
+        for one in self.operators:
+            if isinstance(one, IntegerLookup) and one.inputs == (self.input,):
+                return to_numbers(inputs, len(one.table))
         turned = np.asarray(inputs).transpose(0, *(axis + 1 for axis in self.input_axes))
         return self.steps[self.input].to_bytes(turned)
 
@@ -129,8 +134,9 @@ class _Builder:
 
     def build(self) -> IntegerNetwork:
         network = self.network
-        bits = network.bits.get(network.input, 8)
-        self.steps[network.input] = affine_of(self.ranges[network.input], bits)
+        if network.input in self.ranges:  # whole numbers that are looked up have no step
+            bits = network.bits.get(network.input, 8)
+            self.steps[network.input] = affine_of(self.ranges[network.input], bits)
         builders: Mapping[type[Operator], Callable[[Any], IntegerOperator]] = {
             Convolution: self._convolution,
             Matmul: self._linear,
@@ -144,12 +150,13 @@ class _Builder:
             Recurrence: self._recurrence,
             Selection: self._selection,
             Constant: self._constant,
+            Lookup: self._lookup,
             AxisPart: self._cut,
             Contraction: self._contraction,
             Softmax: self._softmax,
             Normalization: self._normalization,
             AxisMean: self._axis_mean,
-            Rounding: self._rounding,
+            Requantization: self._rounding,
         }
         for one in network.operators:
             builder = self._float_layer if is_float(network, one) else builders[type(one)]
@@ -177,7 +184,7 @@ class _Builder:
         self.origins[one.output] = self.origins.get(one.inputs[0], one.inputs[0])
         return self.steps[one.output]
 
-    def _rounding(self, one: Rounding) -> IntegerOperator:
+    def _rounding(self, one: Requantization) -> IntegerOperator:
         before, bits = self.steps[one.inputs[0]], self.network.bits[one.output]
         origin = self.origins.get(one.inputs[0], one.inputs[0])
         after = self.steps[one.output] = affine_of(self.ranges[origin], bits)
@@ -309,10 +316,12 @@ class _Builder:
         return IntegerReorder(**self._base(one), axes=one.axes, bits=bits)
 
     def _constant(self, one: Constant) -> IntegerOperator:
-        low, high = min(float(one.values.min()), 0.0), max(float(one.values.max()), 0.0)
-        step = affine_of(Range(low=low, high=high)) if high > low else Affine(scale=1.0, zero=0)
-        self.steps[one.output] = step
+        step = self.steps[one.output] = step_of_constants(one.values)
         return IntegerConstant(**self._base(one), values=step.to_bytes(one.values))
+
+    def _lookup(self, one: Lookup) -> IntegerOperator:
+        step = self.steps[one.output] = step_of_constants(one.weight)
+        return IntegerLookup(**self._base(one), table=step.to_bytes(one.weight))
 
     def _cut(self, one: AxisPart) -> IntegerOperator:
         return IntegerAxisPart(
@@ -358,6 +367,12 @@ class _Builder:
     def _reshape(self, one: Reshape) -> IntegerOperator:
         self._same_step(one)
         return IntegerReshape(**self._base(one))
+
+
+def step_of_constants(values: Any) -> Affine:
+    """Return the step that numbers fill."""
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    return affine_of(Range(low=low, high=high)) if high > low else Affine(scale=1.0, zero=0)
 
 
 def clamp_of(one: Convolution | Matmul | Addition, step: Affine) -> tuple[int, int]:

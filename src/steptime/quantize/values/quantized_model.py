@@ -92,6 +92,7 @@ class QuantizedModel:
         outcome: whether it is as good, by `verdict`.
         verdict: the comparison of both on the evaluation rows.
         observer: how ranges were taken: `min_max`, `percentile` or `mse`.
+        rounding: how weights and biases were rounded: `nearest`, `corrected` or `adaptive`.
         num_calibrated: inputs that the ranges were taken from.
         layers: the operators, in order; all but those of 32 bits compute on whole numbers.
         float_bytes: the weights as 32-bit floats [bytes].
@@ -113,6 +114,7 @@ class QuantizedModel:
     outcome: Outcome
     verdict: ModelVerdict
     observer: str
+    rounding: str
     num_calibrated: int
     layers: tuple[KeptLayer, ...]
     float_bytes: int

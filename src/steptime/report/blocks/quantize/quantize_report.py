@@ -45,7 +45,7 @@ def quantize_report(found: QuantizedModel) -> Sheet:
         ("devices", _devices(found)),
         ("keep", _wider(found)),
         ("to pass", _passing(found)),
-        ("calibrated", f"{format_count(found.num_calibrated)} inputs, ranges by {found.observer}"),
+        ("calibrated", _calibrated(found)),
         ("files", ", ".join(found.files) or None),
     )
     return Sheet(
@@ -154,6 +154,13 @@ def _passing(found: QuantizedModel) -> str | None:
     flags = " ".join(f"--keep {shlex.quote(f'{name}{form}')}" for name, form in names)
     added = format_bytes(max(point.num_bytes - found.integer_bytes, 0))
     return f"keep {layers} wider: {flags} ({found.verdict.metric} {point.metric:.4g}, +{added})"
+
+
+def _calibrated(found: QuantizedModel) -> str:
+    return (
+        f"{format_count(found.num_calibrated)} inputs, ranges by {found.observer}; "
+        f"channels equalized, rounding {found.rounding}"
+    )
 
 
 def _curve(found: QuantizedModel) -> list[Block]:

@@ -1,0 +1,1 @@
+"""Changes the constants of a network before they become bytes, so that less is lost."""
