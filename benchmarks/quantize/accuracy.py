@@ -37,8 +37,8 @@ from _trained_nets import Task, kept_file, tasks, trained, trained_on
 from onnxruntime import quantization
 
 from steptime.app.quantize.check_in_c import same_in_c
+from steptime.app.quantize.evaluation import POINT
 from steptime.app.quantize.network_sizes import bytes_of, floats_of
-from steptime.app.quantize.quantize_model import POINT
 from steptime.app.verify.verify_model import verify_model
 from steptime.quantize.c.arena import plan_arena
 from steptime.quantize.c.write_c import c_sources
@@ -164,7 +164,7 @@ def measured(
     sizes = {name: one.ByteSize() for name, one in models.items()}
     weights = {
         "float": sum(4 * floats_of(one) for one in network.operators),
-        "own": sum(bytes_of(one) for one in network.operators),
+        "own": sum(bytes_of(one) for one in integer.operators),
     }
     num = NUM_IN_C if is_judged else NUM_IN_C_OF_LARGE
     row = {
