@@ -38,9 +38,8 @@ from accuracy import NUM_CALIBRATED, by_onnx_runtime, in_parts, judge, outputs_o
 
 from steptime.app.quantize.network_sizes import bytes_of
 from steptime.quantize.c.arena import plan_arena
+from steptime.quantize.calibrate import calibrate
 from steptime.quantize.capture import capture
-from steptime.quantize.integer.integer_network import build
-from steptime.quantize.observers import Observer, observe
 from steptime.quantize.write_onnx import onnx_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
@@ -60,12 +59,11 @@ Made = tuple[Any, dict[str, Any]]
 def by_steptime(given: Given) -> Made:
     """Return what Steptime's integer reference makes, which its C makes bit for bit."""
     model, rows, x = given
-    network, program = capture(model, rows[:2])
-    integer = build(network, observe(program, rows.split(64), observer=Observer.MSE))
-    size = sum(bytes_of(one) for one in network.operators)
+    in_bytes, integer = calibrate(model, rows.numpy()).to_integers()
+    size = sum(bytes_of(one) for one in integer.operators)
     return in_parts(integer.predict, x.numpy()), {
         "bytes": size,
-        "file": onnx_model(network, integer).ByteSize(),
+        "file": onnx_model(in_bytes, integer).ByteSize(),
         "arena": plan_arena(integer).size,
         "in_float": {},
     }
@@ -96,9 +94,7 @@ def of_onnx(model: Any, x: Any) -> Made:
 def by_steptime_in_onnx(given: Given) -> Made:
     """Return what ONNX Runtime makes of Steptime's file."""
     model, rows, x = given
-    network, program = capture(model, rows[:2])
-    integer = build(network, observe(program, rows.split(64), observer=Observer.MSE))
-    return of_onnx(onnx_model(network, integer), x)
+    return of_onnx(onnx_model(*calibrate(model, rows.numpy()).to_integers()), x)
 
 
 def by_static_quantizer(given: Given) -> Made:
