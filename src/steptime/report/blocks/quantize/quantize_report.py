@@ -186,10 +186,10 @@ def _curve(found: QuantizedModel) -> list[Block]:
         told += [Blank(), *labeled(("latency", f"{text} {found.rank_correlation:.2f}"))]
     size = [one.num_bytes / 1024 for one in found.curve]
     note = "Weights of four bits are of the reference alone: C keeps a byte for each."
-    told.append(_plot(found, size, "Size", "weights", "KiB", note))
-    times = [one.predicted_ms for one in found.curve]
+    told.append(_plot(found, size, "Size", "weights [KiB]", "KiB", note))
+    times = [1000 * one.predicted_ms for one in found.curve]
     note = "By ONNX Runtime here, which computes layers of 16 bits in floats."
-    return [*told, _plot(found, times, "Latency", "predicted time of an input", "ms", note)]
+    return [*told, _plot(found, times, "Latency", "predicted time of an input [µs]", "µs", note)]
 
 
 def _plot(
