@@ -237,6 +237,7 @@ def test_a_small_effect_looks_small() -> None:
         ({"num_workers": 2, "pin_memory": True}, "x num_workers=2 pin_memory"),
         ({"num_workers": 2, "pin_memory": False}, "x num_workers=2 pin_memory=off"),
         ({"diff": "-a\n+b\n"}, "x"),
+        ({"limit_bytes": 4_990_000_000}, "x"),
     ],
 )
 def test_a_lever_is_named_with_its_settings(settings: dict[str, Any], text: str) -> None:

@@ -236,9 +236,14 @@ def describe_applied(applied: Applied) -> str:
 
 
 def describe_lever(lever: str, settings: Mapping[str, Setting]) -> str:
-    """Return the same for a name and its settings; a text of several lines is left out."""
+    """Return the same for a name and its settings.
+
+    A text of several lines is left out, and a limit of memory, which follows from the machine.
+    """
     settings = {
-        name: one for name, one in settings.items() if not (isinstance(one, str) and "\n" in one)
+        name: one
+        for name, one in settings.items()
+        if name != "limit_bytes" and not (isinstance(one, str) and "\n" in one)
     }
     if len(settings) == 1:
         (value,) = settings.values()
