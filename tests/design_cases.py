@@ -7,15 +7,29 @@ reached of that is the share of the best log speedup; blocks and processes say w
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scripted_bench import NOISES, Noise, ScriptedBench, label_of, make_lever, make_levers
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Lever, Moment, Preserves
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import Applied, State, TrialEnd
+from steptime.verify.values import Outcome
 
 log = math.log
+
+
+BF16: Mapping[str, tuple[Mapping[str, str | bool], ...]] = {
+    "matmul_precision": ({"precision": "medium"},),
+    "module_precision": (
+        {"float32": "ends"},
+        {"float32": "ends_and_norms"},
+        {"float32": "none", "low": True},
+    ),
+    "autocast": ({"dtype": "bf16"},),
+}
+"""Levers that round to bf16, with their settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,3 +187,58 @@ CASES: Mapping[str, Case] = {
     ),
 }  # fmt: skip
 """Kinds of recipes that are easily missed, and two in which every lever does nothing."""
+
+
+def drawn(seed: int) -> tuple[ScriptedBench, tuple[Lever, ...]]:
+    """A study of its own kind for each seed, and its levers.
+
+    It has what makes a proof come too late: levers that round the same numbers, pairs of processes
+    that take 10 to 15 s, judgements of 20 to 80 s, levers that train worse alone or in pairs.
+    """
+    rng = random.Random(seed)
+    kinds = (Preserves.EXACT, Preserves.NUMERIC)
+    live = [make_lever(f"lever_{i}", preserves=rng.choice(kinds)) for i in range(rng.randint(2, 5))]
+    gains = {one.name: log(rng.choice((0.97, 1.0, 1.03, 1.1, 1.2, 1.4))) for one in live}
+    rounding = []
+    if rng.random() < 0.6:
+        most = log(rng.choice((1.05, 1.3, 1.8)))
+        for name, settings in BF16.items():
+            lever = make_lever(name, settings=settings)
+            rounding.append(replace(lever, roundoff=lambda settings: 2.0**-8))
+            applied = [Applied(name=name, settings=one) for one in settings]
+            gains |= {label_of(one): most * rng.uniform(0.8, 1) for one in applied}
+    late = [
+        _between(
+            f"start_{i}",
+            preserves=rng.choice(kinds),
+            phases=("input_wait",),
+            relieves=("INPUT_BOUND",),
+        )
+        for i in range(rng.randint(0, 3))
+    ]
+    gains |= {one.name: log(rng.choice((1.0, 1.1, 1.3, 1.8))) for one in late}
+    levers = (*live, *rounding, *late)
+    names = [one.name for one in levers]
+    harmful = {name for name in names if rng.random() < 0.15}
+    if rounding and rng.random() < 0.5:
+        harmful |= {"module_precision", "autocast"}
+    pairs = [set(rng.sample(names, 2)) for _ in range(rng.randint(0, 2))]
+
+    def outcome(state: State) -> Outcome:
+        inside = {one.name for one in state}
+        is_worse = inside & harmful or any(pair <= inside for pair in pairs)
+        return Outcome.FAIL if is_worse else Outcome.PASS
+
+    bench = ScriptedBench(
+        gains=gains,
+        noise=NOISES[rng.choice(("quiet", "busy", "busy", "heavy"))],
+        seed=seed,
+        step_s=rng.choice((0.02, 0.1, 0.5, 2.0)),
+        startup_s=rng.choice((2.8, 8.0)),
+        run_s=rng.choice((5.0, 6.0, 7.5)),
+        judge_s=rng.choice((20.0, 40.0, 80.0)),
+        budget_s=rng.choice((360.0, 600.0)),
+        outcome=outcome,
+        **({"kind": INPUT["kind"], "phases": INPUT["phases"]} if rng.random() < 0.5 else {}),
+    )
+    return bench, levers

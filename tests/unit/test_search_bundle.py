@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from design_cases import CASES, useless
+from design_cases import BF16, CASES, useless
 from scripted_bench import (
     QUIET,
     ScriptedBench,
@@ -282,17 +282,6 @@ def test_of_two_levers_that_do_the_same_the_one_that_does_more_goes(seed):
     found = run(bench, make_lever("autocast"), make_lever("module_precision"), *make_levers(1))
 
     assert labels(found) == {"autocast", "lever_0"}
-
-
-BF16 = {  # what keeps most in float32 first
-    "matmul_precision": ({"precision": "medium"},),
-    "module_precision": (
-        {"float32": "ends"},
-        {"float32": "ends_and_norms"},
-        {"float32": "none", "low": True},
-    ),
-    "autocast": ({"dtype": "bf16"},),
-}
 
 
 def bf16_bench(**more):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from design_cases import drawn
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.core.codec import from_json, to_json
 from steptime.levers.base import Moment
@@ -18,7 +19,10 @@ from steptime.tune.search.bench import (
     PairLoad,
     ProcessRequest,
 )
+from steptime.tune.search.lab import Lab
+from steptime.tune.search.proof.confirmation import doubt, least_confirmation
 from steptime.tune.search.search import Found, SearchOptions, search
+from steptime.tune.search.search_notes import key_of
 from steptime.tune.values.study_values import WELL, Ending, Study, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
 
@@ -646,3 +650,37 @@ def test_levers_between_processes_that_are_wrong_beside_others_end_no_search_in_
     assert found.outcome is StudyOutcome.FASTER
     assert outcome(found.recipe) is Outcome.PASS
     assert bench.true_gain(found.recipe) >= log(1.4)
+
+
+@pytest.mark.parametrize("seed", [*range(8), 160, 355])
+def test_what_was_seen_to_be_faster_and_as_good_is_proven_or_refused(seed, monkeypatch):
+    """Unless there was never the time for it, or what was proven has a higher lower bound."""
+    seen, labs = {}, []
+    report = Lab.report
+
+    def look(lab):
+        labs.append(lab)
+        for series in lab.known.alone:
+            found, state = lab.log_speedup(series), series.state
+            if found is None or found.low <= math.log1p(lab.floor_for(series)):
+                continue
+            if lab.quality.has_passed(state) and lab.ledger.left_s >= least_confirmation(
+                lab, state
+            ):
+                seen[key_of(state)] = found.low
+        return report(lab)
+
+    monkeypatch.setattr(Lab, "report", look)
+    bench, levers = drawn(seed)
+    found = run(bench, *levers, budget_s=bench.budget_s)
+
+    proven = math.log(found.speedup.low) if found.recipe else 0.0
+    refused = {
+        key for key, known in labs[-1].confirmations.items() if doubt(labs[-1], known) is not None
+    }
+    own = set(key_of(found.recipe))
+    assert not [
+        low
+        for key, low in seen.items()
+        if key not in refused and low > proven and not set(key) <= own
+    ]

@@ -65,16 +65,19 @@ SHORT_BUDGET_S, MORE_S = 180.0, 60.0
 class BudgetLedger:
     """The time left, and what each kind of question costs.
 
-    `reserve_s` may not be spent yet; the proof lowers it. Once the ledger `is_released`, no share
-    is kept for what comes later; once it `is_closed`, nothing more is asked. `later_s` was granted
-    by later calls of the same study: it is spent where the study would end without it. `held_s` is
-    what a script with short steps should not need of the budget: it is spent so, too, and first.
+    `reserve_s` may not be spent yet; the proof lowers it. `proof_s` is what the confirmation of a
+    state takes that was seen to be faster and as good: it is kept whatever else is open. Once the
+    ledger `is_released`, no share is kept for what comes later; once it `is_closed`, nothing more
+    is asked. `later_s` was granted by later calls of the same study: it is spent where the study
+    would end without it. `held_s` is what a script with short steps should not need of the budget:
+    it is spent so, too, and first.
     """
 
     def __init__(self, budget_s: float, *, later_s: Sequence[float] = ()) -> None:
         self.budget_s = budget_s
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
+        self.proof_s = 0.0
         self.held_s = 0.0
         self.is_planned_short = False
         self.is_closed = False
@@ -223,6 +226,7 @@ class BudgetLedger:
             return 0.0
         share = 0.0 if self.is_released else keep
         kept_s = self.reserve_s + share * self.budget_s * (1 - RESERVED_FRACTION)
+        kept_s = max(kept_s, self.proof_s)
         return max(0.0, min(self.left_s, self.left_s - kept_s))
 
     def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:

@@ -95,6 +95,8 @@ class Lab:
         self._levers = {lever.name: lever for lever in options.levers}
         self.yardstick = Yardstick(self._levers)
         self.put_forward: State = ()
+        self._seen: set[Key] = set()
+        self.price_of_proof: Callable[[State], float] = lambda state: 0.0
         self.bold: set[Key] = set()
         self.waiting: set[str] = set()
         self.small: tuple[Offer, ...] = ()  # between processes, below the noise as written
@@ -143,6 +145,20 @@ class Lab:
 
     def _is_live(self, name: str) -> bool:
         return self._levers[name].is_live(self.facts)
+
+    def incumbent(self) -> State:
+        """The fastest state that was seen to be faster and as good, and is not confirmed yet."""
+        best: tuple[float, State] = (-math.inf, ())
+        for series in self.known.alone:
+            found = None if series.is_over else self.log_speedup(series)
+            is_new = key_of(series.state) not in self.confirmations
+            if found is None or not is_new or not self.quality.has_passed(series.state):
+                continue
+            if found.low > math.log1p(self.floor_for(series)):
+                self._seen.add(key_of(series.state))  # and it stays so, unless it seems slower
+            if key_of(series.state) in self._seen and found.estimate > 0:
+                best = max(best, (found.low, series.state), key=lambda it: it[0])
+        return best[1]
 
     def put_forward_boldly(self, state: State) -> None:
         """Let a state be proven next though nothing is known for certain to help."""
@@ -371,7 +387,9 @@ class Lab:
     # -- reporting
 
     def report(self) -> None:
-        """Say where the search is."""
+        """Say where the search is, and keep the time that what was seen needs to be proven."""
+        seen = self.incumbent()
+        self.ledger.proof_s = self.price_of_proof(seen) if seen else 0.0
         self._tell(
             SearchSummary(
                 phase=self.phase,

@@ -23,6 +23,7 @@ from steptime.tune.search.order import (
     offer,
     split_by_headroom,
 )
+from steptime.tune.search.proof.confirmation import least_confirmation
 from steptime.tune.search.proof.proof import Refused, keep_for_proof, prove
 from steptime.tune.search.rounds.bundle import build_live
 from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untried
@@ -75,6 +76,7 @@ def search(
         What was found; its outcome is None where the command itself did not run.
     """
     lab = Lab(bench, options, tell)
+    lab.price_of_proof = partial(least_confirmation, lab)
     baseline = lab.observe()
     if not baseline.ending.is_well:
         return lab.found(None, reason=baseline.ending.word)

@@ -137,7 +137,15 @@ def loosely_bound_fetch(fetcher: Any) -> Any:
     The class is asked at each call: a lever may have changed what it does.
     """
     kind, itself = type(fetcher), weakref.proxy(fetcher)
-    return lambda indices: kind.fetch(itself, indices)
+
+    def fetch(indices: Any) -> Any:
+        try:
+            return kind.fetch(itself, indices)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return fetch
 
 
 def makes_samples(fetcher: Any) -> bool:

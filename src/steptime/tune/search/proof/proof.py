@@ -81,7 +81,7 @@ def prove(lab: Lab, build: Build) -> Found | None:
         What was found; None where nothing is proven.
     """
     refused = Refused()
-    while state := _first_that_trains_as_well(lab, build, refused):
+    while state := _first_that_trains_as_well(lab, build, refused) or _incumbent(lab):
         known = confirm(lab, state)
         if known is None:
             _run_out(lab, state, "confirm")
@@ -103,6 +103,14 @@ def prove(lab: Lab, build: Build) -> Found | None:
         if not leave_out(lab, state, refused):
             break
     return None
+
+
+def _incumbent(lab: Lab) -> State:
+    """What was seen to be faster and as good, where there is time to confirm it; else nothing."""
+    state = lab.incumbent()
+    if not state or not may_attempt(lab, state):
+        return ()
+    return state if affords(lab, state, -OVERTIME * lab.ledger.budget_s) else ()
 
 
 def may_attempt(lab: Lab, state: State) -> bool:
@@ -155,7 +163,7 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
     while state:
         lab.phase = "quality"
         if not lab.quality.is_judged(state) and not _affords_both(lab, state):
-            if affords(lab, state, 0.0):
+            if not _incumbent(lab) and affords(lab, state, 0.0):
                 return state
             _run_out(lab, state, "quality")
             if not _go_on_with_less(lab, state, refused):
@@ -172,8 +180,13 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
 
 
 def _affords_both(lab: Lab, state: State) -> bool:
-    """Whether there is time for judging a state and for its shortest confirmation, or almost."""
-    return affords(lab, state, lab.judgement_s(state) - OVERTIME * lab.ledger.budget_s)
+    """Whether there is time for judging a state and for its shortest confirmation, or almost.
+
+    So is there for the confirmation of what was seen to be faster and as good, should it fail.
+    """
+    cost_s = lab.judgement_s(state) - OVERTIME * lab.ledger.budget_s
+    seen = lab.incumbent()
+    return affords(lab, state, cost_s) and (not seen or affords(lab, seen, cost_s))
 
 
 def _passes(lab: Lab, state: State) -> bool:

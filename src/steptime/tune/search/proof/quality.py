@@ -45,6 +45,11 @@ class Quality:
         """Whether the state's verdict is known."""
         return key_of(state) in self._verdicts
 
+    def has_passed(self, state: State) -> bool:
+        """Whether the state was judged, and trains as well."""
+        verdict = self._verdicts.get(key_of(state))
+        return verdict is not None and verdict.outcome is Outcome.PASS
+
     def is_refused(self, state: State) -> bool:
         """Whether the state, or one of its levers alone, was judged and did not pass."""
         parts = (key_of(state), *(key_of((one,)) for one in state))
