@@ -318,7 +318,8 @@ def main() -> None:
     torch.set_num_threads(1)
     known = (
         json.loads(OUT.read_text())["nets"]
-        if (options.only or options.times or options.trained_quantized) and OUT.exists()
+        if (options.only or options.times or options.no_times or options.trained_quantized)
+        and OUT.exists()
         else {}
     )
     for name, found in each(options):

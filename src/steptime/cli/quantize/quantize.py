@@ -36,11 +36,11 @@ network:
   --evaluate FILE  inputs `x` with labels or targets `y`, for the comparison (required)
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
-  --margin X  the loss that does not matter (without it: a point of accuracy)
+  --margin X  the loss that does not matter (default: a point of accuracy)
   --curve  also try layers in int16, fp32 and weights of four bits: size and latency against
       the metric
-  --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; LAYER is a name of
-      the report or a pattern such as `features.*`, and the last one that fits counts (repeatable)
+  --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; a pattern such as
+      `stem.*`, too; the last that fits counts (repeatable)
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
   --rounding {nearest,corrected,adaptive}  of weights and biases (default: corrected)
 output:
