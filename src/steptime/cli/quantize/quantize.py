@@ -36,7 +36,7 @@ network:
   --evaluate FILE  inputs `x` with labels or targets `y`, for the comparison (required)
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
-  --margin X  the loss that does not matter (default: a point of accuracy)
+  --margin X  the loss that does not matter (default: 0.01 of accuracy)
   --curve  also try layers in int16, fp32 and weights of four bits: size and latency against
       the metric
   --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; a pattern such as
