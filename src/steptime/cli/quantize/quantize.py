@@ -37,8 +37,7 @@ network:
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
   --margin X  the loss that does not matter (default: 0.01 of accuracy)
-  --curve  also try layers in int16, fp32 and weights of four bits: size and latency against
-      the metric
+  --curve  also try layers in other forms: size, latency and metric
   --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; a pattern such as
       `stem.*`, too; the last that fits counts (repeatable)
   --observer {min_max,percentile,mse}  how ranges are taken (default: mse)
