@@ -31,12 +31,12 @@ OPTIONS = (
     """\
   MODEL  FILE.py:FUNCTION, a function without arguments that returns the network
 network:
-  --weights FILE  its weights, from torch.save(model.state_dict(), FILE) or as safetensors
+  --weights FILE  its weights: torch.save(model.state_dict(), FILE) or safetensors
   --calibrate FILE  inputs `x` as in training, as .npz, from which ranges are taken (required)
   --evaluate FILE  inputs `x` with labels or targets `y`, for the comparison (required)
 question:
   --metric {accuracy,squared_error}  without it: accuracy for labels that are whole numbers
-  --margin X  the loss that does not matter (default: 0.01 of accuracy)
+  --margin X  the loss that does not matter (accuracy: 0.01)
   --curve  also try layers in other forms: size, latency and metric
   --keep LAYER[=FORM]  keep a layer wider, as `int16` (the default) or `fp32`; a pattern such as
       `stem.*`, too; the last that fits counts (repeatable)
