@@ -256,7 +256,7 @@ def test_numbers_of_workers_are_tried_while_a_script_trains(tmp_path: Path) -> N
     done = run_forked(tmp_path / "run", "python", script, **variables)
 
     assert done.exit_code == 0, done.stderr.decode()
-    found = json.loads((tmp_path / "workers.json").read_text())
+    found = json.loads((run_folder(tmp_path / "run") / "workers.json").read_text())
     assert found["rates"][0]["num_workers"] == 0
     assert all(row["batches_per_s"] > 0 for row in found["rates"])
     assert found["consumer_per_s"] > found["rates"][0]["batches_per_s"]
