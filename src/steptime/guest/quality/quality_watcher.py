@@ -357,9 +357,8 @@ class QualityWatcher:
 
     def _buffers(self, prefix: str, module: Any) -> Iterator[tuple[str, Any]]:
         for name, buffer in module.named_buffers():
-            if (
-                has_shape(buffer) and buffer.dim() <= 1
-            ):  # statistics of a norm layer and counters, but no masks or tables
+            # statistics of a norm layer and counters, but no masks or tables
+            if has_shape(buffer) and buffer.dim() <= 1:
                 yield prefix + _WRAPPERS.sub(r"\1", name), buffer
 
     def _all_buffers(self) -> Iterator[tuple[str, Any]]:

@@ -75,13 +75,14 @@ class Preloaded:
         self.torch, self.dataset, self.clock = torch, dataset, clock
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
         self.attributes = attributes_of(dataset)
+        self.generators = generators_of(torch, chain_of(dataset))
         if find_whole(torch, dataset) is not None:
             raise NotKeptError("What lies in memory gives whole batches without a copy.")
         answer = read_apart(torch, lambda: self.why_not(limit_bytes), limit_s=LIMIT_S)
         if answer["error"]:
             raise NotKeptError(answer["error"])
         self.num_bytes = answer["num_bytes"]
-        self.num_made, self.is_made = 0, bytearray(self.num_samples)
+        self.is_made = bytearray(self.num_samples)
         self.shape: Any = None
         self.parts: list[Any] = []
 
@@ -89,11 +90,15 @@ class Preloaded:
         """Return a batch as torch's loader makes it."""
         return self.torch.utils.data.default_collate(samples_of(self.dataset, indices))
 
+    def condition(self, *, has_files: bool = False) -> DataCondition:
+        """Return what shows whether reading changes something; its generators are found once."""
+        return DataCondition(self.torch, self.dataset, self.generators, has_files=has_files)
+
     def why_not(self, limit_bytes: int) -> dict[str, Any]:
         """Read some samples twice: return why the samples may not be kept, or what they take."""
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
-        condition, began = DataCondition(self.torch, self.dataset, has_files=True), self.clock()
+        condition, began = self.condition(has_files=True), self.clock()
         _, first = parts_of(self.torch, self.make(some))
         took_s = self.clock() - began
         # One by one: a data set may hand out one buffer again and again.
@@ -114,7 +119,7 @@ class Preloaded:
         Raises:
             NotKeptError: samples differ in shape, take too long after all, or draw.
         """
-        condition, began = DataCondition(self.torch, self.dataset, has_files=False), self.clock()
+        condition, began = self.condition(), self.clock()
         try:
             for first in range(0, self.num_samples, CHUNK):
                 indices = list(range(first, min(self.num_samples, first + CHUNK)))
@@ -148,7 +153,7 @@ class Preloaded:
 
     def make_and_keep(self, indices: list[int]) -> Any:
         """Return a batch as the data set makes it, and keep it where that changed nothing."""
-        condition = DataCondition(self.torch, self.dataset, has_files=False)
+        condition = self.condition()
         batch = self.make(indices)
         try:
             if condition.is_as_before():
@@ -185,7 +190,7 @@ class Preloaded:
     def is_as_kept(self, index: int) -> bool:
         """Make one sample again, and compare it."""
         kept = [part[index : index + 1] for part in self.parts]
-        condition = DataCondition(self.torch, self.dataset, has_files=False)
+        condition = self.condition()
         try:
             fresh = parts_of(self.torch, self.make([index]))[1]
             return condition.is_as_before() and content_of(kept) == content_of(fresh)
@@ -247,9 +252,9 @@ class DataCondition:
     Files are compared only in a forked copy: in the training, other threads read and write files.
     """
 
-    def __init__(self, torch: Any, dataset: Any, *, has_files: bool) -> None:
+    def __init__(self, torch: Any, dataset: Any, generators: list[Any], *, has_files: bool) -> None:
         self.torch, self.dataset, self.has_files = torch, dataset, has_files
-        self.generators = [(one, state_of(one)) for one in generators_of(torch, chain_of(dataset))]
+        self.generators = [(one, state_of(one)) for one in generators]
         self.put_back_shared = keep_random_states(torch)
         self.before = self.now()
 

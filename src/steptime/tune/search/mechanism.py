@@ -40,7 +40,7 @@ FAMILIES = (
     frozenset({"whole_batch_fetch", "preloaded_samples", "dataset_cache"}),
 )
 """Levers that do the same to the same numbers or samples: of each family a state has one at most,
-so that what a lever gives is told by leaving it out."""
+so that leaving a lever out shows what it gives."""
 
 ROUNDED_MORE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("matmul_precision", {"precision": "medium"}),

@@ -132,7 +132,8 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
     dataset, num = loader.dataset, len(loader.dataset)
     indices, condition_of = spread_indices(num), lever_tool("input/preloaded").DataCondition
-    condition = condition_of(torch, dataset, has_files=True)
+    generators = lever_tool("tools/held_generators").generators_of(torch, own.chain_of(dataset))
+    condition = condition_of(torch, dataset, generators, has_files=True)
     began, before, first, copies = clock(), states(torch), [], []
     with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:
         for index in indices:
