@@ -37,7 +37,7 @@ random.seed(given.seed)
 speed = 0.2 if given.lr < 0.01 else 1.0
 file = open("log.csv", "w")
 print("step,acc", file=file, flush=True)
-for step in range(1, 9):
+for step in range(1, 9 if speed == 1.0 else 200):
     time.sleep(given.sleep)
     loss = 2 - speed * step * 0.4 + random.gauss(0, 0.01)
     print(f"step {step} val {loss:.4f}")

@@ -2,7 +2,9 @@
 
 import io
 import random
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -153,6 +155,28 @@ def test_reading_leaves_nothing_behind(num_workers, tmp_path):
     assert (found["is_deterministic"], found["is_pure"]) == (True, False)
     assert dataset.file is None
     assert dataset.reads == []
+
+
+def test_a_data_set_that_writes_is_told_from_another_process_that_writes_to_the_log(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+
+        def write(image):
+            print("line", file=log, flush=True)
+            return image
+
+        def wait_for_a_line(image):
+            before = (tmp_path / "log").stat().st_size
+            while (tmp_path / "log").stat().st_size == before:
+                time.sleep(0.001)
+            return image
+
+        writes = probe(Transformed(write))
+        words = "while echo line; do sleep 0.002; done"
+        with subprocess.Popen(["sh", "-c", words], stdout=log) as other:
+            shared = probe(Transformed(wait_for_a_line))
+            other.kill()
+
+    assert (writes["is_pure"], shared["is_pure"]) == (False, True)
 
 
 def test_a_file_that_is_open_and_read_on_is_not_left_as_it_was(tmp_path):

@@ -15,7 +15,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ..tools.forked_copy import do_apart, open_files
+from ..tools.forked_copy import do_apart, file_condition
 from ..tools.held_generators import generators_of, put_back, state_of
 from .datasets import (
     attributes_of,
@@ -261,7 +261,7 @@ class DataCondition:
     def now(self) -> Any:
         """Return what would show that reading changed any of them."""
         own = pickle.dumps([state_of(one) for one, _ in self.generators])
-        files = open_files() if self.has_files else None
+        files = file_condition() if self.has_files else None
         values = attributes_of(self.dataset), values_of(self.dataset)
         return values, own, random_states(self.torch), files
 

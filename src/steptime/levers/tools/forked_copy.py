@@ -7,6 +7,7 @@ the places in files that are open already: those that are only read are put back
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import select
@@ -50,6 +51,7 @@ def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, 
 
 def answer_and_leave(act: Callable[[], dict[str, Any]], writer: int) -> None:
     """Write the answer and leave at once, so that nothing of the script's runs."""
+    gc.disable()  # a finalizer may end what the process that goes on still uses
     try:
         try:
             answer = act()
@@ -90,10 +92,36 @@ def open_files() -> dict[int, Any]:
     return found
 
 
+def access_of(number: int) -> int:
+    """Return whether an open file is read, written or both, as `os.O_ACCMODE` has it."""
+    return fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+
+
+def file_condition() -> Any:
+    """Return what would show that this process, a forked copy, has read or written a file.
+
+    The place in a file that is only written says nothing: it may be the log of other processes.
+    """
+    files = {
+        number: one if access_of(number) != os.O_WRONLY else one[0]
+        for number, one in open_files().items()
+    }
+    return files, num_bytes_written()
+
+
+def num_bytes_written() -> int | None:
+    """Return how many bytes this process has written anywhere; None where Linux does not say."""
+    try:
+        with open("/proc/self/io") as counts:
+            fields = dict(line.split(":") for line in counts)
+        return int(fields["wchar"])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
 def put_back(before: dict[int, Any]) -> None:
     """Go back to where files were that are only read."""
     for number, (target, place) in open_files().items():
         was = before.get(number, (None, 0))
-        is_read = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-        if is_read and was[0] == target and was[1] != place:
+        if access_of(number) == os.O_RDONLY and was[0] == target and was[1] != place:
             os.lseek(number, was[1], os.SEEK_SET)
