@@ -241,4 +241,5 @@ def drawn(seed: int) -> tuple[ScriptedBench, tuple[Lever, ...]]:
         outcome=outcome,
         **({"kind": INPUT["kind"], "phases": INPUT["phases"]} if rng.random() < 0.5 else {}),
     )
+    bench.may_keep_two = rng.random() < 0.5
     return bench, levers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,12 @@ class PlainChild:
         if code < 0:
             return ProcessEnd(state=RunState.KILLED, signal=-code)
         return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
+
+    def hold(self) -> None:
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.killpg(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Ends all that it started: torchrun's ranks are in sessions of their own."""

@@ -156,6 +156,9 @@ class ScriptedBench:
     requests: list[object] = field(default_factory=list)
     compiled: set[frozenset[str]] = field(default_factory=set)
     compiled_with: frozenset[str] | None = None
+    may_keep_two: bool = False
+    kept: tuple[frozenset[str], frozenset[str]] | None = None
+    kept_by_chance: float = 0.0
     compiled_ever: set[frozenset[str]] = field(default_factory=set)
 
     def true_gain(self, state: State) -> float:
@@ -172,12 +175,13 @@ class ScriptedBench:
             diagnosis=Diagnosis(schema=SCHEMA, run_id="r", kind=self.kind, findings=()),
             facts=self.facts,
             startup_s=self.startup_s,
+            may_keep_two=self.may_keep_two,
             sample_unit="samples",
         )
 
     def compare_live(self, request: LiveRequest) -> ComparisonResult:
         rng = self._begin(request)
-        fixed = request.fixed
+        fixed, self.kept = request.fixed, None
         bad = [s for s in request.states[1:] if self._end_of((*fixed, *s)) is not None]
         is_lost = self.live_end is not TrialEnd.FINISHED
         whole = self._rounds_in_time(request)
@@ -236,10 +240,17 @@ class ScriptedBench:
         end = self._end_of(request.candidate) or self._end_of(request.reference)
         num_pairs = 0 if end is not None else self._pairs_in_time(request)
         self.compiled_with = None
-        self.num_processes += (num_pairs or 1) * 2
-        self.used_s += (num_pairs or 1) * 2 * self.run_s
         gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
-        values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
+        if request.is_kept:
+            self._keep(rng, request)
+            self.used_s += (num_pairs or 1) * self.stretches_s
+            gain += self.kept_by_chance
+            values = tuple(rng.gauss(gain, self.noise.process_sd / 2) for _ in range(num_pairs))
+        else:
+            self.kept = None
+            self.num_processes += (num_pairs or 1) * 2
+            self.used_s += (num_pairs or 1) * 2 * self.run_s
+            values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
         ending = WELL if end is None else Ending(end=end[0], reason=end[1])
         arm = ArmResult(
             state=request.candidate,
@@ -251,6 +262,7 @@ class ScriptedBench:
             loads=(PairLoad(reference=self.others_cores, candidate=self.others_cores),) * num_pairs,
         )
         same = tuple(rng.gauss(0.0, self.noise.process_sd) for _ in range(num_pairs - 1))
+        same = () if request.is_kept else same
         return ComparisonResult(
             ending=ending,
             arms=(arm,),
@@ -264,10 +276,26 @@ class ScriptedBench:
         """Pairs that end within the request's time: one at least."""
         if request.most_s is None:
             return request.num_pairs
-        return min(request.num_pairs, max(1, math.floor(request.most_s / (2 * self.run_s))))
+        pair_s = self.stretches_s if request.is_kept else 2 * self.run_s
+        return min(request.num_pairs, max(1, math.floor(request.most_s / pair_s)))
+
+    @property
+    def stretches_s(self) -> float:
+        """A pair of stretches of two kept processes, each with a step of settling."""
+        return 2 * (self.step_s + max(1.0, 3 * self.step_s))
+
+    def _keep(self, rng: random.Random, request: ProcessRequest) -> None:
+        """Start two processes, where not just these run; they differ by chance."""
+        both = labels_of(request.reference), labels_of(request.candidate)
+        if self.kept != both:
+            self.kept = both
+            self.num_processes += 2
+            self.used_s += 2 * self.startup_s
+            self.kept_by_chance = rng.gauss(0.0, self.noise.process_sd / 2)
 
     def judge(self, state: State) -> Verdict:
         self._begin(state)
+        self.kept = None
         self.used_s += self.judge_s / (RUNS_A_JUDGEMENT if self.has_judged else 1)
         self.has_judged = True
         if self.outcome is not None:

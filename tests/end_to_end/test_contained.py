@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,29 @@ def test_a_kill_ends_the_whole_tree_a_daemon_too(tmp_path):
 
     assert child.poll().state is RunState.KILLED
     assert not any(process.is_running() for process in everyone)
+
+
+@each_tier
+def test_a_child_that_is_held_stops_with_all_it_started_and_goes_on(tmp_path, tier):
+    within = require(tier)
+    code = "(while :; do echo a; sleep 0.01; done) & while :; do echo b; sleep 0.01; done"
+    child = start(tmp_path, "sh", "-c", code, within=within)
+    size = (tmp_path / "trial" / "stdout").stat
+    while not {"a", "b"} <= set(told(tmp_path)[0].split()):
+        assert child.poll() is None
+
+    child.hold()
+    before = size().st_size
+    time.sleep(0.2)
+    after = size().st_size
+    child.go_on()
+    while size().st_size < after + 20:
+        assert child.poll() is None
+    child.hold()
+    child.kill()
+
+    assert after == before
+    assert child.poll().state is RunState.KILLED
 
 
 def test_the_child_sees_its_own_user_place_and_python(tmp_path):

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 from end_to_end.acting import BURNING, early_lever, lever
@@ -154,6 +155,25 @@ def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> N
 
     assert result.ending.is_well
     assert result.arms[0].cpu_log_ratios[0] > 0.7
+
+
+@pytest.mark.slow("two trials that take turns")
+def test_two_processes_are_kept_and_take_turns(tmp_path: Path) -> None:
+    early = early_lever()
+    worlds, study = make_worlds(tmp_path, script=BURNING, levers=(early,))
+    ask = ProcessRequest(reference=(), candidate=on(early), num_pairs=2, is_kept=True)
+
+    results = [worlds.compare_processes(ask) for _ in range(2)]
+    held = [process for process in psutil.process_iter() if process.status() == "stopped"]
+    worlds.close()
+
+    assert all(one.ending.is_well for one in results)
+    ratios = [ratio for one in results for ratio in one.arms[0].cpu_log_ratios]
+    assert len(ratios) == 4
+    assert min(ratios) > 0.7
+    assert len(list(study.folder.glob("trials/*"))) == 2
+    assert len(held) >= 2  # they wait for more questions, and take no core
+    assert not any(process.is_running() for process in held)
 
 
 @pytest.mark.slow("a lever that hangs is waited for, and the trial starts again")

@@ -115,12 +115,13 @@ def test_where_whole_runs_are_quick_a_third_is_kept_nevertheless():
     assert ledger.reserve_s == pytest.approx(200.0)
 
 
-def test_pairs_fit_into_what_is_left_above_the_reserve():
-    ledger = make_ledger()
+def test_kept_processes_cost_their_starts_once_and_a_stretch_of_each_a_pair():
+    ledger = BudgetLedger(600.0)
+    ledger.observed(20.0, startup_s=3.0, step_s=0.5)
 
-    assert ledger.num_pairs_left() == 19
-    ledger.reserve_s = 1000.0
-    assert ledger.num_pairs_left() == 0
+    assert ledger.kept_pairs(4, num_starts=2) == 6.0 + 4 * 2 * (0.5 + 1.5)
+    ledger.learn_kept_pairs(26.0, 4, num_starts=2)
+    assert ledger.kept_pairs(4, num_starts=0) == 20.0
 
 
 def test_a_compilation_is_earned_by_the_time_it_saves():

@@ -361,6 +361,29 @@ class Compiling(ScriptedBench):
         return min(request.num_pairs, max(1, int(fitting)))
 
 
+def test_two_kept_processes_find_it_and_fresh_ones_prove_it():
+    bench = ScriptedBench(gains={"workers": log(1.3)}, startup_s=8.0, may_keep_two=True)
+    found = run(bench, between("workers"), between("cache"))
+
+    asked = [one for one in bench.requests if isinstance(one, ProcessRequest)]
+    assert [one.name for one in found.recipe] == ["workers"]
+    assert asked[0].is_kept
+    assert [one.is_kept for one in asked] == sorted((one.is_kept for one in asked), reverse=True)
+    assert not asked[-1].is_kept
+    num_kept = len(
+        {(labels_of(one.reference), labels_of(one.candidate)) for one in asked if one.is_kept}
+    )
+    assert bench.num_processes == 2 * num_kept + 2 * found.speedup.n
+
+
+def test_what_two_processes_happen_to_be_like_is_not_claimed():
+    noise = replace(Noise(), process_sd=0.08)
+    levers = between("cache"), between("workers")
+    lucky = (ScriptedBench(noise=noise, seed=seed, may_keep_two=True) for seed in range(40))
+
+    assert sum(bool(run(bench, *levers).recipe) for bench in lucky) <= 1
+
+
 def test_what_compiles_is_proven_between_processes_though_each_of_them_compiles():
     def is_proven(seed):
         bench = Compiling(

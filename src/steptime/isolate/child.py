@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from steptime.core.executable import NotStarted, find_executable
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import ContainmentError
@@ -69,6 +71,28 @@ class ContainedChild:
         if self._wait(_KILL_S) is None:
             self._launcher.kill()
             self._finish(ProcessEnd(state=RunState.KILLED, signal=signal.SIGKILL))
+
+    def hold(self) -> None:
+        """Stop all of its processes where they are; one that is just forked is found, too."""
+        held: set[int] = set()
+        while new := [one for one in self._processes() if one.pid not in held]:
+            for one in new:
+                held.add(one.pid)
+                with contextlib.suppress(psutil.Error):
+                    one.suspend()
+
+    def go_on(self) -> None:
+        """Let its stopped processes go on."""
+        for one in self._processes():
+            with contextlib.suppress(psutil.Error):
+                one.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        """All but the launcher, which answers their calls."""
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.Error:
+            return []
 
     def _wait(self, timeout_s: float) -> ProcessEnd | None:
         if self._end is None:

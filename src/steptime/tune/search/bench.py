@@ -49,13 +49,16 @@ class LiveRequest:
 class ProcessRequest:
     """Compare two states in processes of their own, which take turns (ABBA), in `num_pairs`.
 
-    It may take `most_s`: the answer has the pairs that fit, the first one in any case [s].
+    It may take `most_s`: the answer has the pairs that fit, the first one in any case [s]. Where
+    `is_kept`, two processes are kept from pair to pair and from request to request, one stopped
+    while the other runs: a pair is a stretch of steps of each.
     """
 
     reference: State
     candidate: State
     num_pairs: int
     most_s: float | None = None
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ class Baseline:
         samples_per_step: over all ranks.
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
+        may_keep_two: whether two processes of it may be kept at once and run in turns.
         training: which training of the command it is, if one was named.
         sites: where in the source stands what levers change; None where the guest told nothing.
     """
@@ -103,6 +107,7 @@ class Baseline:
     samples_per_step: float | None = None
     longest_gap_s: float = 0.0
     process_s: float | None = None
+    may_keep_two: bool = False
     training: TrainingScope | None = None
     sites: EditSites | None = None
 

@@ -15,6 +15,9 @@ RESERVED_FRACTION = 1 / 3
 BLOCK_S = 0.075
 """Length of a live block: between 50 and 100 ms the noise of a busy machine cancels best."""
 
+STRETCH_S, STRETCH_STEPS = 1.0, 3
+"""Of each of two kept processes in a pair: as long as this, and so many steps."""
+
 LONG_STEP_S = 0.5
 """Above it a block begins without a step of settling: what a change of levers leaves behind
 takes milliseconds, and a step more in each block would take half of the budget."""
@@ -88,6 +91,7 @@ class BudgetLedger:
         self._whole_run_s = 0.0
         self._block_s = BLOCK_S
         self._pair_s: float | None = None
+        self._kept_pair_s = 2 * STRETCH_S
         self._quality_run_s: float | None = None
         self._compile_s = COMPILE_S
         self._has_compiled = False
@@ -147,6 +151,7 @@ class BudgetLedger:
             self._whole_run_s = startup_s + judged_updates(step_s, self.budget_s) * step_s
             settle_s = step_s if step_s <= LONG_STEP_S else 0.0
             self._block_s = settle_s + max(step_s, BLOCK_S)
+            self._kept_pair_s = 2 * (step_s + max(STRETCH_S, STRETCH_STEPS * step_s))
 
     def compilation(self) -> float:
         """Predicted cost of compiling once [s]."""
@@ -179,6 +184,15 @@ class BudgetLedger:
     def pairs(self, num_pairs: int) -> float:
         """Predicted cost of pairs of processes [s]."""
         return num_pairs * (2 * self.run_s if self._pair_s is None else self._pair_s)
+
+    def kept_pairs(self, num_pairs: int, *, num_starts: int) -> float:
+        """Predicted cost of pairs of stretches of two kept processes [s]."""
+        return num_starts * self.startup_s + num_pairs * self._kept_pair_s
+
+    def learn_kept_pairs(self, spent_s: float, num_pairs: int, *, num_starts: int) -> None:
+        """Learn what such a pair cost; half of what it was thought to at least."""
+        pairs_s = spent_s - num_starts * self.startup_s
+        self._kept_pair_s = max(pairs_s / max(1, num_pairs), self._kept_pair_s / 2)
 
     def learn_pairs(self, spent_s: float, num_pairs: int) -> None:
         """Learn what a pair of processes cost."""
@@ -233,10 +247,6 @@ class BudgetLedger:
         """Whether something may be asked now, the reserve and a share of the rest left alone."""
         is_open = not self.is_closed and self.left_s > 0
         return is_open and cost_s <= self.available(keep=keep)
-
-    def num_pairs_left(self) -> int:
-        """How many pairs of processes fit into what may be spent now."""
-        return math.floor(self.available() / max(1e-9, self.pairs(1)))
 
 
 def planned_budget(budget_s: float, *, startup_s: float, step_s: float | None) -> float:

@@ -29,7 +29,7 @@ from steptime.tune.search.proof.known_comparisons import KnownComparisons
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
 from steptime.tune.search.proof.quality import Quality
 from steptime.tune.search.proof.yardstick import Yardstick
-from steptime.tune.search.rounds.live_groups import live_groups
+from steptime.tune.search.rounds.live_groups import COMPILE, live_groups
 from steptime.tune.search.rounds.live_process import LiveProcess
 from steptime.tune.search.search_notes import Key, Notes, SearchSummary, key_of, number
 from steptime.tune.values.study_values import (
@@ -242,16 +242,51 @@ class Lab:
         kept_s = self.ledger.left_s - self.ledger.available()
         if not self.ledger.is_released:  # what is found so must be confirmed so
             kept_s = max(kept_s, self.judgement_s(state) + self.ledger.pairs(MIN_PAIRS))
-        most_s = self.ledger.left_s - kept_s
-        if not self.ledger.affords(self.ledger.pairs(due)) or self.ledger.pairs(due) > most_s:
+        most_s, cost_s = self.ledger.left_s - kept_s, self.pairs_s(series, due)
+        if not self.ledger.affords(cost_s) or cost_s > most_s:
             return False
+        series.is_kept = self._may_be_kept(state)
         self.turns_into(series, due, most_s=most_s)
         self.write_down("process", series)
         self.report()
         return True
 
+    def pairs_s(self, series: ComparisonSeries, num_pairs: int) -> float:
+        """Predicted cost of so many pairs more, in search of what helps [s]."""
+        if self._may_be_kept(series.state):
+            return self._process.kept_cost_s(series, num_pairs)
+        return self.ledger.pairs(num_pairs)
+
+    def num_pairs_left(self, series: ComparisonSeries | None = None) -> int:
+        """How many pairs of a comparison fit into what may be spent now; of any by default."""
+        known = ComparisonSeries(state=(), reference=()) if series is None else series
+        starts_s = self.pairs_s(known, 0)
+        one_s = max(1e-9, self.pairs_s(known, 1) - starts_s)
+        return max(0, math.floor((self.ledger.available() - starts_s) / one_s))
+
+    def _may_be_kept(self, state: State) -> bool:
+        """Whether two processes may run in turns: not where a new one each time compiles again."""
+        is_compiled = any(one.name == COMPILE for one in state)
+        return self.baseline is not None and self.baseline.may_keep_two and not is_compiled
+
     def turns_into(self, series: ComparisonSeries, num_pairs: int, *, most_s: float) -> None:
         """Ask for pairs of processes and take them in."""
+        if series.is_kept:
+            result = self._process.compare_kept(series, num_pairs, most_s=most_s)
+        else:
+            result = self._compare_afresh(series, num_pairs, most_s=most_s)
+        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
+        self._note_end(result.ending)
+        series.asked += num_got if result.ending.is_well else num_pairs
+        for arm in result.arms:
+            series.take(arm, result)
+        if self.yardstick.take_between(result):
+            self.notes.note_floors(self.yardstick.floors, self.yardstick.num_same)
+
+    def _compare_afresh(
+        self, series: ComparisonSeries, num_pairs: int, *, most_s: float
+    ) -> ComparisonResult:
+        """Processes that are started for it, and learn what they cost."""
         request = ProcessRequest(
             reference=series.reference,
             candidate=series.state,
@@ -263,12 +298,7 @@ class Lab:
         spent_s = self.ledger.spend(self._bench.time_left_s())
         num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
         self._learn_pairs(series, spent_s, num_got or num_pairs)
-        self._note_end(result.ending)
-        series.asked += num_got if result.ending.is_well else num_pairs
-        for arm in result.arms:
-            series.take(arm, result)
-        if self.yardstick.take_between(result):
-            self.notes.note_floors(self.yardstick.floors, self.yardstick.num_same)
+        return result
 
     def _learn_pairs(self, series: ComparisonSeries, spent_s: float, num_pairs: int) -> None:
         compile_s = self.known.compile_s(series.state)

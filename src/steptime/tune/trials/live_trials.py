@@ -117,7 +117,7 @@ class LiveTrials:
             self._trial = trial = self._start(fixed)
             if self._num_steps is not None:
                 return True  # it is asked before it begins, for there is no time to warm up
-            ended = self._wait(trial, _is_warm)
+            ended = self._wait(trial, is_warm)
             process = trial.watch.first
             steps_s = fold_ticks(process.ticks) if process is not None else []
             if process is not None and steps_s:
@@ -298,8 +298,8 @@ def _named_by(seen: ExperimentResult, arms: Sequence[Arm]) -> Arm | None:
     return having[0] if len(having) == 1 else None
 
 
-def _is_warm(watch: TrialWatch) -> bool:
-    """Whether the process steps at its own pace."""
+def is_warm(watch: TrialWatch) -> bool:
+    """Return whether the process steps at its own pace."""
     process = watch.first
     if process is None or len(process.ticks) <= _LEAST_WARM_STEPS:
         return False

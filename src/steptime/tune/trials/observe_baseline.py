@@ -19,6 +19,7 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.errors import DamagedRunError, UsageError
 from steptime.launch.origin import read_capabilities
 from steptime.levers.base import Facts
+from steptime.measure.fold.host_lines import read_host
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import RecordReader, RunRecords
 from steptime.measure.source.scan import NAME as SOURCE
@@ -28,6 +29,7 @@ from steptime.measure.values.model.anatomy import Instant
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.wall.trainings import trainings_in
 from steptime.record import files
+from steptime.record.lines import Torn
 from steptime.record.live.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
@@ -39,6 +41,7 @@ from steptime.tune.trials.facts.resources import (
     read_available_bytes,
 )
 from steptime.tune.trials.facts.source_sites import read_sites
+from steptime.tune.trials.kept_trials import has_memory_for_two
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step, startup_s
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
@@ -102,6 +105,7 @@ def make_baseline(
         startup_s=0.0 if process is None else startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
+        may_keep_two=_may_keep_two(folder, watch),
         training=scope,
         sites=read_sites(
             watch.facts.get("edit_sites"),
@@ -110,6 +114,13 @@ def make_baseline(
             others=[one.file for one in loops or () if one.live is not None],
         ),
     )
+
+
+def _may_keep_two(folder: Path, watch: TrialWatch) -> bool:
+    """Whether two processes fit beside each other; on a device they are not tried."""
+    head = None if watch.first is None else watch.first.head
+    is_one = head is not None and head.device == "cpu" and head.world_size == 1
+    return is_one and has_memory_for_two(read_host(folder / files.HOST, Torn()).samples)
 
 
 def _samples_per_step(

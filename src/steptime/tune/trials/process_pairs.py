@@ -33,7 +33,8 @@ MIN_STEPS = 3
 class Side:
     """What one process showed; times are of a step [s], `samples` of a step or None.
 
-    `loop` is its loop as a whole, `start_s` the time to the end of its first update.
+    `loop` is its loop as a whole, `start_s` the time to the end of its first update; `loop_s` is a
+    step of the loop, of what lies between steps too, where it was not followed from its beginning.
     """
 
     ending: Ending
@@ -42,6 +43,7 @@ class Side:
     samples: float | None = None
     others_cores: float | None = None
     loop: LoopPart | None = None
+    loop_s: float | None = None
     start_s: float | None = None
 
 
@@ -131,6 +133,8 @@ def _loop_ratios(pairs: Sequence[tuple[Side, Side]]) -> tuple[float, ...]:
     found = []
     for reference, candidate in pairs:
         ratio = loop_ratio(reference.loop, candidate.loop)
+        if reference.loop_s and candidate.loop_s:
+            ratio = math.log(reference.loop_s / candidate.loop_s)
         if ratio is not None:
             scale = (candidate.samples or 1.0) / (reference.samples or 1.0)
             found.append(ratio + math.log(scale))

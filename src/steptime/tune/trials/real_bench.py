@@ -38,6 +38,7 @@ from steptime.tune.trials.bounds import (
     process_window,
 )
 from steptime.tune.trials.judging import claim_of, judge_state
+from steptime.tune.trials.kept_trials import KeptTrials
 from steptime.tune.trials.live_trials import LiveTrials
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
 from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
@@ -107,6 +108,7 @@ class RealBench:
             subject.levers,
             slack_s=compile_s(subject.budget_s),
         )
+        self._kept = KeptTrials(self.start, quiet, slack_s=compile_s(subject.budget_s))
 
     @property
     def subject(self) -> Subject:
@@ -183,10 +185,14 @@ class RealBench:
 
     def compare_live(self, request: LiveRequest) -> ComparisonResult:
         """Compare states inside one process."""
+        self._kept.close()
         return self._live.compare(request)
 
     def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
+        if request.is_kept:
+            self._live.close()
+            return self._kept.compare(request)
         self.close()
         pairs: list[tuple[Side, Side]] = []
         begun_s = time.monotonic()
@@ -245,6 +251,7 @@ class RealBench:
     def close(self) -> None:
         """End what still runs."""
         self._live.close()
+        self._kept.close()
 
     # -- trials
 

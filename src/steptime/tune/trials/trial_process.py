@@ -71,6 +71,12 @@ class ContainedProcess(Protocol):
     def kill(self) -> None:
         """End the whole tree; it is gone when this returns."""
 
+    def hold(self) -> None:
+        """Stop all of the tree where it is."""
+
+    def go_on(self) -> None:
+        """Let a stopped tree go on."""
+
 
 class Start(Protocol):
     """Starts the user's command in a contained child."""
@@ -208,6 +214,22 @@ class TrialProcess:
     def pid(self) -> int:
         """Of the first process of its tree, which is the launcher's."""
         return self._contained.pid
+
+    @property
+    def started_unix_s(self) -> float:
+        """When it was started [s since 1970]."""
+        return self._record.started_unix_s
+
+    def hold(self) -> None:
+        """Stop it with all it started, until it may go on; it takes no cores meanwhile."""
+        self._contained.hold()
+        self._sampler.take()
+
+    def go_on(self) -> None:
+        """Let it go on. What others did until now is no load beside it."""
+        self._sampler.take()
+        self._last_update = self._clock()
+        self._contained.go_on()
 
     def note_levers(self, names: Iterable[str]) -> None:
         """Note levers that are about to be switched on: what is written then may be theirs."""

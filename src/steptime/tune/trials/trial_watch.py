@@ -43,6 +43,7 @@ class Tick:
     end_s: float
     wall_s: float
     compile_s: float
+    cpu_s: float = 0.0
 
 
 class Process:
@@ -158,6 +159,7 @@ class Process:
             end_s=row.end_ns * NS,
             wall_s=(sum(row.wall_ns) - spans_ns) * NS,
             compile_s=by_name.get("compile", 0) * NS,
+            cpu_s=sum(row.cpu_ns) * NS,
         )
 
 

@@ -13,18 +13,23 @@ TAKEN_CORES = 0.1
 """Where others had as much less beside the candidate, it may have gained at their cost. What it can
 gain from less than that is a tenth, for a training keeps a core busy: the floor is no smaller."""
 
+ONE_START = 0.02
+"""How far two processes with one state may be apart: the floor of a comparison of two alone."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ComparisonSeries:
     """What all answers said about one comparison; `asked` counts its rounds or pairs.
 
-    `is_between` processes, where a pair is two of them; else in one. `error` is how often its
+    `is_between` processes, where a pair is two of them; else in one. Where it `is_kept`, all pairs
+    are of the same two: how they differ by chance is in each. `error` is how often its
     interval may miss the truth.
     """
 
     state: State
     reference: State
     is_between: bool = False
+    is_kept: bool = False
     error: float = ERROR
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

@@ -13,7 +13,11 @@ from enum import Enum
 from steptime.core.interval import Interval
 from steptime.levers.base import Facts, Lever
 from steptime.tune.search.bench import ComparisonResult
-from steptime.tune.search.proof.comparison_series import TAKEN_CORES, ComparisonSeries
+from steptime.tune.search.proof.comparison_series import (
+    ONE_START,
+    TAKEN_CORES,
+    ComparisonSeries,
+)
 from steptime.tune.search.proof.pairs import (
     MIN_FLOOR,
     MIN_PAIRS,
@@ -141,6 +145,8 @@ class Yardstick:
         """The noise floor of the time that judges it."""
         by = self.judged_by(series)
         floor = self.floors.get(by is Judged.CPU, self.floors.get(False, MIN_FLOOR))
+        if series.is_kept:
+            floor = max(floor, ONE_START)
         return max(floor, TAKEN_CORES) if by is Judged.FAIR else floor
 
     def floor_that_judged(

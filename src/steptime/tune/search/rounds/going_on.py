@@ -166,7 +166,7 @@ def _sharpen(lab: Lab, some: Sequence[ComparisonSeries]) -> bool:
             return True
     between = sorted((one for one in told if one.is_between), key=lambda one: -_reach(lab, one))
     for series in between:
-        more = min(lab.ledger.num_pairs_left(), max(2, series.asked // 2))
+        more = min(lab.num_pairs_left(series), max(2, series.asked // 2))
         if more >= 1 and lab.turns((), series.state, series.asked + more):
             return True
     return False
@@ -206,7 +206,7 @@ def _try_what_is_left(lab: Lab) -> bool:
         if is_new and may_attempt(lab, state) and affords(lab, state, lab.judgement_s(state)):
             lab.put_forward = state
             return True
-        fitting = min(MIN_PAIRS, lab.ledger.num_pairs_left())
+        fitting = min(MIN_PAIRS, lab.num_pairs_left())
         if fitting and lab.turns((), state, fitting):
             return True
     return False

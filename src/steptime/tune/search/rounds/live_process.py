@@ -1,7 +1,8 @@
-"""The process in which states are compared live, as the search knows it, and what asking it costs.
+"""The processes that are kept from request to request, as the search knows them, and their price.
 
-In: requests. Out: their results. Levers that cannot be switched need a process of their own, and
-one process can compile only so many states. What each request took teaches the ledger.
+In: requests. Out: their results. Levers that cannot be switched need a process of their own: one
+in which states are compared live, or two that run in turns. One process can compile only so many
+states. What each request took teaches the ledger.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from steptime.levers.base import Facts
-from steptime.tune.search.bench import Bench, ComparisonResult, LiveRequest
+from steptime.tune.search.bench import Bench, ComparisonResult, LiveRequest, ProcessRequest
 from steptime.tune.search.budget import BudgetLedger
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.rounds.live_groups import COMPILE, MAX_COMPILED_STATES, max_states
@@ -19,18 +20,50 @@ from steptime.tune.values.study_values import State
 
 
 class LiveProcess:
-    """What is known of the process that runs, if one does: its fixed levers, what it compiled."""
+    """What is known of the process that runs, if one does: its fixed levers, what it compiled.
+
+    Or of the two that are kept and run in turns: there is never more than either.
+    """
 
     def __init__(self, bench: Bench, ledger: BudgetLedger) -> None:
         self._bench = bench
         self._ledger = ledger
         self._fixed: Key | None = None
+        self._kept: tuple[Key, Key] | None = None
         self._compiled: set[Key] = set()
         self._first_s: dict[tuple[Key, Key], float] = {}
 
     def forget(self) -> None:
         """Note that something else runs now: the next request starts a process."""
-        self._fixed = None
+        self._fixed = self._kept = None
+
+    def kept_cost_s(self, series: ComparisonSeries, num_pairs: int) -> float:
+        """Predict what so many pairs of stretches of two kept processes take [s]."""
+        return self._ledger.kept_pairs(num_pairs, num_starts=self._num_starts(series))
+
+    def compare_kept(
+        self, series: ComparisonSeries, num_pairs: int, *, most_s: float
+    ) -> ComparisonResult:
+        """Compare two kept processes in turns, and learn what it cost."""
+        num_starts = self._num_starts(series)
+        self.forget()
+        request = ProcessRequest(
+            reference=series.reference,
+            candidate=series.state,
+            num_pairs=num_pairs,
+            most_s=number(most_s),
+            is_kept=True,
+        )
+        result = self._bench.compare_processes(request)
+        spent_s = self._ledger.spend(self._bench.time_left_s())
+        if result.ending.is_well:
+            num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
+            self._ledger.learn_kept_pairs(spent_s, num_got or num_pairs, num_starts=num_starts)
+            self._kept = _both(series)
+        return result
+
+    def _num_starts(self, series: ComparisonSeries) -> int:
+        return 0 if self._kept == _both(series) else 2
 
     def cost_s(self, pending: Sequence[ComparisonSeries], fixed: State, num_rounds: int) -> float:
         """Predict what so many rounds of these comparisons take [s]."""
@@ -89,7 +122,7 @@ class LiveProcess:
             self._ledger.learn_compilation(max(arm.compile_s for arm in result.arms))
             if num_starts:
                 self._learn_again(fixed, result)
-        self._fixed = key_of(fixed) if result.ending.is_well else None
+        self._fixed, self._kept = key_of(fixed) if result.ending.is_well else None, None
         return result
 
     def _learn_again(self, fixed: State, result: ComparisonResult) -> None:
@@ -102,3 +135,7 @@ class LiveProcess:
                 self._ledger.learn_again(arm.compile_s / self._first_s[key])
             else:
                 self._first_s[key] = arm.compile_s
+
+
+def _both(series: ComparisonSeries) -> tuple[Key, Key]:
+    return key_of(series.reference), key_of(series.state)

@@ -57,8 +57,8 @@ pairs there are, goes."""
 
 def has_time_for_turns(lab: Lab) -> bool:
     """Whether one lever at least can be compared between processes, and be proven."""
-    ledger = lab.ledger
-    return ledger.left_s > ledger.pairs(EARLY_PAIRS + MIN_PAIRS) + ledger.judgement()
+    first = lab.pairs_s(ComparisonSeries(state=(), reference=()), EARLY_PAIRS)
+    return lab.ledger.left_s > first + lab.ledger.pairs(MIN_PAIRS) + lab.ledger.judgement()
 
 
 def try_in_turns(
@@ -90,7 +90,7 @@ def try_in_turns(
     # which a few pairs beside others cannot tell from nothing.
     alone = PAID_ONCE | NEVER_FIRST
     firsts = one_of_each([some[0] for name, some in left.items() if name not in alone])
-    if firsts and lab.ledger.num_pairs_left() >= EARLY_PAIRS:
+    if firsts and lab.num_pairs_left() >= EARLY_PAIRS:
         beside = live if any(map(_is_about_input, offers)) else ()
         for one in _together(lab, firsts, beside, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
