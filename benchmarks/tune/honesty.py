@@ -74,6 +74,7 @@ def one_row(noise: str, others: float, speedup: float, count: int) -> dict[str, 
     for seed in range(count):
         gains = {LEVER: math.log(speedup)} if speedup != 1 else {}
         bench = ScriptedBench(gains=gains, noise=NOISES[noise], seed=seed, others_cores=others)
+        bench.may_keep_two = seed % 2 == 1
         found = search(bench, SearchOptions(levers=LEVERS, budget_s=bench.budget_s))
         assert found.outcome is not None
         outcomes[found.outcome.value] += 1

@@ -19,19 +19,18 @@ from steptime.tune.search.bench import (
     Baseline,
     Bench,
     ComparisonResult,
-    ProcessRequest,
 )
 from steptime.tune.search.budget import BudgetLedger, planned_budget
 from steptime.tune.search.earlier_results import Experience
 from steptime.tune.search.order import Offer
 from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation, is_left_out
 from steptime.tune.search.proof.known_comparisons import KnownComparisons
-from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, interval, inverse, to_speedup
+from steptime.tune.search.proof.pairs import Worth, interval, inverse, to_speedup
 from steptime.tune.search.proof.quality import Quality
 from steptime.tune.search.proof.yardstick import Yardstick
-from steptime.tune.search.rounds.live_groups import COMPILE, live_groups
+from steptime.tune.search.rounds.live_groups import live_groups
 from steptime.tune.search.rounds.live_process import LiveProcess
-from steptime.tune.search.search_notes import Key, Notes, SearchSummary, key_of, number
+from steptime.tune.search.search_notes import Key, Notes, SearchSummary, key_of
 from steptime.tune.values.study_values import (
     Ending,
     FewPairs,
@@ -90,7 +89,7 @@ class Lab:
         self.is_interrupted = False
         self.confirmations: dict[Key, Confirmation] = {}
         self.noise_s = 0.0
-        self._bench = bench
+        self.bench = bench
         self._tell = tell
         self._levers = {lever.name: lever for lever in options.levers}
         self.yardstick = Yardstick(self._levers)
@@ -102,7 +101,7 @@ class Lab:
         self.small: tuple[Offer, ...] = ()  # between processes, below the noise as written
         self.known = KnownComparisons()
         self.quality = Quality(bench, self.ledger, self._levers)
-        self._process = LiveProcess(bench, self.ledger)
+        self.process = LiveProcess(bench, self.ledger)
 
     # -- what is known
 
@@ -146,9 +145,12 @@ class Lab:
     def _is_live(self, name: str) -> bool:
         return self._levers[name].is_live(self.facts)
 
-    def incumbent(self) -> State:
-        """The fastest state that was seen to be faster and as good, and is not confirmed yet."""
-        best: tuple[float, State] = (-math.inf, ())
+    def incumbent(self, *, above: float = -math.inf) -> State:
+        """The fastest state that was seen to be faster and as good, and is not confirmed yet.
+
+        The lower bound of its log speedup lies above `above`.
+        """
+        best: tuple[float, State] = (above, ())
         for series in self.known.alone:
             found = None if series.is_over else self.log_speedup(series)
             is_new = key_of(series.state) not in self.confirmations
@@ -169,8 +171,8 @@ class Lab:
 
     def observe(self) -> Baseline:
         """Run the command as written."""
-        self.baseline = baseline = self._bench.observe()
-        spent_s = self.ledger.spend(self._bench.time_left_s())
+        self.baseline = baseline = self.bench.observe()
+        spent_s = self.ledger.spend(self.bench.time_left_s())
         run_s = spent_s if baseline.process_s is None else baseline.process_s
         operators = baseline.measurement.operators
         self.ledger.observed(
@@ -185,7 +187,7 @@ class Lab:
             self.ledger.hold_back(budget_s - plan_s)
         self.yardstick.facts = baseline.facts
         self.notes.try_out("observe", (), ending=baseline.ending)
-        self._note_end(baseline.ending)
+        self.note_end(baseline.ending)
         self.report()
         return baseline
 
@@ -224,94 +226,15 @@ class Lab:
         """Compare with the command as written in a process of its own, remembered nowhere."""
         series = ComparisonSeries(state=state, reference=())
         states = (self.fixed_of(state), self.live_of(state))
-        result = self._process.compare((), states, num_rounds, is_fresh=True, most_s=most_s)
-        self._note_end(result.ending)
+        result = self.process.compare((), states, num_rounds, is_fresh=True, most_s=most_s)
+        self.note_end(result.ending)
         self._take(series, result, result.arms[0] if result.arms else None, num_rounds)
         return series
-
-    def turns(self, reference: State, state: State, num_pairs: int) -> bool:
-        """See that the state was compared with the reference in `num_pairs` pairs of processes.
-
-        Returns:
-            False where the time left did not allow it.
-        """
-        series = self.known.between(reference, state)
-        due = num_pairs - series.asked
-        if due <= 0 or series.is_over:
-            return True
-        kept_s = self.ledger.left_s - self.ledger.available()
-        if not self.ledger.is_released:  # what is found so must be confirmed so
-            kept_s = max(kept_s, self.judgement_s(state) + self.ledger.pairs(MIN_PAIRS))
-        most_s, cost_s = self.ledger.left_s - kept_s, self.pairs_s(series, due)
-        if not self.ledger.affords(cost_s) or cost_s > most_s:
-            return False
-        series.is_kept = self._may_be_kept(state)
-        self.turns_into(series, due, most_s=most_s)
-        self.write_down("process", series)
-        self.report()
-        return True
-
-    def pairs_s(self, series: ComparisonSeries, num_pairs: int) -> float:
-        """Predicted cost of so many pairs more, in search of what helps [s]."""
-        if self._may_be_kept(series.state):
-            return self._process.kept_cost_s(series, num_pairs)
-        return self.ledger.pairs(num_pairs)
-
-    def num_pairs_left(self, series: ComparisonSeries | None = None) -> int:
-        """How many pairs of a comparison fit into what may be spent now; of any by default."""
-        known = ComparisonSeries(state=(), reference=()) if series is None else series
-        starts_s = self.pairs_s(known, 0)
-        one_s = max(1e-9, self.pairs_s(known, 1) - starts_s)
-        return max(0, math.floor((self.ledger.available() - starts_s) / one_s))
-
-    def _may_be_kept(self, state: State) -> bool:
-        """Whether two processes may run in turns: not where a new one each time compiles again."""
-        is_compiled = any(one.name == COMPILE for one in state)
-        return self.baseline is not None and self.baseline.may_keep_two and not is_compiled
-
-    def turns_into(self, series: ComparisonSeries, num_pairs: int, *, most_s: float) -> None:
-        """Ask for pairs of processes and take them in."""
-        if series.is_kept:
-            result = self._process.compare_kept(series, num_pairs, most_s=most_s)
-        else:
-            result = self._compare_afresh(series, num_pairs, most_s=most_s)
-        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-        self._note_end(result.ending)
-        series.asked += num_got if result.ending.is_well else num_pairs
-        for arm in result.arms:
-            series.take(arm, result)
-        if self.yardstick.take_between(result):
-            self.notes.note_floors(self.yardstick.floors, self.yardstick.num_same)
-
-    def _compare_afresh(
-        self, series: ComparisonSeries, num_pairs: int, *, most_s: float
-    ) -> ComparisonResult:
-        """Processes that are started for it, and learn what they cost."""
-        request = ProcessRequest(
-            reference=series.reference,
-            candidate=series.state,
-            num_pairs=num_pairs,
-            most_s=number(most_s),
-        )
-        self._process.forget()
-        result = self._bench.compare_processes(request)
-        spent_s = self.ledger.spend(self._bench.time_left_s())
-        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-        self._learn_pairs(series, spent_s, num_got or num_pairs)
-        return result
-
-    def _learn_pairs(self, series: ComparisonSeries, spent_s: float, num_pairs: int) -> None:
-        compile_s = self.known.compile_s(series.state)
-        if compile_s <= 0:
-            self.ledger.learn_pairs(spent_s, num_pairs)
-            return
-        is_first = not series.asked and not self.known.was_compiled(series.state)
-        self.ledger.learn_compiling_pairs(spent_s, num_pairs, compile_s, is_first=is_first)
 
     def judge(self, state: State) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""
         if not self.quality.is_judged(state):
-            self._process.forget()
+            self.process.forget()
             verdict = self.quality.judge(state, self.facts)
             self.notes.try_out("quality", state, quality=verdict)
             self.report()
@@ -340,7 +263,7 @@ class Lab:
         while pending and num_rounds > 0 and not self.is_interrupted:
             most_s = self.ledger.left_s - end_s
             fixed = self.fixed_of(pending[0].reference)
-            cost_s = 0.0 if is_bounded else self._process.cost_s(pending, fixed, num_rounds)
+            cost_s = 0.0 if is_bounded else self.process.cost_s(pending, fixed, num_rounds)
             if self.ledger.is_closed or most_s <= 0 or cost_s > most_s:
                 return False
             result = self._compare(pending, num_rounds, most_s=most_s)
@@ -367,11 +290,11 @@ class Lab:
         """One request for a group, taken in and written down."""
         reference = pending[0].reference
         states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
-        is_fresh = self._process.needs_another(self.facts, states)
-        result = self._process.compare(
+        is_fresh = self.process.needs_another(self.facts, states)
+        result = self.process.compare(
             self.fixed_of(reference), states, num_rounds, is_fresh=is_fresh, most_s=most_s
         )
-        self._note_end(result.ending)
+        self.note_end(result.ending)
         arms = [*result.arms, *[None] * (len(pending) - len(result.arms))]
         for series, arm in zip(pending, arms, strict=True):
             self._take(series, result, arm, num_rounds)
@@ -409,7 +332,7 @@ class Lab:
             kind, state, reference=reference, ending=series.ending, found=found, few=few
         )
 
-    def _note_end(self, ending: Ending) -> None:
+    def note_end(self, ending: Ending) -> None:
         """After an interruption nothing more is asked; what was found so far remains."""
         if ending.end is TrialEnd.INTERRUPTED:
             self.is_interrupted = self.ledger.is_closed = True

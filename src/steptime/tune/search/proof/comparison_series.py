@@ -96,10 +96,12 @@ class ComparisonSeries:
 class Confirmation:
     """The fresh repeats of one state, added to look by look.
 
-    Of its `num_starts` processes, `num_against` showed no gain, each by itself.
+    Of its `num_starts` processes, `num_against` showed no gain, each by itself. Its looks have this
+    `share` of the errors that a first state has.
     """
 
     series: ComparisonSeries
+    share: float = 1.0
     num_looks: int = 0
     num_starts: int = 0
     num_against: int = 0

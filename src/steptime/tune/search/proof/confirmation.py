@@ -16,15 +16,23 @@ from steptime.tune.search.lab import Lab
 from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation
 from steptime.tune.search.proof.pairs import MIN_FLOOR, MIN_PAIRS, interval, pairs_for, to_speedup
 from steptime.tune.search.proof.yardstick import Judged
+from steptime.tune.search.rounds.process_turns import turns_into
 from steptime.tune.search.rounds.screen import sharpen_noise
 from steptime.tune.search.search_notes import key_of, names_of, number, numbers_of
 from steptime.tune.values.study_values import State
 
-FIRST_ERROR, LATER_ERROR = 0.04, 0.01
+FIRST_ERROR, LATER_ERROR = 0.032, 0.008
 """How often the interval of the first look may miss the truth; a quarter more for all later looks,
-each of which gets half of what is left."""
+each of which gets half of what is left. With challengers that is one in twenty."""
 
-BOLD_ERROR = 0.01
+CHALLENGE_SHARE = 0.25
+"""Of these errors, for all states that are confirmed once one is proven: each has half of what is
+left of it, so that the whole study is wrong as seldom as it says."""
+
+MAX_ATTEMPTS = 2
+"""States that a study tries to confirm with all of these errors: each is a chance for luck."""
+
+BOLD_ERROR = 0.008
 """The same of the first look at a state that was put forward: it seemed the best of many, and
 nothing said yet that it is better than chance."""
 
@@ -73,6 +81,7 @@ def confirm(lab: Lab, state: State) -> Confirmation | None:
             return None
         known = Confirmation(series=ComparisonSeries(state=state, reference=()))
         known.series.is_between = not is_confirmed_live(lab, state)
+        known.share = _share(lab)
         lab.confirmations[key_of(state)] = known
         lab.ledger.reserve_s = 0.0
         look(lab, known)
@@ -136,8 +145,18 @@ def _is_bold(lab: Lab, state: State) -> bool:
     return key_of(state) in lab.bold and is_confirmed_live(lab, state)
 
 
+def _share(lab: Lab) -> float:
+    """Of the errors, what the next state has: all, where it may be the first that is proven."""
+    known = list(lab.confirmations.values())
+    proven = [place for place, one in enumerate(known, start=1) if doubt(lab, one) is None]
+    num_first = min([*proven, MAX_ATTEMPTS])
+    return 1.0 if len(known) < num_first else CHALLENGE_SHARE / 2 ** (1 + len(known) - num_first)
+
+
 def _first_error(lab: Lab, state: State) -> float:
-    return BOLD_ERROR if _is_bold(lab, state) else FIRST_ERROR
+    known = lab.confirmations.get(key_of(state))
+    share = _share(lab) if known is None else known.share
+    return (BOLD_ERROR if _is_bold(lab, state) else FIRST_ERROR) * share
 
 
 def _least_rounds(lab: Lab, state: State) -> int:
@@ -173,7 +192,7 @@ def look(lab: Lab, known: Confirmation) -> bool:
     """Measure more, as much as was there before or all that fits; False where too little fits."""
     series = known.series
     first_error = _first_error(lab, series.state)
-    error = first_error if not known.num_looks else LATER_ERROR / 2**known.num_looks
+    error = first_error if not known.num_looks else known.share * LATER_ERROR / 2**known.num_looks
     least = values_for_interval(error) - len(series.wall) if known.num_looks else 0
     measure = _look_in_turns if series.is_between else _look_live
     if not measure(lab, known, least):
@@ -188,11 +207,15 @@ def look(lab: Lab, known: Confirmation) -> bool:
 def _time_s(lab: Lab, known: Confirmation, least_s: float) -> float:
     """What a look may take, the first one a little more than is left [s].
 
-    What quality needs is kept, where both fit.
+    What quality needs is kept, where both fit, and what proves another state that was seen to be
+    faster and as good, should this one fail.
     """
     left_s = lab.ledger.left_s + (0.0 if known.num_looks else OVERTIME * lab.ledger.budget_s)
-    quality_s = lab.judgement_s(known.series.state)
-    return left_s - quality_s if left_s >= quality_s + least_s else left_s
+    seen = lab.incumbent()
+    proof_s = least_confirmation(lab, seen) if seen else 0.0
+    for kept_s in (lab.judgement_s(known.series.state), proof_s):
+        left_s -= kept_s if left_s >= kept_s + least_s else 0.0
+    return left_s
 
 
 def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
@@ -248,7 +271,7 @@ def _look_in_turns(lab: Lab, known: Confirmation, more: int) -> bool:
     due = _doubled(known, _pairs_that_fit(lab, known, most_s))
     if due < max(1, more):
         return False
-    lab.turns_into(known.series, due, most_s=max(most_s, one_s))
+    turns_into(lab, known.series, due, most_s=max(most_s, one_s))
     return True
 
 
@@ -264,14 +287,14 @@ def _first_turns(lab: Lab, known: Confirmation) -> None:
     most_s = _time_s(lab, known, _pairs_s(lab, state, least_pairs))
     until_s = lab.ledger.left_s - most_s
     if _compiling_s(lab, state, 1) > 0:
-        lab.turns_into(series, 1 if lab.known.was_compiled(state) else 2, most_s=most_s)
+        turns_into(lab, series, 1 if lab.known.was_compiled(state) else 2, most_s=most_s)
         most_s = lab.ledger.left_s - until_s
         is_short = series.asked + _pairs_that_fit(lab, known, most_s) < least_pairs
         if is_short or series.is_over or lab.is_interrupted:
             return
     due = min(most - series.asked, _pairs_that_fit(lab, known, most_s))
     due = max(least_pairs - series.asked, due)
-    lab.turns_into(series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
+    turns_into(lab, series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
 
 
 def _pairs_that_fit(lab: Lab, known: Confirmation, most_s: float) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from steptime.core.stats import median
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.search_notes import Key, key_of
-from steptime.tune.values.study_values import State
+from steptime.tune.values.study_values import Applied, State
 
 
 class KnownComparisons:
@@ -39,6 +42,18 @@ class KnownComparisons:
         """Levers alone that were compared with the command as written and did not fail."""
         return tuple(one for one in self.begun if len(one.state) == 1 and not one.reference)
 
+    def gain_of(self, state: State) -> float:
+        """What its levers gave one by one, each where it was seen most, as a log speedup.
+
+        One that was seen with others alone counts as nothing.
+        """
+        return math.fsum(self._gain_of_one(one) for one in state)
+
+    def _gain_of_one(self, one: Applied) -> float:
+        seen = [series for series in self.begun if _added(series) == [one]]
+        longest = max(seen, key=lambda series: len(series.wall), default=None)
+        return 0.0 if longest is None else median(longest.wall)
+
     def compile_s(self, state: State) -> float:
         """One-off compile time of a state: the most seen for it, else for a part of it."""
         names = {one.name for one in state}
@@ -52,3 +67,7 @@ class KnownComparisons:
     def _own_compile_s(self, state: State) -> float:
         own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
         return max(own, default=0.0)
+
+
+def _added(series: ComparisonSeries) -> list[Applied]:
+    return [one for one in series.state if one not in series.reference]

@@ -16,6 +16,7 @@ from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE, by_rounding
 from steptime.tune.search.proof.comparison_series import Confirmation
 from steptime.tune.search.proof.confirmation import (
+    MAX_ATTEMPTS,
     OVERTIME,
     affords,
     confirm,
@@ -39,9 +40,6 @@ from steptime.tune.values.study_values import (
     StudyOutcome,
 )
 from steptime.verify.values import Outcome
-
-MAX_ATTEMPTS = 2
-"""States that a study tries to confirm: each is a chance for luck."""
 
 Build = Callable[["Refused"], State]
 """The best state, its gain noted in the lab, without what was refused."""
@@ -81,7 +79,7 @@ def prove(lab: Lab, build: Build) -> Found | None:
         What was found; None where nothing is proven.
     """
     refused = Refused()
-    while state := _first_that_trains_as_well(lab, build, refused) or _incumbent(lab):
+    while state := _to_prove(lab, build, refused):
         known = confirm(lab, state)
         if known is None:
             _run_out(lab, state, "confirm")
@@ -90,6 +88,7 @@ def prove(lab: Lab, build: Build) -> Found | None:
             continue
         if is_faster(lab, known):
             if _is_good(lab, state, refused):
+                state, known = _challenged(lab, state, known)
                 facts = numbers(lab, known.series)
                 lab.notes.choose("confirmed", None, state=names_of(state), **facts)
                 if untold := lab.notes.not_told_apart(state):
@@ -98,19 +97,42 @@ def prove(lab: Lab, build: Build) -> Found | None:
             if lab.quality.is_judged(state):
                 continue  # without what was refused
         if len(lab.confirmations) >= MAX_ATTEMPTS:
-            break
+            if not _incumbent(lab):
+                break
+            continue
         leave_out = _go_on_with_less if has_no_time(lab, known) else _leave_processes_out
         if not leave_out(lab, state, refused):
             break
     return None
 
 
+def _to_prove(lab: Lab, build: Build, refused: Refused) -> State:
+    """The state that is confirmed next; once few may be, what was seen to be as good goes first."""
+    if len(lab.confirmations) >= MAX_ATTEMPTS and (seen := _incumbent(lab)):
+        return seen
+    return _first_that_trains_as_well(lab, build, refused) or _incumbent(lab)
+
+
+def _challenged(lab: Lab, state: State, known: Confirmation) -> tuple[State, Confirmation]:
+    """What is proven, or what was seen to be faster yet and is proven in its turn."""
+    proven = lab.log_speedup(known.series)
+    while proven is not None and (other := lab.incumbent(above=proven.low)):
+        if set(key_of(other)) <= set(key_of(state)) or not affords(lab, other, 0.0):
+            break
+        lab.notes.choose("challenged", None, state=names_of(other), proven=names_of(state))
+        seen = confirm(lab, other)
+        if seen is None:
+            break
+        found = lab.log_speedup(seen.series)
+        if is_faster(lab, seen) and found is not None and found.estimate > proven.estimate:
+            state, known, proven = other, seen, found
+    return state, known
+
+
 def _incumbent(lab: Lab) -> State:
     """What was seen to be faster and as good, where there is time to confirm it; else nothing."""
     state = lab.incumbent()
-    if not state or not may_attempt(lab, state):
-        return ()
-    return state if affords(lab, state, -OVERTIME * lab.ledger.budget_s) else ()
+    return state if state and affords(lab, state, -OVERTIME * lab.ledger.budget_s) else ()
 
 
 def may_attempt(lab: Lab, state: State) -> bool:
@@ -248,7 +270,8 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
     """Refuse the levers that are to blame, found by halving the state; all of it if none is.
 
     Where a half does not pass, its culprits are refused, and what is left is judged anew as the
-    next best state. Where both halves pass, they are not used together.
+    next best state. Where both halves pass, what gives less is refused as far as it harms beside
+    the other.
 
     Returns:
         False where there was no time to find out, or nothing new was.
@@ -257,7 +280,8 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
     if len(state) == 1:
         _refuse(lab, state[0], outcome, refused)
         return True
-    for half in split(state, 2):
+    halves = split(state, 2)
+    for half in halves:
         if not lab.quality.is_judged(half) and not _affords_both(lab, half):
             _run_out(lab, half, "quality")
             return False
@@ -267,9 +291,31 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
             return _find_culprits(lab, half, found, refused)
     if is_in(state, refused.states):
         return False  # what was built held it all the same
-    lab.notes.choose("harmful_together", state[-1].name, state=names_of(state))
     refused.states.append(state)
+    weaker, stronger = sorted(halves, key=lab.known.gain_of)
+    _refuse_beside(lab, stronger, weaker, refused)
     return True
+
+
+def _refuse_beside(lab: Lab, kept: State, more: State, refused: Refused) -> State:
+    """Refuse those of some levers that harm beside what is kept, which they do together.
+
+    Returns:
+        What is kept, with the others. Where there is no time to tell them apart, all go.
+    """
+    parts = split(more, 2) if len(more) > 1 else []
+    for part in parts:
+        both = (*kept, *part)
+        if not lab.quality.is_judged(both) and not _affords_both(lab, both):
+            parts = []
+            break
+        is_good = lab.judge(both).outcome is Outcome.PASS
+        kept = both if is_good else _refuse_beside(lab, kept, part, refused)
+    if not parts:
+        for one in more:
+            lab.notes.choose("harmful_together", one.name, state=names_of((*kept, one)))
+            refused.levers.append(one)
+    return kept
 
 
 def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:

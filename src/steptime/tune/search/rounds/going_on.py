@@ -22,6 +22,7 @@ from steptime.tune.search.proof.confirmation import (
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth
 from steptime.tune.search.proof.proof import lower_reserve, may_attempt
 from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.process_turns import num_pairs_left, turns
 from steptime.tune.search.rounds.screen import NOISE_ROUNDS, sharpen_noise
 from steptime.tune.search.search_notes import key_of
 from steptime.tune.values.study_values import State, Trial
@@ -166,8 +167,8 @@ def _sharpen(lab: Lab, some: Sequence[ComparisonSeries]) -> bool:
             return True
     between = sorted((one for one in told if one.is_between), key=lambda one: -_reach(lab, one))
     for series in between:
-        more = min(lab.num_pairs_left(series), max(2, series.asked // 2))
-        if more >= 1 and lab.turns((), series.state, series.asked + more):
+        more = min(num_pairs_left(lab, series), max(2, series.asked // 2))
+        if more >= 1 and turns(lab, (), series.state, series.asked + more):
             return True
     return False
 
@@ -206,7 +207,7 @@ def _try_what_is_left(lab: Lab) -> bool:
         if is_new and may_attempt(lab, state) and affords(lab, state, lab.judgement_s(state)):
             lab.put_forward = state
             return True
-        fitting = min(MIN_PAIRS, lab.num_pairs_left())
-        if fitting and lab.turns((), state, fitting):
+        fitting = min(MIN_PAIRS, num_pairs_left(lab))
+        if fitting and turns(lab, (), state, fitting):
             return True
     return False

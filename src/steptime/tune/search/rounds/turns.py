@@ -27,6 +27,7 @@ from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.proof.yardstick import INPUT_PHASES
 from steptime.tune.search.rounds.apart import split
 from steptime.tune.search.rounds.live_groups import COMPILE
+from steptime.tune.search.rounds.process_turns import num_pairs_left, pairs_s, turns
 from steptime.tune.search.rounds.screen import NOISE_ROUNDS, earns, is_told, rungs
 from steptime.tune.search.rounds.single_changes import Banned, is_in, take_what_helps
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
@@ -57,7 +58,7 @@ pairs there are, goes."""
 
 def has_time_for_turns(lab: Lab) -> bool:
     """Whether one lever at least can be compared between processes, and be proven."""
-    first = lab.pairs_s(ComparisonSeries(state=(), reference=()), EARLY_PAIRS)
+    first = pairs_s(lab, ComparisonSeries(state=(), reference=()), EARLY_PAIRS)
     return lab.ledger.left_s > first + lab.ledger.pairs(MIN_PAIRS) + lab.ledger.judgement()
 
 
@@ -90,7 +91,7 @@ def try_in_turns(
     # which a few pairs beside others cannot tell from nothing.
     alone = PAID_ONCE | NEVER_FIRST
     firsts = one_of_each([some[0] for name, some in left.items() if name not in alone])
-    if firsts and lab.num_pairs_left() >= EARLY_PAIRS:
+    if firsts and num_pairs_left(lab) >= EARLY_PAIRS:
         beside = live if any(map(_is_about_input, offers)) else ()
         for one in _together(lab, firsts, beside, banned=banned, states=states):
             left[one.name].remove(one)  # its other settings may still do more
@@ -242,7 +243,7 @@ def _that_run(lab: Lab, reference: State, beside: State, members: State) -> Stat
     if not members:
         return ()
     series = lab.known.between(reference, (*beside, *members))
-    lab.turns(reference, series.state, 1 if len(members) == 1 else FIRST_PAIRS)
+    turns(lab, reference, series.state, 1 if len(members) == 1 else FIRST_PAIRS)
     if not series.is_over:
         return members
     if len(members) == 1:
@@ -257,7 +258,7 @@ def _that_run(lab: Lab, reference: State, beside: State, members: State) -> Stat
 def _is_faster(lab: Lab, series: ComparisonSeries) -> bool:
     """Whether all of them together seem to give more than the noise; note it."""
     for due in (FIRST_PAIRS, EARLY_PAIRS, MIN_PAIRS):
-        if series.is_over or not lab.turns(series.reference, series.state, due):
+        if series.is_over or not turns(lab, series.reference, series.state, due):
             break
         if due >= EARLY_PAIRS and _is_hopeless(lab, series):
             break
@@ -306,7 +307,7 @@ def _leave_out(lab: Lab, beside: State, members: State) -> State:
         without = tuple(it for it in state if it != one)
         series = lab.known.between(state, without)
         for due in (FIRST_PAIRS, EARLY_PAIRS, MIN_PAIRS):
-            if not lab.turns(state, without, due) or series.is_over:
+            if not turns(lab, state, without, due) or series.is_over:
                 break
             if abs(_middle(lab, series)) > math.log1p(lab.floor_for(series)) + _error(lab, series):
                 break
@@ -367,7 +368,7 @@ def _try(
     settings = [one for one in settings if not is_in(with_instead(reference, one), states)]
     if len(settings) > 1:
         for one in settings:
-            if not lab.turns(reference, (*reference, one), FIRST_PAIRS):
+            if not turns(lab, reference, (*reference, one), FIRST_PAIRS):
                 break
         settings = _best_first(lab, reference, settings)[:1]
     for one in settings:
@@ -377,7 +378,7 @@ def _try(
         for due in num_pairs:
             if series.is_over or _is_hopeless(lab, series) or _is_clear(lab, series):
                 break
-            lab.turns(reference, series.state, due)
+            turns(lab, reference, series.state, due)
         if _is_kept(lab, series):
             found = lab.log_speedup(series)
             lab.best = with_instead(tuple(it for it in lab.best if it not in crowded), one)
