@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from steptime.core.interval import Interval
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement
@@ -91,6 +92,7 @@ class Baseline:
         startup_s: the time until the first step ended.
         sample_unit: `samples`, `tokens`, or None where no size of a batch was seen.
         samples_per_step: over all ranks.
+        loop_step_s: a step of the loop, with what came between steps [s]; None where not seen.
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
         may_keep_two: whether two processes of it may be kept at once and run in turns.
@@ -105,6 +107,7 @@ class Baseline:
     startup_s: float
     sample_unit: str | None
     samples_per_step: float | None = None
+    loop_step_s: Interval | None = None
     longest_gap_s: float = 0.0
     process_s: float | None = None
     may_keep_two: bool = False

@@ -27,6 +27,7 @@ from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confi
 from steptime.tune.search.proof.known_comparisons import KnownComparisons
 from steptime.tune.search.proof.pairs import Worth, interval, inverse, to_speedup
 from steptime.tune.search.proof.quality import Quality
+from steptime.tune.search.proof.whole_run import forecast_whole_run
 from steptime.tune.search.proof.yardstick import Yardstick
 from steptime.tune.search.rounds.live_groups import live_groups
 from steptime.tune.search.rounds.live_process import LiveProcess
@@ -39,6 +40,7 @@ from steptime.tune.values.study_values import (
     StudyOutcome,
     TrialEnd,
     Unproven,
+    WholeRun,
 )
 from steptime.verify.values import Verdict
 
@@ -388,6 +390,21 @@ class Lab:
             reason=reason,
             reason_facts=facts,
             unproven=unproven,
+            whole_run=None if proof is None else self._whole_run(proof),
+        )
+
+    def _whole_run(self, proof: ComparisonSeries) -> WholeRun | None:
+        """How long the run takes with what was proven, where its length was said."""
+        found = interval(proof.loop) or self.log_speedup(proof)
+        num_steps = self.options.run_steps
+        if self.baseline is None or found is None or num_steps is None:
+            return None
+        return forecast_whole_run(
+            self.baseline,
+            to_speedup(found),
+            num_steps,
+            one_off_s=max(proof.compile_s, self.known.compile_s(proof.state)),
+            start_s=proof.start_s,
         )
 
     def _tuned_step_s(self, proof: ComparisonSeries) -> float | None:

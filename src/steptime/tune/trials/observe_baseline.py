@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import from_json
+from steptime.core.interval import Interval
 from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.host.host import PAGE_FAULT_S
@@ -24,6 +25,7 @@ from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import RecordReader, RunRecords
 from steptime.measure.source.scan import NAME as SOURCE
 from steptime.measure.source.scan import read_source, write_source
+from steptime.measure.tried.trial_lines import read_trial
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Instant
 from steptime.measure.values.training_values import CommandTraining
@@ -34,6 +36,7 @@ from steptime.record.live.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.facts.loop_diffs import live_diffs
+from steptime.tune.trials.facts.loop_time import loop_part, loop_step_s
 from steptime.tune.trials.facts.resources import (
     count_cores,
     count_nodes,
@@ -105,6 +108,7 @@ def make_baseline(
         startup_s=0.0 if process is None else startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
+        loop_step_s=_loop_step_s(folder, measurement, pids_of(watch)),
         may_keep_two=_may_keep_two(folder, watch),
         training=scope,
         sites=read_sites(
@@ -114,6 +118,16 @@ def make_baseline(
             others=[one.file for one in loops or () if one.live is not None],
         ),
     )
+
+
+def _loop_step_s(
+    folder: Path, measurement: Measurement, pids: Container[int] | None
+) -> Interval | None:
+    """A step of the first rank's loop, which may be made of several updates."""
+    if measurement.num_steps == 0:
+        return None
+    part = next((loop_part(rank.updates()) for rank in read_trial(folder, pids)), None)
+    return loop_step_s(part, max(1.0, measurement.num_optimizer_updates / measurement.num_steps))
 
 
 def _may_keep_two(folder: Path, watch: TrialWatch) -> bool:

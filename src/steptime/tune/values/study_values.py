@@ -98,6 +98,21 @@ class FewPairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRun:
+    """How long a whole run takes, start and all; a forecast from parts that were measured apart.
+
+    Attributes:
+        num_steps: of the run.
+        baseline: as written [s].
+        tuned: with the recipe [s].
+    """
+
+    num_steps: int
+    baseline: Interval
+    tuned: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unproven:
     """The most promising state that was seen and not proven.
 
@@ -227,6 +242,7 @@ class Found:
     reason_facts: Mapping[str, Fact] | None = None
     unproven: Unproven | None = None
     loop_speedup: Interval | None = None
+    whole_run: WholeRun | None = None
 
     @property
     def claim(self) -> Interval | None:
@@ -250,6 +266,8 @@ class Study(Found):
         loop_speedup: of the whole loop, from the same pairs: the time from the first to the last
             step with evaluations, checkpoints and the beginnings of epochs; None where it was not
             observed.
+        whole_run: how long the run takes as written and with the recipe; None where its number of
+            steps was not said.
         noise_floor: how far the study's own A/A interval reaches from no change, a fraction; of the
             time (wall or CPU) that judged the proof, else most of what was compared.
         quality: whether the training is as good with the recipe.

@@ -160,6 +160,8 @@ def _seen(study: Study) -> list[Block]:
         if step_s is not None:
             pace = words.describe_pace(step_s, study.samples_per_step, study.sample_unit)
             lines.append(Labeled(label, pace))
+    if study.whole_run is not None and study.recipe:
+        lines.append(Labeled("your run", words.describe_whole_run(study.whole_run)))
     if study.break_even_steps is not None and study.recipe:
         steps = format_count(study.break_even_steps)
         text = f"after {steps} steps of the real run, when its one-off costs are earned back"

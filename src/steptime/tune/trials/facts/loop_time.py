@@ -10,12 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import stdev
 
+from steptime.core.interval import Interval
 from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.record.places import NS
 
 MIN_UPDATES = 3
 """Fewer say nothing of a loop; a comparison of steps needs as many."""
+
+NUM_BLOCKS, T_OF_BLOCKS = 5, 2.776
+"""Of a loop, whose means are nearly independent, and Student's t for 95 % of so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,19 @@ def loop_part(updates: Sequence[TaggedUpdate]) -> LoopPart | None:
     early = range(len(updates) // 2)
     compiled = [index for index in early if updates[index].compile_ns > 0]
     return LoopPart(first=max(compiled, default=0), ends_s=tuple(ends_s))
+
+
+def loop_step_s(part: LoopPart | None, updates_a_step: float) -> Interval | None:
+    """Return the mean time of a step of a loop [s], by its blocks; None where it is too short."""
+    if part is None or len(part.ends_s) - 1 - part.first < NUM_BLOCKS * MIN_UPDATES:
+        return None
+    ends_s = part.ends_s[part.first :]
+    size = (len(ends_s) - 1) // NUM_BLOCKS
+    cuts = ends_s[::size][: NUM_BLOCKS + 1]
+    blocks_s = [(b - a) / size * updates_a_step for a, b in pairwise(cuts)]
+    mean_s = (ends_s[-1] - ends_s[0]) / (len(ends_s) - 1) * updates_a_step
+    reach_s = T_OF_BLOCKS * stdev(blocks_s) / math.sqrt(NUM_BLOCKS)
+    return Interval(estimate=mean_s, low=mean_s - reach_s, high=mean_s + reach_s, n=NUM_BLOCKS)
 
 
 def loop_ratio(reference: LoopPart | None, candidate: LoopPart | None) -> float | None:
