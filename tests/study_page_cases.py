@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from page_cases import HOSTILE
-from steptime.diagnose.values.reach_values import Waterfall, WaterfallPart
+from steptime.diagnose.values.reach_values import WaterfallPart
 from steptime.report.blocks.study.study_report import StudyPageFacts
 from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
 from steptime.verify.values import LossComparison, LossOverlay
@@ -68,24 +68,8 @@ def part(name: str, time_s: float) -> WaterfallPart:
     return WaterfallPart(name=name, time_s=time_s, formula="")
 
 
-WATERFALL = Waterfall(
-    step_time_s=0.1,
-    is_conclusive=True,
-    parts=(
-        part("arithmetic", 0.03),
-        part("shape", 0.02),
-        part("bandwidth", 0.025),
-        part("launch", 0.02),
-        part("copies", 0.0005),
-        part("unexplained", 0.0045),
-    ),
-)
-
-
 def tuned() -> StudyPageFacts:
     return StudyPageFacts(
-        waterfall=WATERFALL,
-        waterfall_run="20261120-0900",
         study=faster(),
         losses=(((BF16, FUSED), compared()),),
         recipe_file="tuned.toml",

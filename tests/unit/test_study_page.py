@@ -173,18 +173,6 @@ def test_a_lever_of_a_package_that_is_gone_has_no_edit(tmp_path: Path) -> None:
     assert [lever for lever, _ in gather(study, tmp_path).edits] == ["autocast bf16"]
 
 
-def test_a_run_of_the_same_command_says_what_a_step_is_made_of(tmp_path: Path) -> None:
-    study = replace(faster(), command=("python", "train.py"))
-    folder = make_folder(tmp_path, study)
-    assert gather(study, folder).waterfall is None
-
-    run = make_run(tmp_path, argv=("python", "train.py"))
-    facts = gather(study, folder)
-
-    assert facts.waterfall_run == run.run_id
-    assert gather(faster(), folder).waterfall_run is None
-
-
 # -- the commands
 
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from steptime.app.run.observed_run import ObservedRun
-from steptime.app.stored.load import load_run
 from steptime.app.stored.page_file import write_page_file
-from steptime.app.stored.run_listing import list_runs
 from steptime.app.study.study_listing import PAGE
-from steptime.core.store import Run, find_store, read_document
+from steptime.core.store import find_store, read_document
 from steptime.core.version import installed_version
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.levers import BROKEN, load
@@ -39,9 +35,6 @@ from steptime.verify.values import LossComparison, QualityCheck, Verdict
 
 MAX_JUDGED = 4
 """States whose losses are drawn: the recipe, and those that were refused last."""
-
-_MAX_RUNS = 3
-"""Runs of the same command that are looked at for one without a recipe."""
 
 _CLOSE = 1e-6
 """Relative difference at which two numbers are taken for the same: the text keeps all digits."""
@@ -86,15 +79,12 @@ def gather(study: Study, folder: Path, recipe: Path | None = None) -> StudyPageF
     with suppress(OSError, UnicodeDecodeError):
         text = read_regular(own).decode() if study.recipe else None
     file = recipe or (own if text is not None else None)
-    seen = _last_run(study, folder.parent.parent)
     return StudyPageFacts(
         study=study,
         losses=tuple(_judged_losses(study, folder)),
         recipe_file=None if file is None else str(file),
         recipe=text,
         edits=tuple(_edits(study)),
-        waterfall=None if seen is None else seen.picture.waterfall,
-        waterfall_run=None if seen is None else seen.run_id,
         version=installed_version(),
     )
 
@@ -103,17 +93,6 @@ def _edits(study: Study) -> Iterator[tuple[str, str]]:
     for applied in study.recipe:
         with suppress(*BROKEN):  # of a package that is gone, or of another version
             yield describe_applied(applied), load(applied.name).edit(applied.settings)
-
-
-def _last_run(study: Study, store: Path) -> ObservedRun | None:
-    """Return the newest run of the command as written; a recipe's run has another step."""
-    with suppress(NotFoundError, StoreError, DamagedRunError, OSError):
-        rows = (row for row in list_runs(store) if row.command == hide_words(study.command))
-        for row in islice(rows, _MAX_RUNS):
-            found = load_run(Run(run_id=row.run_id, folder=store / "runs" / row.run_id))
-            if found.measurement.recipe is None:
-                return found
-    return None
 
 
 # -- losses

@@ -14,11 +14,8 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
-from steptime.diagnose.values.reach_values import Waterfall
 from steptime.report.blocks.phrasing import joined, labeled, listed
 from steptime.report.blocks.run.training_blocks import shell_words
-from steptime.report.blocks.study.hardware_blocks import hardware_table, unknown_hardware
-from steptime.report.blocks.study.lever_gains import gain_table, is_same
 from steptime.report.blocks.study.loss_plots import loss_plots
 from steptime.report.blocks.study.story_blocks import story_blocks
 from steptime.report.blocks.study.study_next import NOTHING_ASKED, StudyRequest, next_act
@@ -57,8 +54,7 @@ class StudyPageFacts:
     """What is known of one study beyond itself.
 
     `losses` are of the states that were judged, where their recordings are still there; `edits` the
-    levers of the recipe with the lines that make them permanent; `waterfall` has the parts of a
-    step as written, of a run of the same command; None where no run has them.
+    levers of the recipe with the lines that make them permanent.
     """
 
     study: Study
@@ -66,8 +62,6 @@ class StudyPageFacts:
     recipe_file: str | None = None
     recipe: str | None = None
     edits: tuple[tuple[str, str], ...] = ()
-    waterfall: Waterfall | None = None
-    waterfall_run: str | None = None
     version: str = ""
 
 
@@ -89,8 +83,7 @@ def study_report(
         Section("", [*_outcome(study), *_seen(study)]),
         Section("", [then], only="page"),
         Section("", _tiles(study), only="page"),
-        Section("", _recipe(study), only="terminal"),
-        Section("What each lever gave", gain_table(study), only="page"),
+        Section("What each lever gave", _recipe(study)),
         Section("What was tried", [Blank(), *shown] if shown else []),
         Section("", [Blank()], only="terminal"),
         *_page_only(facts),
@@ -237,8 +230,13 @@ def _gain(study: Study, state: State, reference: State) -> Trial | None:
     """Return the trial that timed a state against another; the order of levers does not matter."""
     timed = (t for t in study.trials if t.kind in ("live", "process") and (t.speedup or t.few))
     return next(
-        (t for t in timed if is_same(t.state, state) and is_same(t.reference, reference)), None
+        (t for t in timed if _is_same(t.state, state) and _is_same(t.reference, reference)), None
     )
+
+
+def _is_same(one: State, other: State) -> bool:
+    """Return whether the same levers are on with the same settings, in any order."""
+    return len(one) == len(other) and all(applied in other for applied in one)
 
 
 def _gain_in_more(study: Study, applied: Applied) -> Trial | None:
@@ -247,7 +245,7 @@ def _gain_in_more(study: Study, applied: Applied) -> Trial | None:
         is_more = all(one in trial.state for one in study.recipe)
         rest = tuple(one for one in trial.state if one != applied)
         is_timed = trial.kind in ("live", "process") and trial.speedup is not None
-        if is_more and is_timed and rest and is_same(trial.reference, rest):
+        if is_more and is_timed and rest and _is_same(trial.reference, rest):
             return trial
     return None
 
@@ -332,11 +330,8 @@ def _page_end(facts: StudyPageFacts | None) -> list[Section]:
     if facts is None:
         return []
     study, story = facts.study, story_blocks(facts.study)
-    hardware = hardware_table(facts.waterfall, run_id=facts.waterfall_run)
-    hardware += unknown_hardware(facts.waterfall, study) if study.recipe else []
     folded = Fold(f"{format_count(len(study.choices))} choices, in order", story)
     return [
-        Section("What faster hardware would change", hardware, only="page"),
         Section("The recipe", _recipe_file(facts), only="page"),
         Section("Why each thing was done", [folded] if story else [], only="page"),
         Section("How it was tried", [*_about(study), *_writes(study)], only="page"),
