@@ -827,6 +827,7 @@ OPENS_ITSELF = {
     "launch/ptrace_leave.py": "a file of the kernel",
     "launch/signal_witness.py": "a file of the kernel",
     "launch/user_command.py": "a pipe of its own, and a file of the kernel",
+    "levers/tools/forked_copy.py": "a file of the kernel",
     "levers/pictures/prepared.py": "the guest loads it, and it knows the standard library alone",
     "machine/_files.py": "files of the kernel",
     "machine/read/read_sshd.py": "files of the system",

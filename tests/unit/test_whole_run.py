@@ -7,7 +7,7 @@ import pytest
 
 from scripted_bench import ScriptedBench, make_lever
 from steptime.core.interval import Interval
-from steptime.report.words.study.study_words import describe_whole_run
+from steptime.report.words.study.outcome_words import describe_whole_run
 from steptime.tune.search.proof.whole_run import forecast_whole_run
 from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.trials.facts.loop_time import LoopPart, loop_step_s

@@ -41,6 +41,7 @@ from steptime.report.blocks.values import (
 from steptime.report.blocks.verify.verdict_report import seeds_blocks
 from steptime.report.words.study import study_words as words
 from steptime.report.words.study import verify_words
+from steptime.report.words.study.outcome_words import describe_whole_run
 from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import LossComparison, Outcome
@@ -154,7 +155,7 @@ def _seen(study: Study) -> list[Block]:
             pace = words.describe_pace(step_s, study.samples_per_step, study.sample_unit)
             lines.append(Labeled(label, pace))
     if study.whole_run is not None and study.recipe:
-        lines.append(Labeled("your run", words.describe_whole_run(study.whole_run)))
+        lines.append(Labeled("your run", describe_whole_run(study.whole_run)))
     if study.break_even_steps is not None and study.recipe:
         steps = format_count(study.break_even_steps)
         text = f"after {steps} steps of the real run, when its one-off costs are earned back"

@@ -1,8 +1,11 @@
-"""The wording of how a study ended without a proof, by the machine word of its reason."""
+"""The wording of how a study ended: without a proof by its reason, with one by the whole run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from steptime.core.units import format_count, format_seconds
+from steptime.tune.values.study_values import WholeRun
 
 OUTCOME_HEADS: Mapping[str, str] = {
     "ends_too_soon": "the script ends too soon to tell",
@@ -35,3 +38,13 @@ OUTCOME_REASONS: Mapping[str, str] = {
     "nothing_helps": "the command as written is the fastest that could be proven",
     "ruled_out": "no lever that was tried gives more than {rules_out}",
 }
+
+
+def describe_whole_run(run: WholeRun) -> str:
+    """Return how long a whole run takes as written and with the recipe, as a forecast."""
+    low, high = format_seconds(run.tuned.low), format_seconds(run.tuned.high)
+    return (
+        f"{format_count(run.num_steps)} steps with the start: "
+        f"{format_seconds(run.baseline.estimate)} as written, "
+        f"{format_seconds(run.tuned.estimate)} tuned ({low} to {high}); a forecast"
+    )

@@ -29,7 +29,6 @@ from steptime.tune.values.study_values import (
     StudyOutcome,
     Trial,
     TrialEnd,
-    WholeRun,
 )
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
@@ -418,16 +417,6 @@ def describe_step_beside(study: Study) -> str | None:
         return None
     text = describe_interval(study.speedup)
     return None if text == describe_interval(study.loop_speedup) else text
-
-
-def describe_whole_run(run: WholeRun) -> str:
-    """Return how long a whole run takes as written and with the recipe, as a forecast."""
-    low, high = format_seconds(run.tuned.low), format_seconds(run.tuned.high)
-    return (
-        f"{format_count(run.num_steps)} steps with the start: "
-        f"{format_seconds(run.baseline.estimate)} as written, "
-        f"{format_seconds(run.tuned.estimate)} tuned ({low} to {high}); a forecast"
-    )
 
 
 def describe_noise(noise_floor: float | None) -> str | None:
