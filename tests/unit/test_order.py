@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from report_cases import GPT_COUNT
 from scripted_bench import ScriptedBench, make_lever, make_measurement
 from steptime.diagnose.values.finding import BottleneckKind
-from steptime.levers.base import Moment, Preserves
+from steptime.levers.base import Facts, Moment, Preserves
+from steptime.levers.compiling import compile as compile_models
 from steptime.measure.values.measurement import Phase, Span
 from steptime.tune.search.order import headroom, offer, split_by_headroom
 from steptime.tune.search.search import SearchOptions, search
+from steptime.tune.trials.observe_baseline import product_fraction_of
 
 
 def offered(*levers, excluded=(), **bench):
@@ -208,3 +211,24 @@ def test_only_a_live_lever_can_be_switched_between_steps(moment, is_live):
     offers, _ = offered(make_lever("lever", moment=moment))
 
     assert offers[0].is_live is is_live
+
+
+def test_compiling_is_not_tried_where_products_take_the_step():
+    measurement = make_measurement(step_s=0.12)
+    steady = replace(measurement.steady, mean_s=0.125)
+    seen = replace(measurement, steady=steady, count=GPT_COUNT)  # products take 100 ms
+    facts = Facts(torch_version="2.13.0", product_fraction=product_fraction_of(seen))
+    lever = replace(make_lever("compile"), saves=compile_models.saves)
+
+    offers, refused = offered(
+        lever, facts=facts, phases={"forward": 0.4, "backward": 0.6, "optimizer": 0.0}
+    )
+    (unknown,), _ = offered(lever, phases={"forward": 0.4, "backward": 0.5, "optimizer": 0.0})
+
+    assert refused == ()
+    assert offers[0].headroom == pytest.approx(0.2)
+    assert unknown.headroom == pytest.approx(0.9)
+    assert split_by_headroom(offers, 0.3)[1][0].reason == "headroom_below_noise"
+    on_device = replace(GPT_COUNT.classes[0], device_time_s=0.05)
+    other = replace(GPT_COUNT, classes=(on_device, *GPT_COUNT.classes[1:]))
+    assert product_fraction_of(replace(seen, count=other)) is None

@@ -211,6 +211,8 @@ class Facts:
     others of their class and form.
 
     `kernel_fraction` is the time in the kernel per step, of all threads, over the step's.
+    `product_fraction` is the share of a step in matmuls, recurrent layers and attention, on the
+    host; None where it is not known.
     `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
     script fills gradients with zeros instead of dropping them.
     `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
@@ -263,6 +265,7 @@ class Facts:
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
     kernel_fraction: float | None = None
+    product_fraction: float | None = None
     gc_fraction: float | None = None
     zeroes_gradients: bool | None = None
     checkpoint_ways: tuple[str, ...] | None = None

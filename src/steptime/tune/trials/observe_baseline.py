@@ -5,6 +5,7 @@ In: a trial's folder and how the trial ended. Out: a `Baseline`. Nothing here st
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -66,6 +67,7 @@ class ParentFacts:
     environment_names: tuple[str, ...]
 
 
+_PRODUCTS = ("matmul", "recurrent", "attention")
 _MAX_NAMED, _MAX_WORDS = 8, 60
 
 
@@ -234,6 +236,7 @@ def _make_facts(
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         kernel_fraction=_kernel_fraction(measurement, use),
+        product_fraction=product_fraction_of(measurement),
         gc_fraction=max(shares, default=None),
         num_numa_nodes=count_nodes(),
         syncs_per_step=measurement.syncs_per_step,
@@ -298,6 +301,19 @@ def _minor_faults(measurement: Measurement, use: KernelUse | None) -> float | No
     memory = measurement.ranks[0].host_memory if measurement.ranks else None
     own = None if memory is None else memory.minor_faults_per_step
     return own if own is not None or use is None else use.minor_faults
+
+
+def product_fraction_of(measurement: Measurement) -> float | None:
+    """The share of a step in operators that are products and nothing else, by their own time."""
+    count, steady = measurement.count, measurement.steady
+    if count is None or steady is None or not steady.mean_s:
+        return None
+    classes = [one for one in count.classes if one.name in _PRODUCTS]
+    times_s = [one.time_s for one in classes if one.time_s is not None]
+    on_device = any(one.device_time_s is not None for one in count.classes)
+    if on_device or len(times_s) < len(classes):
+        return None
+    return min(1.0, math.fsum(times_s) / steady.mean_s)
 
 
 def _kernel_fraction(measurement: Measurement, use: KernelUse | None) -> float | None:
