@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from steptime.core.store import create_run, write_value
 from steptime.diagnose.ailments.sense import senseless
-from steptime.guest.late import Visit
+from steptime.guest import late
 from steptime.launch.origin import describe_run
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
@@ -688,7 +688,7 @@ def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
     write_value(run, "command.json", replace(record, exit_code=0, cwd=here))
     torch.manual_seed(0)
-    visit = Visit(str(run.folder))
+    visit = late.Visit(str(run.folder))
     visit.begin()
     act()
     visit.end()
@@ -710,8 +710,17 @@ def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     ]
 
 
+class Plain(late.Visiting):
+    """Only what the sense checks need: probes of memory and work would take most of the time."""
+
+    looks_at_memory = looks_at_batches = looks_at_epochs = False
+
+    def new_plan(self, context: Any) -> None: ...
+
+
 def main(store: str, out: str, *names: str) -> None:
     torch.set_num_threads(1)
+    late.Visiting = Plain
     acts = [act for act in (*HEALTHY, *FAULTY) if not names or act.__name__ in names]
     found = {act.__name__: observe(act, Path(store)) for act in acts}
     Path(out).write_text(json.dumps(found))

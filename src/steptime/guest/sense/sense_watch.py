@@ -32,8 +32,8 @@ class SenseWatch:
         self.torch = torch
         self.recorder = recorder
         self.frames = frames
-        self.trained = trained  # ids of data sets
         self.is_off = False
+        self.epochs = EpochBook(trained)  # a worker, which is forked, knows its epoch by it
         self.reset()
 
     def reset(self) -> None:
@@ -42,7 +42,6 @@ class SenseWatch:
         self.loss = LossGraph(self.torch, self.frames)
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
-        self.epochs = EpochBook(self.trained)
         self.num_rested = 0
         self.first: int | None = None
         self.told = ""

@@ -80,9 +80,9 @@ def find_sense(rank: RankSteps, records: RunRecords, places: CodePlaces) -> Sens
     workers = [one for one in last.values() if one.data_set in own]
     return replace(
         from_json(Sense, _placed(to_json(seen.sense), places)),
-        repeated=_find_repeated(workers),
-        duplicated=_find_duplicated(workers),
-        stale=_find_stale(workers, seen.epochs),
+        repeated=find_repeated(workers),
+        duplicated=find_duplicated(workers),
+        stale=find_stale(workers, seen.epochs),
     )
 
 
@@ -121,7 +121,7 @@ def _are_alike(digests: Sequence[Sequence[str]]) -> bool:
     return is_one and len(set(first)) == NUM_ALIKE and all(first)
 
 
-def _find_repeated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
+def find_repeated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
     """Return generators that draw the same in each worker: equal before and after a batch."""
     found = [one for one in _groups(workers) if _are_alike([worker.states for worker in one])]
     if not found:
@@ -137,7 +137,7 @@ def _find_repeated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
     )
 
 
-def _find_duplicated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
+def find_duplicated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
     """Return an iterable that each worker begins in the same way."""
     for group in _groups(workers):
         if _are_alike([one.batches for one in group]):
@@ -145,9 +145,7 @@ def _find_duplicated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
     return None
 
 
-def _find_stale(
-    workers: Sequence[WorkerSeen], epochs: Sequence[EpochNumbers]
-) -> StaleNumber | None:
+def find_stale(workers: Sequence[WorkerSeen], epochs: Sequence[EpochNumbers]) -> StaleNumber | None:
     """Return a number that is another one in each epoch, and that staying workers keep."""
     for known in epochs:
         for name, first in known.numbers[0].items() if known.numbers else ():
