@@ -88,7 +88,7 @@ def test_updates_in_evaluation_mode_begin_after_the_evaluation(found: Found) -> 
     seen = numbers(found, "evaluation_mode_is_left_on")
 
     assert (seen["first_update"], seen["updates_seen"]) == (21, 40)
-    assert seen["effect"] == "batch_norm_and_dropout"
+    assert seen["effect"] == "its batch statistics stay as they were and its dropout is off"
     assert numbers(found, "evaluation_mode_until_the_next_epoch")["updates_seen"] == 117
     assert found["evaluation_mode_is_left_on"][0]["line"] == "model.eval()"
 

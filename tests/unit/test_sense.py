@@ -15,17 +15,16 @@ from steptime.diagnose.ailments.sense.senseless import (
 )
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.sense.find_sense import (
-    EpochNumbers,
-    find_duplicated,
-    find_repeated,
-    find_stale,
-    read_sense,
-    read_worker,
-)
-from steptime.measure.sense.loss_lines import find_loss_line
-from steptime.measure.sense.sense_values import EvaluatedUpdates, LearningRate, Sense, TargetUse
+from steptime.measure.sense.find_sense import find_duplicated, find_repeated, find_stale
+from steptime.measure.sense.loss_origin import find_loss_line
+from steptime.measure.sense.sense_record import EpochNumbers, read_sense, read_worker
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.sense_values import (
+    EvaluatedUpdates,
+    LearningRate,
+    Sense,
+    TargetUse,
+)
 from steptime.report.words.run.advice import choose_headline
 from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement

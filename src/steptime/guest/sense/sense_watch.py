@@ -13,10 +13,10 @@ from ...record import kinds
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
+from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
 from .modes import Modes
-from .rates import Rates
-from .uncleared import Uncleared, Watched
+from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import EpochBook
 
 
@@ -117,7 +117,7 @@ TAKE_TENSORS = (
     *(nodes_of, shapes_of),
     *(
         one
-        for kind in (SenseWatch, Uncleared, Watched, LossGraph, Modes)
+        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes)
         for one in _functions_of(kind)
     ),
 )

@@ -23,7 +23,7 @@ ENOUGH = 20
 """Updates without a clearing; no accumulation in use is that long and steps each time."""
 
 
-class Watched:
+class FollowedGradient:
     """The gradient that stands for an optimizer's; `num` updates have ended without a clearing."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Uncleared:
         self.readers = readers(torch)
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.looks: DeviceLooks | None = None
-        self.watched: dict[int, Watched] = {}
+        self.watched: dict[int, FollowedGradient] = {}
         self.met: set[int] = set()
         self.found: dict[int, dict[str, Any]] = {}
 
@@ -117,11 +117,11 @@ class Uncleared:
             for weight in group["params"]:
                 gradient = weight.grad
                 if type(gradient) in self.plain and gradient.layout is self.torch.strided:
-                    self.watched[key] = Watched(weight)
+                    self.watched[key] = FollowedGradient(weight)
                     return
         self.met.discard(key)  # it has no gradients yet
 
-    def _read(self, one: Watched, gradient: Any) -> None:
+    def _read(self, one: FollowedGradient, gradient: Any) -> None:
         """Read how large the gradient is: one of zero was cleared in a way that nobody sees."""
         torch = self.torch
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
@@ -137,7 +137,7 @@ class Uncleared:
             self.looks = self.looks or DeviceLooks(torch, self.readers)
             one.slot = self.looks.begin(norm)
 
-    def _see_norm(self, key: int, one: Watched) -> None:
+    def _see_norm(self, key: int, one: FollowedGradient) -> None:
         if one.slot is not None and self.looks is not None:
             norm = self.looks.take(one.slot)
             if norm is not None:

@@ -25,7 +25,7 @@ from steptime.measure.health.health_record import read_bracket, read_graphs, rea
 from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.memory.epoch_lines import EpochSeen, read_epoch
-from steptime.measure.sense.find_sense import SenseSeen, read_sense
+from steptime.measure.sense.sense_record import SenseSeen, read_sense
 from steptime.measure.tried.trial_lines import LeverLine
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.layer_health import Bracket, LayerHealth

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from steptime.measure.fold.seen_lines import CountSeen
     from steptime.measure.fold.stream import RankStream
     from steptime.measure.memory.memory_anatomy import MemoryTold
-    from steptime.measure.sense.find_sense import WorkerSeen
+    from steptime.measure.sense.sense_record import WorkerSeen
     from steptime.measure.values.stall import Stall
     from steptime.measure.values.training_values import CommandTraining
     from steptime.measure.wall.stall_file import EndedDesync
@@ -415,7 +415,7 @@ def _read_worker_facts(paths: Sequence[Path], torn: Torn) -> tuple[WorkerSeen, .
     """Return what workers noted of their first batches."""
     if not paths:
         return ()
-    from steptime.measure.sense.find_sense import read_worker
+    from steptime.measure.sense.sense_record import read_worker
 
     lines = (line for path in paths for line in read_lines(path, torn))
     return read_all(read_worker, lines, (kinds.WORKER_SENSE,), torn)

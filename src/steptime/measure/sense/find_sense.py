@@ -1,18 +1,18 @@
 """Makes the values of the sense checks from what a rank and the workers wrote.
 
-In: the last line `se` of a rank, and the lines `ws` of workers. Out: a `Sense`.
+In: what a rank saw last, and what its workers saw. Out: a `Sense`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from steptime.core.codec import from_json, to_json
-from steptime.measure.sense.sense_values import RepeatedWorkers, Sense, StaleNumber
-from steptime.record.lines import Line
+from steptime.measure.sense.sense_record import EpochNumbers, WorkerSeen
+from steptime.measure.values.model.sense_values import RepeatedWorkers, Sense, StaleNumber
 
 if TYPE_CHECKING:
     from steptime.measure.fold.code_places import CodePlaces
@@ -21,53 +21,6 @@ if TYPE_CHECKING:
 
 NUM_ALIKE = 2
 """States of generators that must agree (before and after a batch), and batches of each worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochNumbers:
-    """Whole numbers of a data set in the parent, at the beginning of its first epochs."""
-
-    data_set: int
-    numbers: tuple[Mapping[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenseSeen:
-    """What a rank saw: the values, with files as the guest names them, and its data sets."""
-
-    sense: Sense
-    epochs: tuple[EpochNumbers, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSeen:
-    """What a worker saw in an epoch; the last line of each counts.
-
-    `states` are digests of its generators, at the beginning and after each batch; `batches` are
-    digests of what an iterable yielded first. `epoch` is that of the training process when it
-    started the worker, 0 where it is not known; `turn` counts the epochs of the worker itself.
-    """
-
-    pid: int
-    worker: int
-    data_set: int
-    epoch: int
-    turn: int
-    class_name: str
-    names: tuple[str, ...] = ()
-    numbers: Mapping[str, int]
-    states: tuple[str, ...] = ()
-    batches: tuple[str, ...] = ()
-
-
-def read_sense(line: Line) -> SenseSeen:
-    """Return what the line of a rank says."""
-    return from_json(SenseSeen, {**line, "sense": line})
-
-
-def read_worker(line: Line) -> WorkerSeen:
-    """Return what the line of a worker says."""
-    return from_json(WorkerSeen, line)
 
 
 def find_sense(rank: RankSteps, records: RunRecords, places: CodePlaces) -> Sense | None:

@@ -95,12 +95,11 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     places, scripts = named_by.places, named_by.scripts
     held_in = {file for _, _, file in named_by.held if os.path.isabs(file)}
     named = sorted({*scripts, *held_in, *(file for file, _ in places)})[:_MAX_FILES]
-    found = {file: _content(file, cells) for file in named}
-    data = {file: content for file, content in found.items() if content is not None}
+    data = {file: text for file in named if (text := _content(file, cells)) is not None}
     numbers = [[file, cell.number] for file, cell in sorted(cells.items())]
     if not (data or numbers):
         return
-    from steptime.measure.sense.loss_lines import find_loss_line
+    from steptime.measure.sense.loss_origin import loss_rows
     from steptime.measure.source.accumulation import find_suspicions
     from steptime.measure.source.data_reads import find_reads
     from steptime.measure.source.held_lines import find_held_lines
@@ -123,7 +122,6 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
             switches += [[code, file, line] for code, line in find_switches(tree)]
             padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
-    texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
     marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
     own = OwnCode(
         trees=trees,
@@ -148,14 +146,14 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         [name, file, line, _text(_lines(_read(file) or b""), line) or ""]
         for name, file, line in find_reads({**trees, **mine}, names)
     ]
-    marks["losses"] = [
-        [file, line, made, _text(lines[file], made) or ""]
-        for file, line in sorted(named_by.places)
-        if file in trees and (made := find_loss_line(trees[file], line))
-    ]
-    document = {"schema": SCHEMA, "lines": texts, **marks}
+    marks["losses"] = loss_rows(trees, named_by.places, lines)
+    document = {"schema": SCHEMA, "lines": _known(texts), **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
+
+
+def _known(texts: list[list[Any]]) -> list[list[Any]]:
+    return [row for row in texts if row[2] is not None][:_MAX_LINES]
 
 
 def _is_installed(file: str) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
-from steptime.measure.sense.sense_values import Sense
 from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.machine_load import HostLoad
@@ -21,6 +20,7 @@ from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.longest import LongestBatch
 from steptime.measure.values.model.profiled import Profile
+from steptime.measure.values.model.sense_values import Sense
 from steptime.measure.values.model.useful_work import Padding, RankBalance
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import (

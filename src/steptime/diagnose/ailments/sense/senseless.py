@@ -14,8 +14,8 @@ from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.sense.sense_values import CodeLine, Sense
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.sense_values import Sense, SenseLine
 from steptime.measure.values.observations import place_text
 
 MIN_AT_ZERO = Threshold(
@@ -53,7 +53,7 @@ _SCALED_BY_RATE = (
 
 
 def find_uncleared_gradients(measurement: Measurement) -> Finding | None:
-    """No bottleneck: nobody clears the gradients, so that each update uses the sum of all."""
+    """No bottleneck: nothing clears the gradients, so that each update uses the sum of all."""
     found = _sense(measurement).uncleared
     if found is None:
         return None
@@ -100,7 +100,10 @@ def find_updates_in_evaluation(measurement: Measurement) -> Finding | None:
         count("num_updates", num),
         count("updates_seen", found.num_updates),
     )
-    names = {"model": found.model, "effect": "_and_".join(found.what)}
+    names = {
+        "model": found.model,
+        "effect": " and ".join(_EFFECTS.get(one, one) for one in found.what),
+    }
     if found.place is None:
         return replace(_at_phase(EVALUATED, evidence, measurement, "evaluation"), names=names)
     return _placed(EVALUATED, evidence, found.place, names)
@@ -143,7 +146,7 @@ def find_repeated_draws(measurement: Measurement) -> Finding | None:
     if found is None:
         return None
     evidence = (count("num_workers", found.num_workers), count("num_epochs", found.num_epochs))
-    repeats = "in_each_epoch" if found.num_epochs > 1 else "in_each_worker"
+    repeats = _AGAIN if found.num_epochs > 1 else ""
     names = {"generator": ", ".join(found.names), "repeats": repeats}
     return _placed(REPEATED_DRAWS, evidence, None, names)
 
@@ -168,6 +171,12 @@ def find_stale_number(measurement: Measurement) -> Finding | None:
 
 
 _CRITICAL = Severity.CRITICAL
+_AGAIN = ", and the same ones again in each epoch"
+_EFFECTS = {
+    "dropout": "its dropout is off",
+    "batch_norm": "its batch statistics stay as they were",
+}
+"""What evaluation mode changes; the words are those of the sentence."""
 
 
 def _sense(measurement: Measurement) -> Sense:
@@ -189,7 +198,7 @@ def _at_phase(
 def _placed(
     row: Ailment,
     evidence: Iterable[Evidence],
-    place: CodeLine | None,
+    place: SenseLine | None,
     names: Mapping[str, str] | None = None,
 ) -> Finding:
     found = make_finding(row, severity=Severity.WARNING, evidence=evidence)
@@ -290,7 +299,7 @@ REPEATED_DRAWS = _row(
     find_repeated_draws,
     "random draws of a data set repeat in each worker",
     "random draws repeat: each of the {num_workers} workers starts from a copy of the data set's "
-    "own generator ({generator}), and draws the same numbers{repeats}.",
+    "own generator ({generator}), and draws the same numbers as the others{repeats}.",
     "Seed the generator in each worker and epoch: worker_init_fn, or get_worker_info().seed.",
     title="repeated randomness",
     needs="`sense.repeated`",

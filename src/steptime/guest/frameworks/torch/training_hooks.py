@@ -57,7 +57,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
             journal = local.journal
             if journal.in_backward:
                 return original(*args, **kwargs)
-            journal.in_backward = True
+            journal.in_backward, is_done = True, False
             outer = journal.top
             try:
                 if outer == OPTIMIZER and not are_running(context, sys._getframe(1)):
@@ -79,7 +79,6 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                     context.dissect("see_backward", args)
             except BaseException:
                 fail("backward")
-            is_done = False
             try:
                 trial, probe = context.trial, journal.probe
                 if trial is not None:

@@ -111,11 +111,6 @@ NUMBERS: Mapping[str, str] = {
     "exactly": "on",
     "at_latest": "at the latest",
     "still_going": "to the end of the run",
-    "in_each_worker": " as the others",
-    "in_each_epoch": " as the others, and the same again in each epoch",
-    "dropout": "its dropout is off",
-    "batch_norm": "its batch statistics stay as they were",
-    "batch_norm_and_dropout": "its dropout is off and its batch statistics stay as they were",
     "recovered": "for a while",
 }
 """The words of a number of the training that is not finite."""

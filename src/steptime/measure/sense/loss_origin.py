@@ -7,9 +7,19 @@ that assigns the name in front of `.backward()`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def loss_rows(
+    trees: Mapping[str, ast.Module],
+    places: Iterable[tuple[str, int]],
+    lines: Mapping[str, Sequence[str]],
+) -> list[list[object]]:
+    """Return a row for each place that is a backward call: file, line, that of the loss, text."""
+    found = [(file, at, find_loss_line(trees[file], at)) for file, at in places if file in trees]
+    return [[file, at, made, lines[file][made - 1].strip()] for file, at, made in found if made]
 
 
 def find_loss_line(tree: ast.Module, line: int) -> int | None:

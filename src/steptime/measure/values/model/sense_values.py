@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodeLine:
+class SenseLine:
     """A line of the user's code; `text` is None where it could not be read."""
 
     file: str
@@ -16,7 +16,7 @@ class CodeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnclearedGradients:
-    """Gradients that nobody cleared since the first update.
+    """Gradients that nothing cleared since the first update.
 
     Attributes:
         num_updates: updates in a row that were watched, each with the gradients of those before.
@@ -45,7 +45,7 @@ class LearningRate:
     highest: float
     zero_since: int | None = None
     num_advances: int | None = None
-    place: CodeLine | None = None
+    place: SenseLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class EvaluatedUpdates:
     first_update: int
     num_updates: int
     what: tuple[str, ...]
-    place: CodeLine | None = None
+    place: SenseLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class BroadcastLoss:
     prediction: tuple[int, ...]
     target: tuple[int, ...] | None
     result: tuple[int, ...]
-    place: CodeLine | None = None
+    place: SenseLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Sense:
     """What tells whether a training does what its owner thinks; None where nothing was seen.
 
     Attributes:
-        uncleared: gradients that nobody clears.
+        uncleared: gradients that nothing clears.
         rates: learning rates and schedulers.
         evaluated: updates in evaluation mode.
         broadcast: a loss of two shapes.
