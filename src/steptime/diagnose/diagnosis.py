@@ -22,6 +22,7 @@ from steptime.diagnose.ailments.memory import memory_limits
 from steptime.diagnose.ailments.ranks import desynced, stalled
 from steptime.diagnose.ailments.script.script_faults import FAILURE
 from steptime.diagnose.ailments.script.shifted import find_shift
+from steptime.diagnose.ailments.sense import senseless
 from steptime.diagnose.ailments.waste.wasted_work import explain_exchange
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import (
@@ -165,7 +166,7 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
         is_others = is_of_machine(finding)
         rank = _SEVERITIES.index(finding.severity)
         # Faster steps do not help a run that stood still or failed, nor one of lost numbers.
-        is_sound = finding.cause not in numerical_health.CAUSES_FIRST
+        is_sound = finding.cause not in (*numerical_health.CAUSES_FIRST, *senseless.CAUSES)
         goes_on = finding.cause not in _ENDS
         return (
             rank,

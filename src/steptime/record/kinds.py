@@ -51,6 +51,7 @@ LAYERS = "lw"
 LAYER_NORMS = "ln"
 GRAPHS_KEPT = "ga"
 WEIGHTS = "wt"
+SENSE = "se"
 EVALUATIONS = "ev"
 SWITCHES = "q"
 LOADERS = "i"
@@ -80,6 +81,7 @@ BENCH_DONE = "done"
 
 # worker-PPID-NUMBER.jsonl
 WORKER = "w"
+WORKER_SENSE = "ws"
 
 # host.jsonl
 HOST_SAMPLE = "h"

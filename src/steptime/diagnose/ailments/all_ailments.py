@@ -18,6 +18,7 @@ from steptime.diagnose.ailments.input import experience, loader_workers, waiting
 from steptime.diagnose.ailments.memory import memory_limits, memory_peaks
 from steptime.diagnose.ailments.ranks import desynced, ranks, stalled
 from steptime.diagnose.ailments.script import script_faults, shifted
+from steptime.diagnose.ailments.sense import senseless
 from steptime.diagnose.ailments.waste import wasted_work
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
@@ -38,6 +39,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *wasted_work.AILMENTS,
     *unused_graphs.AILMENTS,
     *zero_products.AILMENTS,
+    *senseless.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,
     *overfitting.AILMENTS,
@@ -52,6 +54,7 @@ AILMENTS: tuple[Ailment, ...] = (
 
 FAULTS = (
     *numerical_health.CAUSES_FIRST,
+    *senseless.CAUSES,
     *stalled.CAUSES,
     *desynced.CAUSES,
     script_faults.FAILURE.cause,

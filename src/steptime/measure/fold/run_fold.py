@@ -32,6 +32,7 @@ from steptime.measure.memory.longest_batch import find_longest
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
+from steptime.measure.sense.find_sense import find_sense
 from steptime.measure.steps.phases import (
     find_missing,
     mean_counts,
@@ -135,6 +136,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         ),
         balance=find_balance(folded.ranks, by_length),
         health=health,
+        sense=find_sense(busiest, records, places),
         wall_time=find_wall_time(
             folded.busiest,
             records,

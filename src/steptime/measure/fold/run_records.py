@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from steptime.measure.fold.seen_lines import CountSeen
     from steptime.measure.fold.stream import RankStream
     from steptime.measure.memory.memory_anatomy import MemoryTold
+    from steptime.measure.sense.sense_record import WorkerSeen
     from steptime.measure.values.stall import Stall
     from steptime.measure.values.training_values import CommandTraining
     from steptime.measure.wall.stall_file import EndedDesync
@@ -150,6 +151,7 @@ class RunRecords:
     training: CommandTraining | None = None
     unshown_ranks: tuple[int, ...] = ()
     has_other_workers: bool = False
+    worker_facts: tuple[WorkerSeen, ...] = ()
 
 
 def read_records(folder: Path, number: int | None = None) -> RunRecords:
@@ -235,6 +237,7 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         memory=_take_memory(processes, torn),
         exits=take_all(ProcessExit, processes, (kinds.EXIT,), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
+        worker_facts=_read_worker_facts(worker_files, torn),
         host=read_host(folder / files.HOST, torn),
         source=read_source(folder),
         num_torn_lines=0,
@@ -406,6 +409,16 @@ def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]
         sums[found.pid] = _after(sums.get(found.pid), found)
     heads = {head.pid: head for head in (first, *later)}
     return [(head, sums[pid]) for pid, head in heads.items() if pid in sums]
+
+
+def _read_worker_facts(paths: Sequence[Path], torn: Torn) -> tuple[WorkerSeen, ...]:
+    """Return what workers noted of their first batches."""
+    if not paths:
+        return ()
+    from steptime.measure.sense.sense_record import read_worker
+
+    lines = (line for path in paths for line in read_lines(path, torn))
+    return read_all(read_worker, lines, (kinds.WORKER_SENSE,), torn)
 
 
 def _after(earlier: WorkerSums | None, now: WorkerSums) -> WorkerSums:

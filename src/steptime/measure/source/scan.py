@@ -64,6 +64,7 @@ class Source:
     """What `source.json` says; `texts` are lines by absolute file and number.
 
     `cells` has the number of a notebook's cell by the file name that its code was compiled under.
+    `losses` are the lines that compute a loss, by the place of a backward call.
     `loops` are loops over elements in the user's own code; `held` are the lines that set
     attributes of data sets, by holder and attribute.
     """
@@ -76,6 +77,7 @@ class Source:
     loops: tuple[LoopMark, ...] = ()
     held: Mapping[HeldPlace, SourceMark] = field(default_factory=dict)
     reads: tuple[SourceMark, ...] = ()
+    losses: Mapping[Place, SourceMark] = field(default_factory=dict)
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -93,11 +95,11 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     places, scripts = named_by.places, named_by.scripts
     held_in = {file for _, _, file in named_by.held if os.path.isabs(file)}
     named = sorted({*scripts, *held_in, *(file for file, _ in places)})[:_MAX_FILES]
-    found = {file: _content(file, cells) for file in named}
-    data = {file: content for file, content in found.items() if content is not None}
+    data = {file: text for file in named if (text := _content(file, cells)) is not None}
     numbers = [[file, cell.number] for file, cell in sorted(cells.items())]
     if not (data or numbers):
         return
+    from steptime.measure.sense.loss_origin import loss_rows
     from steptime.measure.source.accumulation import find_suspicions
     from steptime.measure.source.data_reads import find_reads
     from steptime.measure.source.held_lines import find_held_lines
@@ -120,7 +122,6 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
             switches += [[code, file, line] for code, line in find_switches(tree)]
             padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
-    texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
     marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
     own = OwnCode(
         trees=trees,
@@ -145,9 +146,14 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         [name, file, line, _text(_lines(_read(file) or b""), line) or ""]
         for name, file, line in find_reads({**trees, **mine}, names)
     ]
-    document = {"schema": SCHEMA, "lines": texts, **marks}
+    marks["losses"] = loss_rows(trees, named_by.places, lines)
+    document = {"schema": SCHEMA, "lines": _known(texts), **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
+
+
+def _known(texts: list[list[Any]]) -> list[list[Any]]:
+    return [row for row in texts if row[2] is not None][:_MAX_LINES]
 
 
 def _is_installed(file: str) -> bool:
@@ -164,6 +170,7 @@ def read_source(run_folder: Path) -> Source:
     padding = _rows(document, "padding", (str, str, int))
     held = _rows(document, "held", (str, str, str, int, str))
     reads = _rows(document, "reads", (str, str, int, str))
+    losses = _rows(document, "losses", (str, int, int, str))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
@@ -172,6 +179,7 @@ def read_source(run_folder: Path) -> Source:
         padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
         loops=read_loop_rows(document.get("loops")),
         held={(h, a): SourceMark(code="held", file=f, line=n, text=t) for h, a, f, n, t in held},
+        losses={(f, n): SourceMark(code="loss", file=f, line=m, text=t) for f, n, m, t in losses},
         reads=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in reads),
     )
 
@@ -258,6 +266,10 @@ def _places_of(line: Line) -> Iterator[Place]:
             yield from _place(site.file, site.line)
     elif kind_of(line) == kinds.NON_FINITE:
         yield from _place(line.get("file"), line.get("line"))
+    elif kind_of(line) == kinds.SENSE:
+        facts = [line.get("evaluated"), line.get("broadcast"), *line.get("rates", ())]
+        for one in filter(None, (fact and fact.get("place") for fact in facts)):
+            yield from _place(one.get("file"), one.get("line"))
     elif kind_of(line) == kinds.COMPILED:
         _, breaks, recompiles = rows.compile_events(line)
         for event in (*breaks, *recompiles):

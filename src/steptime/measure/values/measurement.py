@@ -20,6 +20,7 @@ from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.health import Health
 from steptime.measure.values.model.longest import LongestBatch
 from steptime.measure.values.model.profiled import Profile
+from steptime.measure.values.model.sense_values import Sense
 from steptime.measure.values.model.useful_work import Padding, RankBalance
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import (
@@ -366,6 +367,7 @@ class Measurement:
         given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
             `--peak`.
         outliving: the processes that may go on training although the command has returned.
+        sense: what tells whether the training does what its owner thinks.
         health: the losses of the training, numbers that are not finite, and weights that learned
             nothing; None where nothing of it was seen.
         asked: steps that were examined because somebody asked while the run trained, in order.
@@ -423,6 +425,7 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    sense: Sense | None = None
     asked: tuple[AskedSteps, ...] = ()
     padding: Padding | None = None
     longest_batch: LongestBatch | None = None

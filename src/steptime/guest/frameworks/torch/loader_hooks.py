@@ -17,6 +17,7 @@ from ....record import kinds
 from ....record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 from ....record.files import SCHEMA, worker_file
 from ...hooks.patching import drop_frame, put, replace
+from ...sense.worker_facts import watch_worker
 from ...timeline.acts import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ...timeline.recorder import FLUSH_NS, append
 from ...watchers.process_memory import read_rollup
@@ -95,6 +96,7 @@ def hook_iter(context: TorchContext, loader_class: Any) -> None:
             guarded("rest", journal.flush)  # an evaluation, perhaps
         guarded("inputs", context.inputs.see, self)
         guarded("longest", context.epochs.begin, self)
+        guarded("sense", context.sense.epochs.begin, self)
         if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
             return original(self)
         outer = journal.top
@@ -267,6 +269,8 @@ def time_worker(context: TorchContext, fetcher: Any) -> None:
     """Sum up fetch and collate in a worker process, which from here on is no rank."""
     context.is_worker = True
     sums = sums_of_this_worker(context)
+    number = context.torch.utils.data.get_worker_info().id
+    facts = watch_worker(context, fetcher.dataset, number)
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     clock = perf_counter_ns
 
@@ -275,6 +279,8 @@ def time_worker(context: TorchContext, fetcher: Any) -> None:
         try:
             batch = fetch(index)
             sums.batches += 1
+            if facts is not None and not facts.is_over:
+                context.guarded("sense", facts.see_batch, batch, sums.path)
             return batch
         except BaseException as error:
             drop_frame(error)

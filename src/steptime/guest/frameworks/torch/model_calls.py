@@ -104,6 +104,7 @@ def run_forward(
     try:
         journal.note(ENTER_FORWARD, FORWARD)
         context.see_shape(journal, args, kwargs, is_plain=False)
+        context.sense.modes.see_call(module)
         probe = context.choose_probe(journal)
         if anatomy is not None and anatomy.awaits_call:
             context.dissect("see_call", module)

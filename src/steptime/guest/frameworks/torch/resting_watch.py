@@ -159,6 +159,7 @@ class RestingWatch:
     def _make_hook(self, keys: list[int]) -> Callable[[Any, Any, Any], None]:
         """Return what torch calls at the end of each step; each line counts, with cold caches."""
         clock, take, attend = self.clock, self.ends.append, self._attend
+        see, journal, ends = self.context.sense.end_rested, self.journal, self.ends
         due, fail, following = self.due, self.context.recorder.fail, cycle(keys)
         key, *others = keys
 
@@ -166,6 +167,7 @@ class RestingWatch:
             try:
                 now = clock()
                 take(now)
+                see(optimizer, journal.num_updates + self.num_rested + len(ends))
                 if others:
                     is_expected = id(optimizer) == next(following)
                 else:
@@ -335,7 +337,8 @@ def hooks_of_a_step(torch: Any) -> list[tuple[Any, str]]:
     """Return what each step calls and our hooks replace, by owner and name."""
     tensor, clipping = torch.Tensor, torch.nn.utils
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
-    found = [(torch.nn.Module, "__call__"), (iterator, "__next__"), (torch.autograd, "grad")]
+    found = [(torch.optim.lr_scheduler.LRScheduler, "step")]
+    found += [(torch.nn.Module, "__call__"), (iterator, "__next__"), (torch.autograd, "grad")]
     found += [(owner, "backward") for owner in (tensor, torch.autograd)]
     found += [(tensor, name) for name in (*READS, *COPYING)]
     found += [(torch.amp.GradScaler, name) for name in ("scale", "unscale_")]

@@ -28,6 +28,7 @@ from ...memory.memory_probe import MemoryProbe
 from ...memory.storages import frame_next_step
 from ...modes.mode import GuestMode
 from ...padding.batch_watch import BatchWatch
+from ...sense.sense_watch import SenseWatch
 from ...sites.cells import CellTeller
 from ...sites.file_owners import FileOwners
 from ...sites.frames import Frames
@@ -91,6 +92,7 @@ class TorchContext(Context):
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
         self.evaluations = EvaluationLosses(torch, recorder)
+        self.sense = SenseWatch(torch, recorder, self.frames, self.trained_datasets)
         self.layers: LayerLook | None = None  # while layers are looked at
         self.look: LayerLook | None = None  # the same, also while it is off
         self.cells = CellTeller(self.frames.places, self._tell_cells)
@@ -98,6 +100,7 @@ class TorchContext(Context):
 
         recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
         recorder.watchers += [self.graphs, self.weights, self.evaluations]
+        recorder.watchers.append(self.sense)
         self.see_graph = without_dynamo(torch, self._see_graph)
         self.check_weights = without_dynamo(torch, self._check_weights)
         self.dissect = without_dynamo(torch, self._dissect)
@@ -179,6 +182,7 @@ class TorchContext(Context):
         """Sample neither graphs nor weights in this process."""
         self.graphs.give_up()
         self.weights.give_up()
+        self.sense.stop()
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""

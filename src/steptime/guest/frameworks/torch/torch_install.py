@@ -12,6 +12,7 @@ from ...health.loss_watch import LossWatcher
 from ...hooks import environments, keras_hooks, wait_hooks
 from ...memory.dissect import make_anatomy
 from ...modes.mode import Targets
+from ...sense.sense_hooks import hook_sense
 from ...sites.file_owners import FileOwners
 from ...sites.frames import Frames
 from ...timeline.recorder import announce
@@ -47,6 +48,7 @@ INSTALLERS: tuple[Callable[[TorchContext], None], ...] = (
     tensor_hooks.hook_tensors,
     tensor_hooks.hook_synchronize,
     distributed.hook_distributed,
+    hook_sense,
 )
 
 

@@ -25,6 +25,7 @@ from ...health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ...health.loss_watch import TAKE_TENSORS
 from ...hooks.callers_place import from_callers_place
 from ...hooks.patching import drop_frame, pass_as_torchs, put, replace
+from ...sense.sense_watch import TAKE_TENSORS as SENSE_TENSORS
 from ...timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
 from ...timeline.journal import Journal
 from .torch_context import TorchContext, marked
@@ -36,6 +37,7 @@ def hook_backward(context: TorchContext) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
     pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *EVALUATION_TENSORS, *PROBE_TENSORS)
+    pass_as_torchs(torch, *SENSE_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
@@ -46,7 +48,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
     """Return a wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail, switches = context.local, context.recorder.fail, context.switches
-    graphs, num_nodes = context.graphs, context.num_nodes
+    graphs, num_nodes, sense = context.graphs, context.num_nodes, context.sense
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -55,7 +57,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
             journal = local.journal
             if journal.in_backward:
                 return original(*args, **kwargs)
-            journal.in_backward = True
+            journal.in_backward, is_done = True, False
             outer = journal.top
             try:
                 if outer == OPTIMIZER and not are_running(context, sys._getframe(1)):
@@ -68,6 +70,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                         losses.see_other_loss(args, inside_step=bool(journal.optimizers))
                     else:
                         losses.see_loss(args)
+                    sense.begin_backward(journal, args)
                 if journal.num_updates >= graphs.due:
                     context.guarded("graphs", context.see_graph, journal, args)
                 if switches.due:
@@ -76,7 +79,6 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                     context.dissect("see_backward", args)
             except BaseException:
                 fail("backward")
-            is_done = False
             try:
                 trial, probe = context.trial, journal.probe
                 if trial is not None:
@@ -91,6 +93,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                 journal.in_backward = False
                 try:
                     journal.note(LEAVE_BACKWARD, outer)
+                    sense.end_backward()
                     if not journal.has_stepped and is_done:
                         journal.has_backward = True
                         end_by_hand(context, journal)
@@ -218,6 +221,8 @@ def hook_optimizers(context: TorchContext) -> None:
                 context.before_update(journal.timeline)
             skipped = found_inf(optimizer) if journal.scaler is not None else 0
             journal.leave_optimizer(optimizer, skipped)
+            if not journal.optimizers:
+                context.sense.end_step(journal, optimizer)
             anatomy = context.anatomy
             if anatomy is None or journal.optimizers:
                 return

@@ -1,0 +1,1 @@
+"""Ailments of trainings that run well and learn something else than their owner thinks."""

@@ -1,0 +1,118 @@
+"""Updates in evaluation mode: a model that trained in training mode, and does not any more.
+
+A model is judged by all its calls with gradients since the last update. One in training mode is
+enough: an attack on the model, or a teacher, is called in evaluation mode on purpose. Only modules
+that compute something else then are of interest: dropout, and batch statistics.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import CodeType, FrameType
+from typing import Any
+
+from ..hooks.module_tree import modules_of, parameters_of
+from ..sites.frames import Frames, innermost
+
+MIN_TRAINED = 8
+"""Updates in training mode before: a first call, to see whether the model runs, proves nothing."""
+
+MAX_PLACES = 64
+MAX_MODELS = 256
+MAX_WEIGHTS = 200
+"""Weights of an optimizer that are compared with those of a model."""
+
+
+class Modes:
+    """The modes in which the models of a thread are trained."""
+
+    def __init__(self, torch: Any, frames: Frames) -> None:
+        self.torch = torch
+        self.frames = frames
+        self.calls: dict[int, Any] = {}  # since the last update: True, or one in evaluation mode
+        self.known: dict[int, Any] = {}  # models that were called in training mode
+        self.trained: dict[int, int] = {}  # updates in training mode, by model
+        self.harmless: set[int] = set()  # these compute the same in both modes
+        self.places: dict[tuple[CodeType, int], dict[str, Any] | None] = {}
+        self.evaluated: tuple[Any, Any] = (lambda: None, None)  # who, and where
+        self.found: dict[int, dict[str, Any]] = {}
+
+    def see_call(self, module: Any) -> None:
+        """Take an outermost call with gradients."""
+        key = id(module)
+        if module.training:
+            self.calls[key] = True
+            if key not in self.known:
+                self.known[key] = weakref.ref(module)
+        elif key in self.known and key not in self.calls:
+            self.calls[key] = self.known[key]
+
+    def see_eval(self, module: Any, frame: FrameType) -> None:
+        """Take a call of `eval()` that begins, and where it is."""
+        key = frame.f_code, frame.f_lasti
+        if key not in self.places and len(self.places) < MAX_PLACES:
+            place = innermost(self.frames.stack(frame))
+            found = None if place is None else {"file": place[0], "line": place[1]}
+            self.places[key] = found
+        self.evaluated = weakref.ref(module), self.places.get(key)
+
+    def end_step(self, optimizer: Any, number: int) -> None:
+        """Take the end of the update with this number, from 1."""
+        trained = self.trained
+        for key, seen in self.calls.items():
+            if seen is True:
+                trained[key] = trained.get(key, 0) + 1
+            elif trained.get(key, 0) >= MIN_TRAINED and key not in self.harmless:
+                self._see_evaluated(key, seen(), optimizer, number)
+        self.calls.clear()
+        if len(self.known) > MAX_MODELS:  # a script that makes models in each step
+            self.known.clear()
+            trained.clear()
+
+    def _see_evaluated(self, key: int, model: Any, optimizer: Any, number: int) -> None:
+        if model is None or model.training or not _trains(optimizer, model):
+            return  # another one has its number by now, or another optimizer its weights
+        known = self.found.get(key)
+        if known is not None:
+            known["num_updates"] += 1
+            return
+        what = self._what_differs(model)
+        if not what:
+            self.harmless.add(key)
+            return
+        owner, place = self.evaluated
+        is_left_so = any(one is model for _, one in modules_of(owner())) if owner() else False
+        self.found[key] = {
+            "model": type(model).__name__,
+            "first_update": number,
+            "num_updates": 1,
+            "what": what,
+            "place": place if is_left_so else None,
+        }
+
+    def _what_differs(self, model: Any) -> list[str]:
+        """Return which of its parts compute something else in evaluation mode."""
+        modules = self.torch.nn.modules
+        found: set[str] = set()
+        for _, module in modules_of(model):
+            if module.training:
+                continue
+            if isinstance(module, modules.dropout._DropoutNd):
+                found |= {"dropout"} if module.p else set()
+            elif isinstance(module, (modules.rnn.RNNBase, modules.activation.MultiheadAttention)):
+                found |= {"dropout"} if module.dropout else set()
+            elif isinstance(module, modules.batchnorm._NormBase) and module.track_running_stats:
+                found.add("batch_norm")
+        return sorted(found)
+
+    def tell(self) -> dict[str, Any] | None:
+        """Return the model with the most such updates."""
+        return max(self.found.values(), key=lambda one: int(one["num_updates"]), default=None)
+
+
+def _trains(optimizer: Any, model: Any) -> bool:
+    """Return whether an optimizer has just updated weights of a model."""
+    own = {id(weight) for _, weight in parameters_of(model)}
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    known = [one for one in weights[:MAX_WEIGHTS] if one.grad is not None]
+    return any(id(weight) in own for weight in known)

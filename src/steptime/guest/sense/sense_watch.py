@@ -1,0 +1,124 @@
+"""Gathers what tells whether a training does what its owner thinks; writes one line of it.
+
+In: what the hooks see of the thread that steps first. Out: the line `se`; the last one counts.
+"""
+
+from __future__ import annotations
+
+from json import dumps
+from types import FrameType, FunctionType
+from typing import Any
+
+from ...record import kinds
+from ..sites.frames import Frames
+from ..timeline.journal import Journal
+from ..timeline.recorder import Recorder
+from .learning_rates import Rates
+from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
+from .modes import Modes
+from .uncleared import FollowedGradient, Uncleared
+from .worker_facts import EpochBook
+
+
+class SenseWatch:
+    """Hands what the hooks see to the parts that watch for it.
+
+    A thread that is not the first to step has no watch of losses, and is left alone here, too.
+    """
+
+    place = "sense"
+
+    def __init__(self, torch: Any, recorder: Recorder, frames: Frames, trained: set[int]) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.frames = frames
+        self.is_off = False
+        self.epochs = EpochBook(trained)  # a worker, which is forked, knows its epoch by it
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: this is a new process."""
+        self.uncleared = Uncleared(self.torch)
+        self.loss = LossGraph(self.torch, self.frames)
+        self.rates = Rates(self.frames)
+        self.modes = Modes(self.torch, self.frames)
+        self.num_rested = 0
+        self.first: int | None = None
+        self.told = ""
+        if self.is_off:
+            self.stop()
+
+    def stop(self) -> None:
+        """Watch nothing in this process."""
+        self.is_off = True
+        self.loss.due = NEVER
+
+    def begin_backward(self, journal: Journal, args: Any) -> None:
+        """Take the beginning of a backward call that is not inside another one."""
+        if journal.num_rested != self.num_rested:
+            self.num_rested = journal.num_rested
+            self.uncleared.skip()
+        elif self.uncleared.watched:
+            self.uncleared.begin_backward()
+        if journal.num_updates >= self.loss.due:
+            self.loss.see(args, journal.num_updates)
+
+    def end_backward(self) -> None:
+        """Take the end of that call."""
+        if self.uncleared.watched:
+            self.uncleared.end_backward()
+
+    def end_step(self, journal: Journal, optimizer: Any) -> None:
+        """Take the end of an update."""
+        if self.is_off or journal.losses is None:
+            return
+        if self.first is None:  # backward calls before it were counted as updates
+            self.first = journal.num_updates - 1
+        key, number = id(optimizer), journal.num_updates - self.first
+        self.rates.end_step(key, optimizer, number)
+        self.modes.end_step(optimizer, number)
+        if key in self.uncleared.watched or key not in self.uncleared.met:
+            self.uncleared.end_step(key, optimizer)
+
+    def end_rested(self, optimizer: Any, num_updates: int) -> None:
+        """Take the end of an update that is only timed."""
+        self.rates.end_step(id(optimizer), optimizer, num_updates - (self.first or 0))
+
+    def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
+        """Take a step of a scheduler that begins."""
+        self.rates.see_scheduler(scheduler, frame)
+
+    def see_eval(self, module: Any, frame: FrameType) -> None:
+        """Take a call of `eval()` that begins."""
+        if module.training:
+            self.modes.see_eval(module, frame)
+
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        """Return a line if there is something new."""
+        facts = {
+            "uncleared": next(iter(self.uncleared.found.values()), None),
+            "rates": self.rates.tell(),
+            "evaluated": self.modes.tell(),
+            "broadcast": self.loss.broadcast,
+            "targets": self.loss.targets,
+            "epochs": self.epochs.tell(),
+        }
+        if not any(facts.values()) or (told := dumps(facts)) == self.told:
+            return ""
+        self.told = told
+        return dumps({"k": kinds.SENSE, "n": self.recorder.num_updates} | facts) + "\n"
+
+
+def _functions_of(kind: type) -> list[Any]:
+    return [one for one in vars(kind).values() if isinstance(one, FunctionType)]
+
+
+TAKE_TENSORS = (
+    *(nodes_of, shapes_of),
+    *(
+        one
+        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes)
+        for one in _functions_of(kind)
+    ),
+)
+"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

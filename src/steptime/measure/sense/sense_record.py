@@ -1,0 +1,57 @@
+"""Reads the lines of the sense checks: `se` of a rank, and `ws` of its loader's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steptime.core.codec import from_json
+from steptime.measure.values.model.sense_values import Sense
+from steptime.record.lines import Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochNumbers:
+    """Whole numbers of a data set in the parent, at the beginning of its first epochs."""
+
+    data_set: int
+    numbers: tuple[Mapping[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenseSeen:
+    """What a rank saw: the values, with files as the guest names them, and its data sets."""
+
+    sense: Sense
+    epochs: tuple[EpochNumbers, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeen:
+    """What a worker saw in an epoch; the last line of each counts.
+
+    `states` are digests of its generators, at the beginning and after each batch; `batches` are
+    digests of what an iterable yielded first. `epoch` is that of the training process when it
+    started the worker, 0 where it is not known; `turn` counts the epochs of the worker itself.
+    """
+
+    pid: int
+    worker: int
+    data_set: int
+    epoch: int
+    turn: int
+    class_name: str
+    names: tuple[str, ...] = ()
+    numbers: Mapping[str, int]
+    states: tuple[str, ...] = ()
+    batches: tuple[str, ...] = ()
+
+
+def read_sense(line: Line) -> SenseSeen:
+    """Return what the line of a rank says."""
+    return from_json(SenseSeen, {**line, "sense": line})
+
+
+def read_worker(line: Line) -> WorkerSeen:
+    """Return what the line of a worker says."""
+    return from_json(WorkerSeen, line)

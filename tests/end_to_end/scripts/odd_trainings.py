@@ -1,0 +1,730 @@
+"""Small trainings, each observed on its own in this process; what was found of each, as JSON.
+
+The functions of `HEALTHY` train in ways that look odd and are right; each of `FAULTY` plants one
+fault, and has a twin above. Usage: `odd_trainings.py STORE OUT`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from steptime.core.store import create_run, write_value
+from steptime.diagnose.ailments.sense import senseless
+from steptime.guest import late
+from steptime.launch.origin import describe_run
+from steptime.measure.fold.run_fold import measure
+from steptime.measure.fold.run_records import read_records
+from steptime.measure.source.scan import write_source
+
+UPDATES = 60
+Act = Callable[[], Any]
+HEALTHY: list[Act] = []
+FAULTY: list[Act] = []
+
+
+def healthy(act: Act) -> Act:
+    HEALTHY.append(act)
+    return act
+
+
+def faulty(act: Act) -> Act:
+    FAULTY.append(act)
+    return act
+
+
+def small(*, dropout: float = 0.0, outputs: int = 1) -> nn.Sequential:
+    parts = [nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*parts, nn.Linear(16, outputs))
+
+
+def batch(rows: int = 8, outputs: int = 1) -> tuple[Any, Any]:
+    return torch.randn(rows, 6), torch.randn(rows, outputs)
+
+
+def sgd(*models: nn.Module, rate: float = 0.01) -> torch.optim.Optimizer:
+    return torch.optim.SGD([w for m in models for w in m.parameters()], rate, momentum=0.9)
+
+
+def loss_of(model: nn.Module) -> Any:
+    x, y = batch()
+    return functional.mse_loss(model(x), y)
+
+
+def update(optimizer: torch.optim.Optimizer, loss: Any) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+# -- what clears gradients
+
+
+@healthy
+def clears_after_the_step() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        loss_of(model).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+@healthy
+def clears_by_none_by_hand() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        loss_of(model).backward()
+        optimizer.step()
+        for weight in model.parameters():
+            weight.grad = None
+
+
+@healthy
+def clears_the_data_of_gradients() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.grad.data.zero_()
+        loss_of(model).backward()
+        optimizer.step()
+
+
+@healthy
+def clears_by_the_model() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        model.zero_grad(set_to_none=False)
+        loss_of(model).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+@healthy
+def accumulates_four_micro_batches() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for micro in range(4 * UPDATES):
+        (loss_of(model) / 4).backward()
+        if micro % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@healthy
+def decays_its_gradients() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.grad.mul_(0.5)
+        loss_of(model).backward()
+        optimizer.step()
+
+
+@healthy
+def gan_with_two_optimizers() -> None:
+    maker, judge = nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    first, second = sgd(maker), sgd(judge)
+    for _ in range(UPDATES):
+        made = maker(torch.randn(8, 4))
+        second.zero_grad(set_to_none=False)
+        real = functional.binary_cross_entropy_with_logits(judge(batch()[0]), torch.ones(8, 1))
+        fake = functional.binary_cross_entropy_with_logits(judge(made.detach()), torch.zeros(8, 1))
+        (real + fake).backward()
+        second.step()
+        first.zero_grad(set_to_none=False)
+        functional.binary_cross_entropy_with_logits(judge(made), torch.ones(8, 1)).backward()
+        first.step()
+
+
+@healthy
+def gan_whose_judge_is_in_evaluation_mode_for_the_maker() -> None:
+    maker, judge = nn.Linear(4, 6), small(dropout=0.3)
+    first, second = sgd(maker), sgd(judge)
+    for _ in range(UPDATES):
+        judge.train()
+        made = maker(torch.randn(8, 4))
+        update(second, judge(batch()[0]).mean() - judge(made.detach()).mean())
+        judge.eval()
+        update(first, judge(made).mean())
+
+
+@healthy
+def updates_by_hand() -> None:
+    model = small()
+    for _ in range(UPDATES):
+        loss_of(model).backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.sub_(0.01 * weight.grad)
+                weight.grad = None
+
+
+@healthy
+def gradients_by_autograd_grad() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        weights = list(model.parameters())
+        for weight, gradient in zip(
+            weights, torch.autograd.grad(loss_of(model), weights), strict=True
+        ):
+            weight.grad = gradient
+        optimizer.step()
+
+
+@healthy
+def gradient_penalty() -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        x = batch()[0].requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        update(optimizer, loss_of(model) + 0.1 * (slope.norm(dim=1) - 1).pow(2).mean())
+
+
+@healthy
+def backward_twice_through_one_graph() -> None:
+    model = small()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+
+
+@healthy
+def lbfgs_with_a_closure() -> None:
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    x, y = batch(32)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(UPDATES):
+        optimizer.step(closure)
+
+
+@healthy
+def several_losses_and_a_frozen_backbone() -> None:
+    backbone, head, other = small(outputs=4), nn.Linear(4, 1), nn.Linear(4, 3)
+    backbone.requires_grad_(False).eval()
+    optimizer = sgd(head, other)
+    for _ in range(UPDATES):
+        x, y = batch()
+        seen = backbone(x)
+        kinds = functional.cross_entropy(other(seen), torch.randint(0, 3, (8,)))
+        update(optimizer, functional.mse_loss(head(seen), y) + 0.5 * kinds)
+
+
+@healthy
+def steps_inside_backward() -> None:
+    model = nn.Linear(6, 1)
+    each = {weight: torch.optim.SGD([weight], 0.01) for weight in model.parameters()}
+
+    def step(weight: Any) -> None:
+        each[weight].step()
+        each[weight].zero_grad()
+
+    for weight in model.parameters():
+        weight.register_post_accumulate_grad_hook(step)
+    for _ in range(UPDATES):
+        loss_of(model).backward()
+
+
+@faulty
+def never_cleared() -> None:
+    model = small()
+    optimizer = sgd(model, rate=1e-5)
+    for _ in range(UPDATES):
+        loss_of(model).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        optimizer.step()
+
+
+@faulty
+def one_of_two_never_cleared() -> None:
+    body, head = nn.Linear(6, 8), nn.Linear(8, 1)
+    first, second = sgd(body, rate=1e-5), sgd(head)
+    for _ in range(UPDATES):
+        x, y = batch()
+        second.zero_grad()
+        functional.mse_loss(head(body(x)), y).backward()
+        first.step()
+        second.step()
+
+
+# -- rates and schedulers
+
+
+def schedule(factor: Callable[[int], float], *, per_update: int = 1, every: int = 1) -> None:
+    model = small()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    for number in range(2 * UPDATES):
+        optimizer.zero_grad()
+        for _ in range(per_update):
+            (loss_of(model) / per_update).backward()
+            if number % every == 0:
+                scheduler.step()
+        optimizer.step()
+
+
+@healthy
+def warms_up_from_zero() -> None:
+    schedule(lambda step: min(1.0, step / 30))
+
+
+@healthy
+def first_epoch_of_a_warm_up_per_epoch() -> None:
+    schedule(lambda step: step / 2, every=40)
+
+
+@healthy
+def cosine_that_ends_at_zero() -> None:
+    model = small()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2 * UPDATES - 1)
+    for _ in range(2 * UPDATES):
+        update(optimizer, loss_of(model))
+        scheduler.step()
+
+
+@healthy
+def schedule_that_counts_micro_batches() -> None:
+    schedule(lambda step: 1 - step / (8 * UPDATES + 8), per_update=4)
+
+
+@healthy
+def plateau_that_never_comes() -> None:
+    model = small()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1000)
+    for _ in range(UPDATES):
+        loss = loss_of(model)
+        update(optimizer, loss)
+        scheduler.step(loss.item())
+
+
+@healthy
+def a_part_whose_rate_ends_at_zero() -> None:
+    body, head = nn.Linear(6, 8), nn.Linear(8, 1)
+    optimizer = torch.optim.AdamW([{"params": body.parameters()}, {"params": head.parameters()}])
+    for number in range(UPDATES):
+        optimizer.param_groups[0]["lr"] = 0.0 if number > 20 else 1e-3
+        x, y = batch()
+        update(optimizer, functional.mse_loss(head(body(x)), y))
+
+
+@healthy
+def rate_in_a_tensor() -> None:
+    model = small()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3), foreach=False)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(model))
+        optimizer.param_groups[0]["lr"].mul_(0.99)
+
+
+@faulty
+def schedule_per_micro_batch() -> None:
+    schedule(lambda step: max(0.0, 1 - step / (2 * UPDATES)), per_update=4)
+
+
+@faulty
+def schedule_too_short() -> None:
+    schedule(lambda step: max(0.0, 1 - step / 40))
+
+
+# -- modes
+
+
+def evaluate(model: nn.Module) -> None:
+    model.eval()
+    with torch.no_grad():
+        loss_of(model)
+
+
+@healthy
+def evaluates_within_an_epoch() -> None:
+    model = small(dropout=0.2)
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        update(optimizer, loss_of(model))
+        if number % 10 == 9:
+            evaluate(model)
+            model.train()
+
+
+@healthy
+def trains_in_evaluation_mode_from_the_first_update() -> None:
+    model = small(dropout=0.2)
+    loss_of(model).backward()  # does it run at all?
+    model.zero_grad()
+    model.eval()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(model))
+
+
+@healthy
+def batch_norm_in_evaluation_mode_after_a_while() -> None:
+    model = small(dropout=0.2)
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        if number == 20:
+            model[1].eval()
+        update(optimizer, loss_of(model))
+
+
+@healthy
+def evaluation_mode_changes_nothing() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Dropout(0.0), nn.Linear(8, 1))
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        update(optimizer, loss_of(model))
+        if number == 20:
+            evaluate(model)
+
+
+@healthy
+def teacher_in_evaluation_mode() -> None:
+    model = small(dropout=0.2)
+    teacher = copy.deepcopy(model).eval()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        x, _ = batch()
+        update(optimizer, functional.mse_loss(model(x), teacher(x).detach()))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(teacher.parameters()), list(model.parameters()), 0.1)
+
+
+@healthy
+def attacks_its_model_in_evaluation_mode() -> None:
+    model = small(dropout=0.2)
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        x, y = batch()
+        model.eval()
+        attacked = x.clone().requires_grad_()
+        functional.mse_loss(model(attacked), y).backward()
+        model.train()
+        update(optimizer, functional.mse_loss(model(x + attacked.grad.sign()), y))
+
+
+@healthy
+def acts_in_evaluation_mode() -> None:
+    policy = small(dropout=0.2, outputs=2)
+    optimizer = sgd(policy)
+    for _ in range(UPDATES):
+        policy.eval()
+        with torch.no_grad():
+            acts = policy(batch()[0]).argmax(1)
+        policy.train()
+        chances = policy(batch()[0]).log_softmax(1)
+        update(optimizer, -(chances.gather(1, acts[:, None]).squeeze(1) * torch.randn(8)).mean())
+
+
+@healthy
+def a_second_model_is_fine_tuned_in_evaluation_mode() -> None:
+    first = small(dropout=0.2)
+    optimizer = sgd(first)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(first))
+    second = copy.deepcopy(first).eval()
+    optimizer = sgd(second)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(second))
+
+
+@faulty
+def evaluation_mode_is_left_on() -> None:
+    model = small(dropout=0.2)
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        update(optimizer, loss_of(model))
+        if number == 19:
+            evaluate(model)
+
+
+@faulty
+def evaluation_mode_until_the_next_epoch() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    optimizer = sgd(model)
+    for _ in range(3):
+        model.train()
+        for number in range(UPDATES):
+            update(optimizer, loss_of(model))
+            if number == 20:
+                evaluate(model)
+
+
+# -- losses of two shapes
+
+
+@healthy
+def pairwise_distances_on_purpose() -> None:
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        x, y = batch()
+        score = model(x).squeeze(1)
+        apart = (score[:, None] - score[None, :] - (y - y.T)).pow(2).mean()
+        quantiles = functional.smooth_l1_loss(score[:, None], y.T.expand(8, 8))
+        centers = (score.unsqueeze(1) - torch.linspace(-1, 1, 8)).abs().mean()
+        update(optimizer, apart + quantiles + centers)
+
+
+@healthy
+def one_target_for_all() -> None:
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(UPDATES):
+            scores = model(batch()[0])
+            loss = functional.mse_loss(scores, torch.ones(1))
+            update(optimizer, loss + (scores - torch.zeros(8, 1)).abs().mean())
+
+
+def broadcasts(compare: Callable[[Any, Any], Any]) -> None:
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(UPDATES):
+            x, y = batch(32)
+            update(optimizer, compare(model(x), y.squeeze(1)))
+
+
+@faulty
+def mean_square_of_two_shapes() -> None:
+    broadcasts(functional.mse_loss)
+
+
+@faulty
+def absolute_error_of_two_shapes() -> None:
+    broadcasts(functional.l1_loss)
+
+
+@faulty
+def huber_of_two_shapes_turned() -> None:
+    broadcasts(lambda seen, y: nn.HuberLoss()(seen.flatten(), y.view(-1, 1)))
+
+
+@faulty
+def by_hand_of_two_shapes() -> None:
+    broadcasts(lambda seen, y: ((seen - y) ** 2).mean())
+
+
+# -- labels
+
+
+def language(labels_of: Callable[[Any], Any], *, tail: bool = False) -> None:
+    embed, head = nn.Embedding(50, 12), nn.Linear(12, 50)
+    optimizer = sgd(embed, head)
+    for _ in range(2 * UPDATES):
+        ids = torch.randint(1, 50, (4, 24))
+        labels = labels_of(ids)
+        logits = head(embed(ids))
+        if tail:
+            loss = functional.cross_entropy(logits.transpose(1, 2), labels)
+        else:
+            loss = functional.cross_entropy(logits.view(-1, 50), labels.view(-1))
+        if torch.isfinite(loss):
+            update(optimizer, loss)
+
+
+def without(ids: Any, rows: int) -> Any:
+    labels = torch.full_like(ids, -100)
+    labels[rows:, 12:] = ids[rows:, 12:]
+    return labels
+
+
+@healthy
+def prompts_are_masked() -> None:
+    language(lambda ids: without(ids, 0))
+
+
+@healthy
+def few_tokens_are_masked_words() -> None:
+    language(lambda ids: torch.where(torch.rand(ids.shape) < 0.15, ids, -100))
+
+
+@healthy
+def one_label_of_many_is_missing() -> None:
+    model = small(outputs=3)
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        labels = torch.randint(0, 3, (8,))
+        labels[::2] = -100
+        update(optimizer, functional.cross_entropy(model(batch()[0]), labels))
+
+
+@faulty
+def answers_are_masked_away() -> None:
+    language(lambda ids: without(ids, 3))
+
+
+@faulty
+def answers_are_masked_away_by_class() -> None:
+    language(lambda ids: without(ids, 2), tail=True)
+
+
+# -- workers
+
+
+class Crops(Dataset[Any]):
+    def __init__(self, *, seeds: str = "once") -> None:
+        self.rng = np.random.default_rng(7)
+        self.seeds = seeds
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        if self.seeds == "each":
+            self.rng = np.random.default_rng(index)
+        shift = 0.0 if self.seeds == "never" else self.rng.normal()
+        return torch.full((6,), float(index)) * 0.01 + shift, torch.zeros(1)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        part = (info.id, info.num_workers) if self.kind == "parts" else (0, 1)
+        for index in range(part[0], 64, part[1]):
+            value = 1.0 if self.kind == "constant" else float(index)
+            yield torch.full((6,), value * 0.01), torch.zeros(1)
+
+
+def seed_worker(number: int) -> None:
+    get_worker_info().dataset.rng = np.random.default_rng(number)
+
+
+def epochs(data: Any, *, num: int = 3, sets: bool = False, **options: Any) -> None:
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    loader = DataLoader(data, batch_size=4, num_workers=2, **options)
+    for epoch in range(num):
+        if sets:
+            data.epoch = epoch
+        for x, y in loader:
+            update(optimizer, functional.mse_loss(model(x), y))
+
+
+@healthy
+def workers_seed_their_generator() -> None:
+    epochs(Crops(), shuffle=True, worker_init_fn=seed_worker)
+
+
+@healthy
+def each_sample_has_a_seed() -> None:
+    epochs(Crops(seeds="each"), shuffle=True)
+
+
+@healthy
+def a_generator_that_nobody_uses() -> None:
+    epochs(Crops(seeds="never"), sets=True)
+
+
+@healthy
+def workers_share_an_iterable() -> None:
+    epochs(Stream("parts"))
+
+
+@healthy
+def an_iterable_of_one_constant() -> None:
+    epochs(Stream("constant"))
+
+
+@faulty
+def workers_draw_the_same() -> None:
+    epochs(Crops(), shuffle=True)
+
+
+@faulty
+def each_worker_yields_everything() -> None:
+    epochs(Stream("whole"))
+
+
+@faulty
+def the_epoch_does_not_reach_the_workers() -> None:
+    epochs(Crops(seeds="never"), sets=True, persistent_workers=True)
+
+
+def observe(act: Act, store: Path) -> list[dict[str, Any]]:
+    """What the sense checks find in one training."""
+    run = create_run(store, started_unix_s=time.time())
+    here = str(Path(__file__).parent)
+    record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
+    write_value(run, "command.json", replace(record, exit_code=0, cwd=here))
+    torch.manual_seed(0)
+    visit = late.Visit(str(run.folder))
+    visit.begin()
+    act()
+    visit.end()
+    write_source(run.folder, cwd=here)
+    measurement = measure(read_records(run.folder))
+    codes = {note.code for note in measurement.notes}
+    assert "guest_failures" not in codes, (act.__name__, measurement.notes)
+    found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in senseless.AILMENTS)]
+    return [
+        {
+            "cause": one.cause,
+            "severity": one.severity.value,
+            "line": one.where_text,
+            "names": dict(one.names or {}),
+            "evidence": {item.name: item.value for item in one.evidence},
+        }
+        for one in found
+        if one is not None
+    ]
+
+
+class Plain(late.Visiting):
+    """Only what the sense checks need: probes of memory and work would take most of the time."""
+
+    looks_at_memory = looks_at_batches = looks_at_epochs = False
+
+    def new_plan(self, context: Any) -> None: ...
+
+
+def main(store: str, out: str, *names: str) -> None:
+    torch.set_num_threads(1)
+    late.Visiting = Plain
+    acts = [act for act in (*HEALTHY, *FAULTY) if not names or act.__name__ in names]
+    found = {act.__name__: observe(act, Path(store)) for act in acts}
+    Path(out).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
