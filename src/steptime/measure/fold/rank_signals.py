@@ -1,8 +1,8 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
-ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
-`measure.memory.memory_use` and `measure.code_places` relate them to the steps.
+In: lines m, s, a, sl, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga,
+wt, ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be
+absent. `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from steptime.measure.fold.seen_lines import (
     CountSeen,
     MemorySample,
     SitesSeen,
+    SpentSeen,
     WindowSeen,
 )
 from steptime.measure.health.health_record import read_bracket, read_graphs, read_look, read_weights
@@ -89,6 +90,7 @@ class Signals:
     asked: tuple[AskedSeen, ...] = ()
     optimizers: tuple[OptimizerRow, ...] = ()
     late_sites: tuple[SitesSeen, ...] = ()
+    spent: SpentSeen | None = None
 
 
 Take = Callable[["SignalLines", Line], None]
@@ -196,6 +198,12 @@ def _window(line: Line) -> WindowSeen:
     return found
 
 
+def _spent(line: Line) -> SpentSeen:
+    """Return the samples so far; their sums are those of the whole run."""
+    num_updates, total_ns = (rows.whole_number(line, name) for name in ("n", "ns"))
+    return SpentSeen(num_updates=num_updates, total_ns=total_ns, rows=tuple(rows.spent(line)))
+
+
 def _lever(line: Line) -> list[LeverLine]:
     """Return a lever of the plan itself; `tune` reads those of an experiment's states."""
     lever = from_json(LeverLine, line)
@@ -238,6 +246,7 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.MEMORY: _add("memory", _one(MemorySample)),
     kinds.SITES: SignalLines.add_sites,
     kinds.SPANS: _set("spans", rows.sites),
+    kinds.SPENT: _set("spent", _spent),
     kinds.OPERATORS: SignalLines.set_operators,
     kinds.COUNT: _add("counts", lambda line: [read_count(line)]),
     kinds.COMPILED: _set("compiled", rows.compile_events),

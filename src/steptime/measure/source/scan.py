@@ -42,6 +42,7 @@ _MANY = (
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
+Row = list[object]
 HeldPlace = tuple[str, str]
 """The class of a data set, and one of its attributes."""
 
@@ -64,6 +65,7 @@ class Source:
     """What `source.json` says; `texts` are lines by absolute file and number.
 
     `cells` has the number of a notebook's cell by the file name that its code was compiled under.
+    `spent` has what instructions do that took time, by file, line and column (-1: not known).
     `loops` are loops over elements in the user's own code; `held` are the lines that set
     attributes of data sets, by holder and attribute.
     """
@@ -76,6 +78,7 @@ class Source:
     loops: tuple[LoopMark, ...] = ()
     held: Mapping[HeldPlace, SourceMark] = field(default_factory=dict)
     reads: tuple[SourceMark, ...] = ()
+    spent: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -105,11 +108,10 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     from steptime.measure.source.own_code import OwnCode, loop_rows
     from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
+    from steptime.measure.spent.needless_calls import needless_rows
 
     lines = {file: _lines(content) for file, content in data.items()}
-    suspicions: list[list[object]] = []
-    switches: list[list[object]] = []
-    padding: list[list[object]] = []
+    suspicions, switches, padding = list[Row](), list[Row](), list[Row]()
     trees: dict[str, ast.Module] = {}
     for file, content in data.items():
         tree = None if _is_installed(file) else _parse(content)
@@ -122,6 +124,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
     marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    marks["spent"] = needless_rows(trees, named_by.spent)
     own = OwnCode(
         trees=trees,
         lines=lines,
@@ -145,8 +148,8 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         [name, file, line, _text(_lines(_read(file) or b""), line) or ""]
         for name, file, line in find_reads({**trees, **mine}, names)
     ]
-    document = {"schema": SCHEMA, "lines": texts, **marks}
-    document |= {"cells": numbers} if numbers else {}
+    cells_told = {"cells": numbers} if numbers else {}
+    document = {"schema": SCHEMA, "lines": texts, **marks, **cells_told}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
 
 
@@ -164,6 +167,7 @@ def read_source(run_folder: Path) -> Source:
     padding = _rows(document, "padding", (str, str, int))
     held = _rows(document, "held", (str, str, str, int, str))
     reads = _rows(document, "reads", (str, str, int, str))
+    spent = _rows(document, "spent", (str, str, int, int))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
@@ -173,6 +177,7 @@ def read_source(run_folder: Path) -> Source:
         loops=read_loop_rows(document.get("loops")),
         held={(h, a): SourceMark(code="held", file=f, line=n, text=t) for h, a, f, n, t in held},
         reads=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in reads),
+        spent={(file, line, column): code for code, file, line, column in spent},
     )
 
 
@@ -203,6 +208,7 @@ class _Named(NamedTuple):
     held: set[tuple[str, str, str]]
     data_files: set[str]
     words: dict[str, dict[str, object]]
+    spent: set[rows.SpentRow]
 
 
 def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
@@ -211,6 +217,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     sites: set[SitePlace] = set()
     data_sets: set[str] = set()
     held: set[tuple[str, str, str]] = set()
+    spent: set[rows.SpentRow] = set()
     classes: list[tuple[str, str, dict[str, object]]] = []
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
@@ -221,6 +228,9 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
                     places |= set(_places_of(line))
                 if kind_of(line) == kinds.SITES:
                     sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
+                if kind_of(line) == kinds.SPENT:
+                    spent = set(rows.spent(line))  # sums: the last line counts
+                    places |= {(row.file, row.line) for row in spent}
                 if kind_of(line) == kinds.LOADERS:
                     data_sets |= {str(one["dataset"]) for one in line["loaders"]}
                     held |= {
@@ -240,7 +250,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
     scripts = {script for script in scripts if os.path.isabs(script)}
     data_files = {file for _, file, _ in classes if os.path.isabs(file)}
-    return _Named(places, scripts, sites, data_sets, held, data_files, _words(classes))
+    return _Named(places, scripts, sites, data_sets, held, data_files, _words(classes), spent)
 
 
 def _words(classes: list[tuple[str, str, dict[str, object]]]) -> dict[str, dict[str, object]]:

@@ -24,6 +24,7 @@ from steptime.diagnose.ailments.own_share import own_phase, own_preprocessing, o
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
+    at_longest_line,
     count,
     fraction_of,
     make_finding,
@@ -65,7 +66,10 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         missing=missing_beside_phases(measurement, *unseen),
     )
     is_busy = measurement.host is not None and is_full(measurement.host)
-    return replace(found, names={"room": "cores_busy" if is_busy else "cores_free"})
+    found = replace(found, names={"room": "cores_busy" if is_busy else "cores_free"})
+    if ailment not in (FETCH, COLLATE, LOADER):
+        return found  # the work is in other processes
+    return at_longest_line(found, measurement, ("input_wait", "fetch", "collate"))
 
 
 def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:

@@ -14,6 +14,7 @@ from ...memory.dissect import make_anatomy
 from ...modes.mode import Targets
 from ...sites.file_owners import FileOwners
 from ...sites.frames import Frames
+from ...spent.stack_sampler import watch_stacks
 from ...timeline.recorder import announce
 from ...watchers.compile_books import CompileWatcher
 from ...watchers.logging_calls import hook_loggers
@@ -94,6 +95,8 @@ def install_looks(context: TorchContext) -> None:
         context.padding.stop()
     if not mode.looks_at_epochs:
         context.epochs.stop()
+    if mode.samples_stacks:
+        context.guarded("install:spent", watch_stacks, context)
     if context.calls is not None and not mode.records_calls:
         context.calls.switch_off()
     if wish := os.environ.get("STEPTIME_PROFILE"):
