@@ -94,22 +94,6 @@ class SiteRow(NamedTuple):
     total_ns: int | None
 
 
-class SpentRow(NamedTuple):
-    """An instruction that sampled stacks were at; columns are None before Python 3.11."""
-
-    what: str
-    file: str
-    line: int
-    column: int | None
-    end_line: int | None
-    end_column: int | None
-    function: str
-    callee: str
-    num: int
-    ns: int
-    mean_update: float
-
-
 class OptimizerRow(NamedTuple):
     """An optimizer, the line that steps it, and the line that called the function it is in."""
 
@@ -292,12 +276,6 @@ def sites(line: Line) -> list[SiteRow]:
         SiteRow(*_typed(values, str, str, int, int, int, (int, _NONE)))
         for values in _rows(line, "sites")
     ]
-
-
-def spent(line: Line) -> list[SpentRow]:
-    """Return the instructions that sampled stacks were at, the longest first."""
-    kinds = (str, str, int, *((int, _NONE),) * 3, str, str, int, int, (int, float))
-    return [SpentRow(*_typed(values, *kinds)) for values in _rows(line)]
 
 
 def compile_events(line: Line) -> tuple[int, list[EventRow], list[EventRow]]:

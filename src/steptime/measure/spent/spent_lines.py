@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS
-from steptime.measure.values.spent_line import SpentLine, SpentTime
+from steptime.measure.values.spent_line import RepeatedWork, SpentLine, SpentTime
 from steptime.record.places import NS
-from steptime.record.rows import SpentRow
+from steptime.record.spent_rows import SpentRow
 
 MIN_SAMPLES = 40
 """Of so many samples, a line with a fifth of the time has a share between 9 % and 35 %."""
@@ -55,6 +55,25 @@ def find_spent(rank: RankSteps, places: CodePlaces) -> SpentTime | None:
         step_s=whole_ns * NS / max(1, seen.num_updates),
         without_line=max(0.0, 1 - named_ns / whole_ns),
         lines=tuple(ordered[:MAX_LINES]),
+    )
+
+
+def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[RepeatedWork, ...]:
+    """Return the frozen modules and the data sets of a rank whose rows come again."""
+    return tuple(
+        RepeatedWork(
+            what=row.what,
+            name=row.name,
+            calls_per_step=row.calls / max(1, rank.num_watched),
+            s_per_call=row.total_ns * NS / max(1, row.calls),
+            num_rows=row.num_rows,
+            num_distinct=row.num_distinct,
+            kept_bytes=row.num_distinct
+            * (row.result_bytes if row.what == "module" else row.row_bytes),
+            where=places.where(row.file or None, row.line),
+            text=places.source.texts.get((row.file, row.line)),
+        )
+        for row in rank.signals.again
     )
 
 

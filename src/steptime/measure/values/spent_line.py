@@ -62,3 +62,30 @@ class SpentTime:
     step_s: float
     without_line: float
     lines: tuple[SpentLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedWork:
+    """A frozen module or a data set whose rows come again, bit for bit.
+
+    Attributes:
+        what: `module` or `data_set`.
+        name: its class.
+        calls_per_step: calls of the module, or batches, in a mean step.
+        s_per_call: mean wall time of a call of the module [s]; 0 for a data set.
+        num_rows: rows that were looked at.
+        num_distinct: different rows among them; an estimate where there are many.
+        kept_bytes: what the results of the different rows take, or these rows [bytes].
+        where: the line that calls the module; None for a data set.
+        text: that line.
+    """
+
+    what: str
+    name: str
+    calls_per_step: float
+    s_per_call: float
+    num_rows: int
+    num_distinct: int
+    kept_bytes: int
+    where: str | None = None
+    text: str | None = None

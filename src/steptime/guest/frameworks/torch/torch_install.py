@@ -97,6 +97,8 @@ def install_looks(context: TorchContext) -> None:
         context.epochs.stop()
     if mode.samples_stacks:
         context.guarded("install:spent", watch_stacks, context)
+    else:
+        context.repeats.stop()
     if context.calls is not None and not mode.records_calls:
         context.calls.switch_off()
     if wish := os.environ.get("STEPTIME_PROFILE"):
