@@ -123,19 +123,19 @@ def site_of(measurement: Measurement, what: str | None) -> Site | None:
 
 
 MIN_AT_LINE = 0.1
-"""Of a step: a line that takes less does not say where a phase goes."""
+"""Of a step: a function that takes less does not say where a phase goes."""
 
 
 def at_longest_line(finding: Finding, measurement: Measurement, whats: Iterable[str]) -> Finding:
-    """Return a finding at the line that takes most of these phases, where one stands out."""
+    """Return a finding at the longest line of the function that takes most of these phases."""
     lines = () if measurement.spent is None else measurement.spent.lines
     known = [line for line in lines if line.what in whats]
-    shares: dict[tuple[str, int], float] = {}
-    for line in known:  # the parts of a wait are told apart in some steps only
-        place = (line.file, line.line)
-        shares[place] = shares.get(place, 0.0) + line.fraction
-    first = max(known, key=lambda line: shares[line.file, line.line], default=None)
-    if first is None or shares[first.file, first.line] < MIN_AT_LINE:
+    shares: dict[tuple[str, str], float] = {}
+    for line in known:
+        function = (line.file, line.function)
+        shares[function] = shares.get(function, 0.0) + line.fraction
+    first = max(known, key=lambda line: shares[line.file, line.function], default=None)
+    if first is None or shares[first.file, first.function] < MIN_AT_LINE:
         return finding
     names = {**(finding.names or {}), "function": first.function}
     evidence = tuple(one for one in finding.evidence if one.name not in ("calls", "site_time"))
@@ -145,7 +145,7 @@ def at_longest_line(finding: Finding, measurement: Measurement, whats: Iterable[
         where_text=first.text,
         names=names,
         site=None,
-        evidence=(*evidence, share("line", shares[first.file, first.line])),
+        evidence=(*evidence, share("in_function", shares[first.file, first.function])),
     )
 
 

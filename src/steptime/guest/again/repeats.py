@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 MAX_KNOWN = 8
 """Modules and data sets that are looked at."""
 
-MAX_OF_CALL, MAX_OF_TIME = 0.05, 0.005
-"""What a look may cost: of a call of a module, until its inputs are known to come again; and of the
-time since a data set's first batch."""
+MAX_OF_CALL, MAX_OF_TIME = 0.05, 0.02
+"""What looks may cost: of the calls of a module, and of the time since the first look."""
+
+MAX_NS, MAX_OF_ALL = 300_000_000, 0.002
+"""And in all: a third of a second, and so much of the time, where nothing comes again."""
 
 NUM_FREE = 8
 """Looks before their cost is judged; the first one loads what it needs."""
@@ -51,7 +53,7 @@ class Followed:
         self.place = place
         self.book = RowBook(torch)
         self.calls = self.ns = self.looks = self.look_ns = 0
-        self.first_ns = 0
+        self.first_ns = perf_counter_ns()
         self.result_bytes = 0
         self.weights: list[int] | None = None
         self.is_dropped = False  # it is not frozen, or no look is worth its cost
@@ -60,6 +62,15 @@ class Followed:
     def is_told(self) -> bool:
         """Whether its rows come again."""
         return not self.is_dropped and self.book.comes_again
+
+    def elapsed_ns(self) -> int:
+        """Return the time since it was met."""
+        return perf_counter_ns() - self.first_ns
+
+    def is_dear(self, allowed_ns: float) -> bool:
+        """Return whether looks cost more than they may, once there were some."""
+        most_ns = min(allowed_ns, MAX_NS + MAX_OF_ALL * self.elapsed_ns())
+        return self.looks > NUM_FREE and self.look_ns > most_ns
 
     def row(self, what: str) -> list[Any]:
         """Return the row of the line `ag`."""
@@ -114,7 +125,7 @@ class Repeats:
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if not known.is_told and known.looks > NUM_FREE and known.look_ns > MAX_OF_CALL * known.ns:
+        if not known.is_told and known.is_dear(MAX_OF_CALL * known.ns):
             known.is_dropped = True
 
     def _is_watched(self) -> bool:
@@ -139,8 +150,10 @@ class Repeats:
 
     def _look(self, known: Followed, module: Any, given: Any, result: Any) -> None:
         torch = self.context.torch
-        tensors = [one for one in tensors_in(given) if is_plain(torch, one)]
-        outputs = [one for one in tensors_in(result) if is_plain(torch, one)]
+        tensors, outputs = (
+            [one for one in leaves_of(torch, value) if is_plain(torch, one)]
+            for value in (given, result)
+        )
         needs = any(one.requires_grad for one in (*tensors, *outputs))
         salt = hash(tuple(plain_in(given))) & 0x7FFFFFFF
         if needs or not outputs or not tensors or not known.book.see(tensors, salt):
@@ -173,7 +186,6 @@ class Repeats:
             name = type(data_set).__name__
             known = Followed(self.context.torch, data_set, name, ("", 0))
             self.data_sets[id(data_set)] = known
-            known.first_ns = perf_counter_ns()
         known.calls += 1
         if known.is_dropped or known.is_told:
             return
@@ -185,9 +197,7 @@ class Repeats:
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if known.looks > NUM_FREE and known.look_ns > MAX_OF_TIME * (
-            perf_counter_ns() - known.first_ns
-        ):
+        if not known.is_told and known.is_dear(MAX_OF_TIME * known.elapsed_ns()):
             known.is_dropped = True
 
     # -- what came of it
@@ -214,18 +224,6 @@ def is_plain(torch: Any, value: Any) -> bool:
     return is_tensor and value.is_cpu and value.layout is torch.strided and not value.is_quantized
 
 
-def tensors_in(value: Any, depth: int = 3) -> Iterator[Any]:
-    """Yield the tensors of what a call was given, or returned."""
-    if hasattr(value, "is_cpu") and hasattr(value, "element_size"):
-        yield value
-    elif isinstance(value, Mapping) and depth:
-        for one in value.values():
-            yield from tensors_in(one, depth - 1)
-    elif isinstance(value, (tuple, list)) and depth:
-        for one in value:
-            yield from tensors_in(one, depth - 1)
-
-
 def plain_in(value: Any, depth: int = 3) -> Iterator[Any]:
     """Yield the numbers and words of what a call was given."""
     if isinstance(value, (int, float, str, bool)):
@@ -240,7 +238,7 @@ def plain_in(value: Any, depth: int = 3) -> Iterator[Any]:
 
 TAKE_TENSORS = (
     *(Repeats.see_call, Repeats._meet, Repeats._look, Repeats._is_still, Repeats.see_batch),
-    *(is_plain, tensors_in, plain_in, *READ_TENSORS),
+    *(is_plain, plain_in, *READ_TENSORS),
 )
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
 

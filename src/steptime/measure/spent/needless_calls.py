@@ -13,7 +13,7 @@ from steptime.measure.source.accumulation import last_name
 from steptime.record.spent_rows import SpentRow
 
 COLLECTS, EMPTIES, TENSOR = "collects_garbage", "empties_cache", "tensor_of_arrays"
-WEIGHTS, COPIES, HISTOGRAMS = "weights_one_by_one", "deep_copies", "histograms"
+WEIGHTS, HISTOGRAMS = "weights_one_by_one", "histograms"
 FRAME_ROW, FILE_CHUNK = "row_of_frame", "chunk_of_file"
 
 _MAKERS = frozenset(("tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor", "DoubleTensor"))
@@ -48,8 +48,6 @@ def find_needless(tree: ast.Module, row: SpentRow) -> str | None:
             return TENSOR
     if any(last_name(call.func) in _HISTOGRAMS for call in calls):
         return HISTOGRAMS
-    if any(last_name(call.func) == "deepcopy" for call in calls):
-        return COPIES
     if any(last_name(call.func) == "empty_cache" for call in calls[:1]):
         return EMPTIES
     if _goes_through_weights(scope, inside):

@@ -23,8 +23,8 @@ class SpentLine:
         growth: how its time grew over the run: 0 where each update took alike, 1/3 where it grew
             in proportion to the updates so far.
         code: what the source shows there, as a machine word: `collects_garbage`,
-            `empties_cache`, `tensor_of_arrays`, `weights_one_by_one`, `deep_copies`,
-            `histograms`, `row_of_frame` or `chunk_of_file`; None where it shows none of them.
+            `empties_cache`, `tensor_of_arrays`, `weights_one_by_one`, `histograms`,
+            `row_of_frame` or `chunk_of_file`; None where it shows none of them.
         text: the line as it is in the file; None if it could not be read.
     """
 

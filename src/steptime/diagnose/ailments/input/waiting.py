@@ -35,7 +35,8 @@ from steptime.diagnose.ailments.signals import (
     share,
     site_of,
 )
-from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.diagnose.ailments.waste.needless_work import explained_by_calls
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 
 MIN_SPANS = Threshold(
@@ -53,6 +54,8 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
+    if explained_by_calls(measurement, fraction):
+        severity = Severity.INFO  # a finding of its own says what the samples are made with
     ailment = _input_ailment(measurement, fraction)
     unseen = () if ailment.cause or measurement.workers else ("fetch", "workers")
     found = make_finding(

@@ -14,7 +14,12 @@ from dataclasses import replace
 from functools import partial
 
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
-from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
+from steptime.diagnose.ailments.scale import (
+    MIN_EXPLAINED,
+    SCALE,
+    Threshold,
+    severity_of,
+)
 from steptime.diagnose.ailments.signals import count, make_finding, seconds, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
@@ -122,6 +127,13 @@ def find_growing(measurement: Measurement) -> Finding | None:
     return _at(found, group)
 
 
+def explained_by_calls(measurement: Measurement, wait: float) -> bool:
+    """Return whether calls that have an input-bound finding are most of a wait for data."""
+    groups = [lines_of(measurement, row.cause or "") for row in (FRAME_ROW, FILE_CHUNK)]
+    most = max(map(_fraction, groups))
+    return severity_of(most) is not None and most >= MIN_EXPLAINED.value * wait
+
+
 def growing_share(measurement: Measurement) -> float:
     """Return the share of all steps' time that a function takes whose time grows."""
     return _fraction(_growing_lines(measurement))
@@ -221,13 +233,6 @@ WEIGHTS = _row(
     "torch.optim.swa_utils, for an average; torch.nn.utils.get_total_norm for a norm. Or do it "
     "every tenth step.",
 )
-COPIES = _row(
-    "deep_copies",
-    what="copy.deepcopy runs in the steps",
-    sentence="the script calls deepcopy in its steps, which takes {needless} of a step.",
-    removal="these copies",
-    remedy="Copy into tensors that are there (copy_, torch._foreach_copy_), or copy less often.",
-)
 HISTOGRAMS = _row(
     "histograms",
     what="histograms or figures are made in the steps",
@@ -270,6 +275,6 @@ GROWS = replace(
     rule=find_growing,
     thresholds=(MIN_SEEN, MIN_GROWTH, MAX_REST_GROWTH, *SCALE),
 )
-_NEEDLESS = (COLLECTS, EMPTIES, TENSORS, WEIGHTS, COPIES, HISTOGRAMS, FRAME_ROW, FILE_CHUNK)
+_NEEDLESS = (COLLECTS, EMPTIES, TENSORS, WEIGHTS, HISTOGRAMS, FRAME_ROW, FILE_CHUNK)
 _BY_CODE = {row.cause or "": row for row in _NEEDLESS}
 AILMENTS = (*_NEEDLESS, GROWS)
