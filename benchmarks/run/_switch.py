@@ -28,6 +28,8 @@ class Switch:
         self.callbacks: list[Any] = []
         self.state = "on"
         self.off_ns = 0
+        stacks = sys.modules["_steptime.guest.spent.stack_sampler"]
+        self.samplers = [act.__self__ for act in stacks.BEFORE_FORK]
 
     def turn(self, state: Literal["on", "off"]) -> None:
         """Hooks in place, or as if they had never been."""
@@ -49,11 +51,18 @@ class Switch:
         for owner, name, ours in self.gone:
             setattr(owner, name, ours)
         gc.callbacks.extend(self.callbacks)
+        for sampler in self.samplers:
+            sampler.is_off = False
+            if sampler.journal is not None:
+                sampler._start()
         for registry, hooks in zip(self.registries, self.hooks, strict=True):
             registry.update(hooks)
 
     def _take_out(self) -> None:
         self.gone = []
+        for sampler in self.samplers:
+            sampler.stop()
+            sampler.is_off = True
         for owner, name, before, ours in self.patches:
             if owner.__dict__.get(name) is not ours:
                 continue

@@ -19,7 +19,7 @@ from steptime.diagnose.ailments.memory import memory_limits, memory_peaks
 from steptime.diagnose.ailments.ranks import desynced, ranks, stalled
 from steptime.diagnose.ailments.script import script_faults, shifted
 from steptime.diagnose.ailments.sense import senseless
-from steptime.diagnose.ailments.waste import wasted_work
+from steptime.diagnose.ailments.waste import needless_work, repeated_work, wasted_work
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
@@ -37,6 +37,8 @@ AILMENTS: tuple[Ailment, ...] = (
     *attention.AILMENTS,
     *convolutions.AILMENTS,
     *wasted_work.AILMENTS,
+    *needless_work.AILMENTS,
+    *repeated_work.AILMENTS,
     *unused_graphs.AILMENTS,
     *zero_products.AILMENTS,
     *senseless.AILMENTS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment
@@ -119,6 +120,33 @@ def size(name: str, value: float | None) -> tuple[Evidence, ...]:
 def site_of(measurement: Measurement, what: str | None) -> Site | None:
     """Return where most of a phase or span happens: its first site, since the sites are ordered."""
     return next((site for site in measurement.sites if site.what == what), None)
+
+
+MIN_AT_LINE = 0.1
+"""Of a step: a function that takes less does not say where a phase goes."""
+
+
+def at_longest_line(finding: Finding, measurement: Measurement, whats: Iterable[str]) -> Finding:
+    """Return a finding at the longest line of the function that takes most of these phases."""
+    lines = () if measurement.spent is None else measurement.spent.lines
+    known = [line for line in lines if line.what in whats]
+    shares: dict[tuple[str, str], float] = {}
+    for line in known:
+        function = (line.file, line.function)
+        shares[function] = shares.get(function, 0.0) + line.fraction
+    first = max(known, key=lambda line: shares[line.file, line.function], default=None)
+    if first is None or shares[first.file, first.function] < MIN_AT_LINE:
+        return finding
+    names = {**(finding.names or {}), "function": first.function}
+    evidence = tuple(one for one in finding.evidence if one.name not in ("calls", "site_time"))
+    return replace(
+        finding,
+        where=first.place,
+        where_text=first.text,
+        names=names,
+        site=None,
+        evidence=(*evidence, share("in_function", shares[first.file, first.function])),
+    )
 
 
 def site_evidence(site: Site | None) -> tuple[Evidence, ...]:

@@ -29,6 +29,7 @@ from steptime.diagnose.ailments.scale import (
     Threshold,
 )
 from steptime.diagnose.ailments.signals import (
+    at_longest_line,
     count,
     find_missing_signals,
     fraction_of,
@@ -38,6 +39,7 @@ from steptime.diagnose.ailments.signals import (
     share,
     site_of,
 )
+from steptime.diagnose.ailments.waste.needless_work import growing_share, needless_share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL
@@ -109,16 +111,17 @@ def find_noise(measurement: Measurement) -> Finding | None:
 def find_unattributed(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: most of what could be gained is in code that no marker explains."""
     other, prepare = fraction_of(measurement, "other"), measurement.prepare_fraction
-    # Preparing a batch, or a loop in it, has a name where it is a separate finding.
+    # Preparing a batch, a loop in it, or needless work has a name where it is a separate finding.
     loops = math.fsum(
         one.share_of_phase for one in measurement.python_loops if one.phase == "other"
     )
-    parts = (prepare or 0.0, min(1.0, loops) * (other or 0.0))
+    needless = max(needless_share(measurement, "other"), growing_share(measurement))
+    parts = (prepare or 0.0, min(1.0, loops) * (other or 0.0), needless)
     named = max((part for part in parts if part >= INFO_FRACTION.value), default=0.0)
     fraction = None if other is None else other - named
     if fraction is None or fraction < CRITICAL_FRACTION.value:
         return None
-    return make_finding(
+    found = make_finding(
         UNATTRIBUTED_TIME,
         severity=Severity.WARNING,
         evidence=(share("unattributed", fraction), *phase_evidence(measurement, "other")),
@@ -126,6 +129,7 @@ def find_unattributed(measurement: Measurement) -> Finding | None:
         site=site_of(measurement, "other"),
         missing=find_missing_signals(measurement),
     )
+    return at_longest_line(found, measurement, ("other",))
 
 
 def find_nothing(measurement: Measurement) -> Finding:

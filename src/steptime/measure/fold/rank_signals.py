@@ -1,8 +1,8 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
-ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
-`measure.memory.memory_use` and `measure.code_places` relate them to the steps.
+In: lines m, s, a, sl, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga,
+wt, ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be
+absent. `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from steptime.measure.fold.seen_lines import (
     CountSeen,
     MemorySample,
     SitesSeen,
+    SpentSeen,
     WindowSeen,
 )
 from steptime.measure.health.health_record import read_bracket, read_graphs, read_look, read_weights
@@ -32,7 +33,7 @@ from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.measure.values.model.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import AwaitedProcess, LoaderUse, Operators
-from steptime.record import batch_rows, health_rows, kinds, rows
+from steptime.record import batch_rows, health_rows, kinds, rows, spent_rows
 from steptime.record.batch_rows import BatchRow
 from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
@@ -49,6 +50,7 @@ from steptime.record.rows import (
     SiteRow,
     StartUpRow,
 )
+from steptime.record.spent_rows import AgainRow
 
 MAX_ASKED = 1000
 """Questions of a rank that are read."""
@@ -91,6 +93,8 @@ class Signals:
     asked: tuple[AskedSeen, ...] = ()
     optimizers: tuple[OptimizerRow, ...] = ()
     late_sites: tuple[SitesSeen, ...] = ()
+    spent: SpentSeen | None = None
+    again: tuple[AgainRow, ...] = ()
 
 
 Take = Callable[["SignalLines", Line], None]
@@ -198,6 +202,12 @@ def _window(line: Line) -> WindowSeen:
     return found
 
 
+def _spent(line: Line) -> SpentSeen:
+    """Return the samples so far; their sums are those of the whole run."""
+    num_updates, total_ns = (rows.whole_number(line, name) for name in ("n", "ns"))
+    return SpentSeen(num_updates=num_updates, total_ns=total_ns, rows=tuple(spent_rows.spent(line)))
+
+
 def _lever(line: Line) -> list[LeverLine]:
     """Return a lever of the plan itself; `tune` reads those of an experiment's states."""
     lever = from_json(LeverLine, line)
@@ -240,6 +250,8 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.MEMORY: _add("memory", _one(MemorySample)),
     kinds.SITES: SignalLines.add_sites,
     kinds.SPANS: _set("spans", rows.sites),
+    kinds.SPENT: _set("spent", _spent),
+    kinds.AGAIN: _set("again", spent_rows.again),
     kinds.OPERATORS: SignalLines.set_operators,
     kinds.COUNT: _add("counts", lambda line: [read_count(line)]),
     kinds.COMPILED: _set("compiled", rows.compile_events),

@@ -33,6 +33,7 @@ from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
 from steptime.measure.sense.find_sense import find_sense
+from steptime.measure.spent.spent_lines import find_repeats, find_spent
 from steptime.measure.steps.phases import (
     find_missing,
     mean_counts,
@@ -122,6 +123,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=sites,
         python_loops=find_python_loops(places, sites),
+        spent=find_spent(busiest, places),
+        repeats=find_repeats(busiest, places),
         operators=find_operators(busiest, places),
         count=within_phases(work.count, phases, steady),
         count_missing=work.missing,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from steptime.measure.values.model.work import Count
 from steptime.record.rows import SiteRow
+from steptime.record.spent_rows import SpentRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,15 @@ class SitesSeen:
     num_updates: int
     sites: tuple[SiteRow, ...]
     optimizers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentSeen:
+    """The stacks that were sampled until update `num_updates`, in `total_ns` of the run."""
+
+    num_updates: int
+    total_ns: int
+    rows: tuple[SpentRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

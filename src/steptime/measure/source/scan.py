@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 from steptime.core.schema import SCHEMA
 from steptime.core.store import read_document, write_text
 from steptime.measure.source.loop_marks import LoopMark, read_loop_rows
-from steptime.record import files, kinds, rows
+from steptime.record import files, kinds, rows, spent_rows
 from steptime.record.lines import Line, kind_of, read_lines
 from steptime.record.regular_file import read_regular
+from steptime.record.spent_rows import SpentRow
 
 NAME = "source.json"
 _MAX_FILES = 50
@@ -42,6 +43,7 @@ _MANY = (
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
+Row = list[object]
 HeldPlace = tuple[str, str]
 """The class of a data set, and one of its attributes."""
 
@@ -65,6 +67,7 @@ class Source:
 
     `cells` has the number of a notebook's cell by the file name that its code was compiled under.
     `losses` are the lines that compute a loss, by the place of a backward call.
+    `spent` has what instructions do that took time, by file, line and column (-1: not known).
     `loops` are loops over elements in the user's own code; `held` are the lines that set
     attributes of data sets, by holder and attribute.
     """
@@ -78,6 +81,7 @@ class Source:
     held: Mapping[HeldPlace, SourceMark] = field(default_factory=dict)
     reads: tuple[SourceMark, ...] = ()
     losses: Mapping[Place, SourceMark] = field(default_factory=dict)
+    spent: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -107,11 +111,10 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     from steptime.measure.source.own_code import OwnCode, loop_rows
     from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
+    from steptime.measure.spent.needless_calls import needless_rows
 
     lines = {file: _lines(content) for file, content in data.items()}
-    suspicions: list[list[object]] = []
-    switches: list[list[object]] = []
-    padding: list[list[object]] = []
+    suspicions, switches, padding = list[Row](), list[Row](), list[Row]()
     trees: dict[str, ast.Module] = {}
     for file, content in data.items():
         tree = None if _is_installed(file) else _parse(content)
@@ -123,6 +126,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
             padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     marks: dict[str, object] = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    marks["spent"] = needless_rows(trees, named_by.spent)
     own = OwnCode(
         trees=trees,
         lines=lines,
@@ -171,6 +175,7 @@ def read_source(run_folder: Path) -> Source:
     held = _rows(document, "held", (str, str, str, int, str))
     reads = _rows(document, "reads", (str, str, int, str))
     losses = _rows(document, "losses", (str, int, int, str))
+    spent = _rows(document, "spent", (str, str, int, int))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
@@ -181,6 +186,7 @@ def read_source(run_folder: Path) -> Source:
         held={(h, a): SourceMark(code="held", file=f, line=n, text=t) for h, a, f, n, t in held},
         losses={(f, n): SourceMark(code="loss", file=f, line=m, text=t) for f, n, m, t in losses},
         reads=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in reads),
+        spent={(file, line, column): code for code, file, line, column in spent},
     )
 
 
@@ -211,6 +217,7 @@ class _Named(NamedTuple):
     held: set[tuple[str, str, str]]
     data_files: set[str]
     words: dict[str, dict[str, object]]
+    spent: set[SpentRow]
 
 
 def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
@@ -219,6 +226,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     sites: set[SitePlace] = set()
     data_sets: set[str] = set()
     held: set[tuple[str, str, str]] = set()
+    spent: set[SpentRow] = set()
     classes: list[tuple[str, str, dict[str, object]]] = []
     for path in sorted(run_folder.glob(files.RANKS)):
         for line in read_lines(path, without=_MANY):
@@ -229,6 +237,9 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
                     places |= set(_places_of(line))
                 if kind_of(line) == kinds.SITES:
                     sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
+                if kind_of(line) == kinds.SPENT:
+                    spent = set(spent_rows.spent(line))  # sums: the last line counts
+                    places |= {(row.file, row.line) for row in spent}
                 if kind_of(line) == kinds.LOADERS:
                     data_sets |= {str(one["dataset"]) for one in line["loaders"]}
                     held |= {
@@ -248,7 +259,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
     places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
     scripts = {script for script in scripts if os.path.isabs(script)}
     data_files = {file for _, file, _ in classes if os.path.isabs(file)}
-    return _Named(places, scripts, sites, data_sets, held, data_files, _words(classes))
+    return _Named(places, scripts, sites, data_sets, held, data_files, _words(classes), spent)
 
 
 def _words(classes: list[tuple[str, str, dict[str, object]]]) -> dict[str, dict[str, object]]:
@@ -264,6 +275,9 @@ def _places_of(line: Line) -> Iterator[Place]:
     if kind_of(line) in (kinds.SITES, kinds.SPANS):
         for site in rows.sites(line):
             yield from _place(site.file, site.line)
+    elif kind_of(line) == kinds.AGAIN:
+        for row in spent_rows.again(line):
+            yield from _place(row.file, row.line)
     elif kind_of(line) == kinds.NON_FINITE:
         yield from _place(line.get("file"), line.get("line"))
     elif kind_of(line) == kinds.SENSE:

@@ -38,6 +38,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.outliving import OutlivingProcess
+from steptime.measure.values.spent_line import RepeatedWork, SpentTime
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
@@ -351,6 +352,9 @@ class Measurement:
         suspicions: what looks wrong in the source.
         python_loops: loops over elements in the user's own Python, in lines that were timed; those
             in the longest lines first.
+        spent: the lines of the script that the time of its steps goes to; None where too few stacks
+            were sampled.
+        repeats: frozen modules and data sets whose rows come again, bit for bit.
         attention: how one counted update computes attention, by line; empty where it computes
             none, None where no update was examined (`count_missing` mostly says why).
         errors: exceptions that ended processes of the command.
@@ -436,3 +440,5 @@ class Measurement:
     attention: tuple[AttentionCall, ...] | None = None
     loops: tuple[TrainingLoop, ...] = ()
     counts_per_step: Mapping[str, float] | None = None
+    spent: SpentTime | None = None
+    repeats: tuple[RepeatedWork, ...] = ()

@@ -24,6 +24,7 @@ from steptime.diagnose.ailments.own_share import own_phase, own_preprocessing, o
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
+    at_longest_line,
     count,
     fraction_of,
     make_finding,
@@ -34,7 +35,8 @@ from steptime.diagnose.ailments.signals import (
     share,
     site_of,
 )
-from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.diagnose.ailments.waste.needless_work import explained_by_calls
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 
 MIN_SPANS = Threshold(
@@ -52,6 +54,8 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
+    if explained_by_calls(measurement, fraction):
+        severity = Severity.INFO  # a finding of its own says what the samples are made with
     ailment = _input_ailment(measurement, fraction)
     unseen = () if ailment.cause or measurement.workers else ("fetch", "workers")
     found = make_finding(
@@ -65,7 +69,10 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         missing=missing_beside_phases(measurement, *unseen),
     )
     is_busy = measurement.host is not None and is_full(measurement.host)
-    return replace(found, names={"room": "cores_busy" if is_busy else "cores_free"})
+    found = replace(found, names={"room": "cores_busy" if is_busy else "cores_free"})
+    if ailment not in (FETCH, COLLATE, LOADER):
+        return found  # the work is in other processes
+    return at_longest_line(found, measurement, ("input_wait", "fetch", "collate"))
 
 
 def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:

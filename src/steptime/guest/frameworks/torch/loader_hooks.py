@@ -68,6 +68,8 @@ def hook_next(context: TorchContext, iterator_class: Any) -> None:
                     context.trial.take_batch(self, batch)
                 if journal.num_updates >= context.padding.due:
                     context.guarded("padding", context.padding.see_batch, batch)
+                if id(self._dataset) in context.trained_datasets:
+                    context.guarded("again", context.repeats.see_batch, self._dataset, batch)
                 if id(self) == epochs.current:
                     epochs.num_handed += 1
                 if journal.num_updates >= epochs.due:

@@ -7,6 +7,7 @@ a module is kept under its id, with a weak reference.
 from __future__ import annotations
 
 import weakref
+from time import perf_counter_ns
 from typing import Any
 
 from ....record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
@@ -101,6 +102,7 @@ def run_forward(
     """Run a call with gradients; `known` is what was learned of the module before, if anything."""
     journal, anatomy, trial = context.local.journal, context.anatomy, context.trial
     probe = None
+    began = perf_counter_ns()
     try:
         journal.note(ENTER_FORWARD, FORWARD)
         context.see_shape(journal, args, kwargs, is_plain=False)
@@ -128,6 +130,8 @@ def run_forward(
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         else:
             end_call(context, journal, module, IS_FORWARD, result)
+        if not module.training:
+            context.see_again(module, args, kwargs, result, began)
     except BaseException:
         context.recorder.fail("call")
     return result
@@ -147,6 +151,7 @@ def run_other(
         context.recorder.fail("call")
         kind = IS_QUIET
     probe = journal.probe
+    began = perf_counter_ns()
     try:
         if kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
@@ -157,6 +162,8 @@ def run_other(
         drop_frame(error)
         raise
     context.guarded("call", end_call, context, journal, module, kind, result)
+    if kind in (IS_PLAIN, ACTS):
+        context.guarded("again", context.see_again, module, args, kwargs, result, began)
     return result
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....record import kinds
 from ....record.buckets import EVALUATION
+from ...again.repeats import watch_repeats
 from ...count.count_plan import CountPlan, CountWatcher
 from ...count.operators.operator_probe import OperatorProbe
 from ...count.sizes import shape_reader
@@ -101,6 +102,7 @@ class TorchContext(Context):
         recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
         recorder.watchers += [self.graphs, self.weights, self.evaluations]
         recorder.watchers.append(self.sense)
+        self.repeats = watch_repeats(self)
         self.see_graph = without_dynamo(torch, self._see_graph)
         self.check_weights = without_dynamo(torch, self._check_weights)
         self.dissect = without_dynamo(torch, self._dissect)
@@ -171,6 +173,12 @@ class TorchContext(Context):
         began = perf_counter_ns()
         self.epochs.see_batch(iterator, batch, journal.num_updates)
         self._disturb_since(journal, began)
+
+    def see_again(self, module: Any, args: Any, kwargs: Any, result: Any, began_ns: int) -> None:
+        """Look whether the inputs of a module come again, if the thread is the first that steps."""
+        if getattr(module, "training", True) or self.local.journal is not self.first_journal:
+            return
+        self.repeats.see_call(module, args, kwargs, result, perf_counter_ns() - began_ns)
 
     @staticmethod
     def _disturb_since(journal: Journal, began_ns: int) -> None:

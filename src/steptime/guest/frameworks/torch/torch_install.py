@@ -15,6 +15,7 @@ from ...modes.mode import Targets
 from ...sense.sense_hooks import hook_sense
 from ...sites.file_owners import FileOwners
 from ...sites.frames import Frames
+from ...spent.stack_sampler import watch_stacks
 from ...timeline.recorder import announce
 from ...watchers.compile_books import CompileWatcher
 from ...watchers.logging_calls import hook_loggers
@@ -96,6 +97,10 @@ def install_looks(context: TorchContext) -> None:
         context.padding.stop()
     if not mode.looks_at_epochs:
         context.epochs.stop()
+    if mode.samples_stacks:
+        context.guarded("install:spent", watch_stacks, context)
+    else:
+        context.repeats.stop()
     if context.calls is not None and not mode.records_calls:
         context.calls.switch_off()
     if wish := os.environ.get("STEPTIME_PROFILE"):

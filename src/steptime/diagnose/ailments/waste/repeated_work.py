@@ -1,0 +1,103 @@
+"""Ailments of work whose result was there before: frozen modules, and samples made again.
+
+In: a Measurement with what comes again bit for bit. Out: findings with the share of a step and the
+size of what would keep the results. What was not seen to come again is no finding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from steptime.core.evidence import Evidence
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
+from steptime.diagnose.ailments.scale import SCALE, severity_of
+from steptime.diagnose.ailments.signals import (
+    count,
+    fraction_of,
+    make_finding,
+    median_step_s,
+    seconds,
+    share,
+)
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.spent_line import RepeatedWork
+
+
+def find_frozen(measurement: Measurement) -> Finding | None:
+    """COMPUTE_BOUND: a frozen module computes again what it computed in an earlier epoch."""
+    steady, step_s = measurement.steady, median_step_s(measurement)
+    if steady is None or not step_s:
+        return None
+    mean_s = steady.mean_of_all_s or steady.mean_s or step_s
+    modules = [one for one in measurement.repeats if one.what == "module"]
+    shares = [(min(1.0, one.calls_per_step * one.s_per_call / mean_s), one) for one in modules]
+    fraction, work = max(shares, key=lambda pair: pair[0], default=(0.0, None))
+    severity = severity_of(fraction)
+    if severity is None or work is None:
+        return None
+    found = make_finding(
+        FROZEN,
+        severity=severity,
+        evidence=(share("frozen", fraction), *_evidence(work), seconds("call", work.s_per_call)),
+        fraction=fraction,
+    )
+    names = {"module": work.name}
+    return replace(found, where=work.where, where_text=work.text, names=names)
+
+
+def find_same_samples(measurement: Measurement) -> Finding | None:
+    """No bottleneck by itself: the samples that steps wait for are the same in each epoch."""
+    fraction = fraction_of(measurement, "input_wait")
+    work = next((one for one in measurement.repeats if one.what == "data_set"), None)
+    if work is None or fraction is None or severity_of(fraction) is None:
+        return None
+    found = make_finding(
+        SAME_SAMPLES,
+        severity=Severity.INFO,
+        evidence=(share("input_wait", fraction), *_evidence(work)),
+        fraction=fraction,
+    )
+    return replace(found, names={"data_set": work.name})
+
+
+def _evidence(work: RepeatedWork) -> tuple[Evidence, ...]:
+    return (
+        count("num_distinct", work.num_distinct),
+        count("num_rows", work.num_rows),
+        Evidence(name="kept", value=float(work.kept_bytes), unit="bytes"),
+    )
+
+
+_SAME_LOAD = by_same_load("Other programs make both the call and the whole step longer.")
+
+FROZEN = Ailment(
+    kind=BottleneckKind.COMPUTE_BOUND,
+    cause="frozen_again",
+    what="a frozen module computes the outputs of the same inputs again in each epoch",
+    needs="calls of modules in evaluation mode, digests of their inputs (CPU)",
+    rule=find_frozen,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    sentence="{module} never trains, and its inputs come again, bit for bit: {num_distinct} "
+    "different ones among {num_rows}. Its calls take {frozen} of a step.",
+    removal=without("these calls, whose outputs are known after one epoch"),
+    remedy="Compute its outputs once and train on them; all of them take {kept}.",
+    when_contended=_SAME_LOAD,
+)
+SAME_SAMPLES = Ailment(
+    cause="same_samples",
+    what="the data set makes the same samples again in each epoch",
+    needs="digests of batches, `input_wait`",
+    rule=find_same_samples,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title="made again",
+    sentence="the samples of {data_set} come again, bit for bit: {num_distinct} different ones "
+    "among {num_rows}. Steps wait {input_wait} of their time while they are made again.",
+    removal=without("the wait"),
+    remedy="Make them once and keep them; all of them take {kept}.",
+    levers=("dataset_cache", "preloaded_samples"),
+    when_contended=_SAME_LOAD,
+)
+AILMENTS = (FROZEN, SAME_SAMPLES)
