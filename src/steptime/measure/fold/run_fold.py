@@ -32,6 +32,7 @@ from steptime.measure.memory.longest_batch import find_longest
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
+from steptime.measure.said.find_said import find_said, find_search
 from steptime.measure.steps.phases import (
     find_missing,
     mean_counts,
@@ -144,6 +145,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         ),
         asked=steps_asked(busiest),
         loops=find_loops(busiest, places),
+        said=find_said(ranks, places, records.said),
+        unused_search=find_search(ranks),
     )
 
 

@@ -37,6 +37,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.outliving import OutlivingProcess
+from steptime.measure.values.said import LibraryMessage, UnusedSearch
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
@@ -381,6 +382,8 @@ class Measurement:
         wall_time: the whole time of the run by what it was spent on; None where no step was seen.
         loops: the loops of the process that made most steps, in the order of first steps, where it
             has several; `steady` and `phases` are then of the one that took most time.
+        said: what libraries said during the run: warnings, and log records at WARNING and above.
+        unused_search: DDP's search for unused parameters; None where DDP was not told to search.
     """
 
     schema: int
@@ -433,3 +436,5 @@ class Measurement:
     attention: tuple[AttentionCall, ...] | None = None
     loops: tuple[TrainingLoop, ...] = ()
     counts_per_step: Mapping[str, float] | None = None
+    said: tuple[LibraryMessage, ...] = ()
+    unused_search: UnusedSearch | None = None

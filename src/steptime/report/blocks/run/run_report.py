@@ -42,6 +42,7 @@ from steptime.report.blocks.run.finding_blocks import (
     trial_blocks,
 )
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
+from steptime.report.blocks.run.said_blocks import said_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (
@@ -372,6 +373,14 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         Section("Per step", per_step_blocks(m), 58, "per step"),
         Section("Under the profiler", _profile(m), 54, "profile"),
         Section("Under the profiler", profile_tables(m), only="page"),
+        Section(
+            "Said by libraries",
+            said_blocks(m),
+            47,
+            "messages of libraries",
+            brief=said_blocks(m, limit=1),
+            brief_rank=14,
+        ),
         Section("Notes", _notes(m), 55, "notes", brief=_notes(m, limit=1), brief_rank=15),
     ]
 
