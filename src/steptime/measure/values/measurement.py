@@ -39,6 +39,7 @@ from steptime.measure.values.observations import (
 from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.said import LibraryMessage, UnusedSearch
 from steptime.measure.values.stall import Stall
+from steptime.measure.values.stopped import StoppedRun
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.values.wall_time import WallTime
@@ -384,6 +385,7 @@ class Measurement:
             has several; `steady` and `phases` are then of the one that took most time.
         said: what libraries said during the run: warnings, and log records at WARNING and above.
         unused_search: DDP's search for unused parameters; None where DDP was not told to search.
+        stopped: why `--stop-on` ended the run; None where it did not.
     """
 
     schema: int
@@ -438,3 +440,4 @@ class Measurement:
     counts_per_step: Mapping[str, float] | None = None
     said: tuple[LibraryMessage, ...] = ()
     unused_search: UnusedSearch | None = None
+    stopped: StoppedRun | None = None

@@ -44,6 +44,7 @@ from steptime.report.blocks.run.finding_blocks import (
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
 from steptime.report.blocks.run.said_blocks import said_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
+from steptime.report.blocks.run.stopped_blocks import stopped_blocks
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (
     machine_blocks,
@@ -193,10 +194,10 @@ def _opening(document: RunDocument, then: CommandLine, series: RunSeries | None)
     return [
         Section(
             "",
-            [*_error(m), *blocks],
+            [*stopped_blocks(m), *_error(m), *blocks],
             34,
             "details",
-            brief=[*_error(m), *_in_short(blocks)],
+            brief=[*stopped_blocks(m), *_error(m), *_in_short(blocks)],
         ),
         Section("", [then], only="page"),
         Section("", tiles(document, energy_j=energy_j), only="page"),
