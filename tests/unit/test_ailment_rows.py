@@ -21,6 +21,7 @@ from steptime import levers
 from steptime.diagnose import ailments
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.ailments.all_ailments import AILMENTS, ailment_of, rules_asked
+from steptime.diagnose.ailments.said.library_warnings import MESSAGES
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.shifts import lasting_shifts
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
@@ -113,6 +114,7 @@ def test_the_words_are_sentences(row: Ailment) -> None:
 @pytest.mark.parametrize("row", AILMENTS, ids=label)
 def test_the_evidence_that_words_name_is_given_by_a_rule(row: Ailment) -> None:
     source = "".join(path.read_text("utf-8") for path in FOLDER.rglob("*.py"))
+    source += "".join(re.sub(r"\(\?P<(\w+)>", r'"\1"', one.pattern) for one in MESSAGES)
     known = {*PHASES, *INNER_PHASES, *SPANS, "cause", "excess", "phase_before", "phase_after"}
     known |= {f"{phase}_mean" for phase in PHASES}
     known |= {f"num_{span}s" for span in SPANS} | {f"{span}_total" for span in SPANS}

@@ -20,6 +20,7 @@ from steptime.diagnose.ailments.contention import is_of_machine
 from steptime.diagnose.ailments.health import numerical_health
 from steptime.diagnose.ailments.memory import memory_limits
 from steptime.diagnose.ailments.ranks import desynced, stalled
+from steptime.diagnose.ailments.said.library_warnings import without_said_twice
 from steptime.diagnose.ailments.script.script_faults import FAILURE
 from steptime.diagnose.ailments.script.shifted import find_shift
 from steptime.diagnose.ailments.sense import senseless
@@ -159,7 +160,7 @@ def _settle(measurement: Measurement, findings: Sequence[Finding]) -> Finding:
 
 def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Finding) -> Diagnosis:
     """Return the diagnosis, with the most severe findings first, and the primary before equals."""
-    others = [finding for finding in findings if finding is not primary]
+    others = [f for f in without_said_twice((*findings, primary)) if f is not primary]
 
     def order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float]:
         # What others do to the run comes after what it does to itself.

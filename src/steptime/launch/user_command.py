@@ -94,7 +94,7 @@ def observed_environment(environment: Mapping[str, str], run_folder: Path) -> di
         OSError: the shims cannot be written.
     """
     ours = {**environment, "STEPTIME_RUN": str(run_folder), "STEPTIME_GUEST": str(GUEST)}
-    for wish in ("STEPTIME_PROFILE", "STEPTIME_HEALTH"):
+    for wish in ("STEPTIME_PROFILE", "STEPTIME_HEALTH", "STEPTIME_CHECKSUMS"):
         ours.pop(wish, None)  # it belongs to a run around this one
     return _entered(ours, run_folder)
 

@@ -10,6 +10,7 @@ from steptime.core.devices.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.model.profiled import ProfileWish
 from steptime.measure.values.observations import RecipeUse
+from steptime.measure.values.stopped import StoppedRun
 
 CELL = "%%steptime"
 """The first word of the command of a run that was one cell of a notebook."""
@@ -66,7 +67,8 @@ class CommandRecord:
     `peaks` are those that the user gave, by type [FLOP/s]; `price_per_h` is what an hour costs.
     `survivors` are looked for when the command has ended; None means that they were not.
     `condition` is the state of the processors when the command started, without GPUs, and
-    `capabilities` what they can do in 16 bits, in the words of the kernel.
+    `capabilities` what they can do in 16 bits, in the words of the kernel. `stopped` says why
+    `--stop-on` ended the command.
     """
 
     run_id: str
@@ -95,4 +97,5 @@ class CommandRecord:
     survivors: Survivors | None = None
     condition: MachineCondition | None = None
     capabilities: tuple[str, ...] | None = None
+    stopped: StoppedRun | None = None
     schema: int = SCHEMA

@@ -9,6 +9,7 @@ SCHEMA = 1
 
 PROCESSES = "processes.jsonl"
 HOST = "host.jsonl"
+OUTPUT = "output.txt"
 STALLS = "stalls.jsonl"
 COUNTED = "count.jsonl"
 BENCH = "bench.jsonl"

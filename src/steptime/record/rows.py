@@ -164,6 +164,20 @@ class LoggingRow(NamedTuple):
     total_ns: int
 
 
+class SaidRow(NamedTuple):
+    """What a library said, the file that said it, and the user's line that led to it."""
+
+    channel: str
+    who: str
+    text: str
+    origin: str
+    file: str | None
+    line: int | None
+    num: int
+    first_update: int | None
+    last_update: int | None
+
+
 class CompilingRow(NamedTuple):
     """A `compile`, a `recompile` or a `graph_break`, with its begin and torch's reason."""
 
@@ -315,6 +329,13 @@ def optimizers(line: Line) -> list[OptimizerRow]:
 def logging(line: Line) -> list[LoggingRow]:
     """Return the calls of loggers so far."""
     return [LoggingRow(*_typed(values, str, int, int)) for values in _rows(line)]
+
+
+def said(line: Line) -> list[SaidRow]:
+    """Return what libraries said so far."""
+    number = (int, _NONE)
+    kinds = (str, str, str, str, (str, _NONE), number, int, number, number)
+    return [SaidRow(*_typed(values, *kinds)) for values in _rows(line)]
 
 
 def losses(line: Line) -> list[LossRow]:

@@ -27,8 +27,9 @@ from steptime.launch import user_command
 from steptime.measure.values.model.profiled import DEFAULT_STEP, TORCH, ProfileWish
 
 if TYPE_CHECKING:
-    from steptime.app.run.beside import MakeLine
+    from steptime.app.run.beside import Beside, MakeLine
     from steptime.app.run.observed_run import ObservedRun
+    from steptime.app.run.stopping import Stopper
     from steptime.launch.values import CommandRecord
     from steptime.measure.values.measurement import Measurement
 
@@ -232,8 +233,13 @@ def _watch(
     save()
     beside = start_beside(run.folder, child_pid=pid, cwd=record.cwd, make_line=make_line)
     end = None
+    stopper = _start_stopper(plan, run, beside, root_pid=pid)
     try:
         end = wait(beside.tick, on_end=write_down)
+        if stopper is not None:
+            with attempt(notes.append):
+                record = replace(record, stopped=stopper.finish())
+                save()
         if run.folder.is_dir():
             with attempt(notes.append):
                 from steptime.app.run.run_end import look_for_survivors
@@ -241,12 +247,32 @@ def _watch(
                 record = replace(record, survivors=look_for_survivors(run, record))
                 save()
     finally:
+        if stopper is not None:
+            stopper.give_up()
         num_failures = beside.finish()
         with attempt(notes.append):
             _conclude_calls(run, record, end)
     record = replace(record, num_sample_failures=num_failures)
     ended = replace(plan, record=record)
     return EndedRun(plan=ended, end=end, notes=(*notes, *beside.notes))
+
+
+def _start_stopper(plan: RunPlan, run: Run, beside: Beside, *, root_pid: int) -> Stopper | None:
+    """Judge the run while it goes on, if that is wanted."""
+    if plan.stop.is_empty:
+        return None
+    from steptime.app.run.stopping import Stopper, last_finished
+    from steptime.app.stored.run_listing import list_runs
+
+    stopper = Stopper(
+        run.folder,
+        plan.stop,
+        root_pid=root_pid,
+        note=beside.notes.append,
+        past=lambda: last_finished(list_runs(run.store), plan.command),
+    )
+    beside.add(stopper.take)
+    return stopper
 
 
 def _conclude_calls(run: Run, record: CommandRecord, end: ProcessEnd | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from steptime.record import files
 from steptime.record.regular_file import open_regular
 from steptime.report.text.plain_text import Shown
 
@@ -171,5 +172,5 @@ def numbered_name(name: str, number: int | None) -> str:
     return name if number is None else f"{path.stem}-{number}{path.suffix}"
 
 
-OUTPUT_FILE = "output.txt"
+OUTPUT_FILE = files.OUTPUT
 """Where `output="capture"` keeps what the command wrote, in the folder of the run."""

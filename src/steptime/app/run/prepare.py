@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptime.app.run.attempt import attempt
+from steptime.app.run.stop_wish import StopWish
 from steptime.core.executable import NotStarted, find_executable, need_executable
 from steptime.core.kernel_files import need_proc
 from steptime.core.store import Run, create_run, write_text, write_value
@@ -34,7 +35,7 @@ class RunOptions:
     """What to observe, and how closely.
 
     `looks_at_layers` asks for the first number that is not finite; `peaks` are those of the user,
-    by type [FLOP/s].
+    by type [FLOP/s]. `checksums` is the level of the checksums to keep, 0 for none.
     """
 
     command: tuple[str, ...]
@@ -45,6 +46,8 @@ class RunOptions:
     looks_at_layers: bool = False
     peaks: Mapping[str, float] = field(default_factory=dict)
     price_per_h: float | None = None
+    stop: StopWish = field(default_factory=StopWish)
+    checksums: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class RunPlan:
     run: Run | None = None
     record: CommandRecord | None = None
     notes: tuple[str, ...] = ()
+    stop: StopWish = field(default_factory=StopWish)
 
 
 def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) -> RunPlan:
@@ -120,7 +124,16 @@ def _observed_plan(
     if options.looks_at_layers:
         observed = {**observed, "STEPTIME_HEALTH": "1"}
     argv = _inside_profiler(options, run.folder / FOLDER)
-    return RunPlan(command=options.command, argv=argv, environment=observed, run=run, record=record)
+    if options.checksums:
+        observed = {**observed, "STEPTIME_CHECKSUMS": str(options.checksums)}
+    return RunPlan(
+        command=options.command,
+        argv=argv,
+        environment=observed,
+        run=run,
+        record=record,
+        stop=options.stop,
+    )
 
 
 def _load_recipe(options: RunOptions, environment: Mapping[str, str], tell: Tell) -> Setup:

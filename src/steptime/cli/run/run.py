@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from steptime.cli.options import COUNTERS, STORE, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, is_verbose, say, tell, write_json
 from steptime.cli.run.profilers import profile_wish, write_counters
+from steptime.cli.run.stop_options import checksum_level, stop_wish
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count --peak bf16=312 -- python train_compiled.py
-  steptime run --hourly-price 2.49/h --profile -- python train.py
+  steptime run --stop-on non_finite,stall --after 100 -- python train.py
   steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
@@ -42,17 +43,19 @@ OPTIONS = (
     """\
 training:
   --recipe FILE  train with the recipe that `steptime tune` wrote to FILE
-  --count  if the run itself must not count the work of a step (the script compiles, calls a
-      teacher without gradients, …), count it in a short extra run that changes nothing
+  --count  count a step's work in a short extra run, where the run must not (it compiles)
   --peak TYPE=TFLOPS  the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU
       and HFU are shares of it (repeatable)
-  --health  name layer and samples of a number that is not finite, take norms by layer (slower)
+  --health  name layer and samples of a non-finite number (slower)
   --hourly-price X/h  what an hour of the machine costs, for the run's cost
+  --checksums [N]  keep checksums of steps 1, 2, 4, 8, … (default: 1)
+  --stop-on WORDS  end it with exit code 5 on non_finite, stall, no_learning or sense (repeatable)
+  --after STEPS  let --stop-on end nothing before this step
+  --on-finding CMD  run CMD for each finding, which is JSON on its input
 profilers (these slow down four steps, and torch may print while it records):
   --profile [STEP]  record three steady steps with torch.profiler, from STEP on (default: 30)
-  --nsys [STEP]  record three steady steps with Nsight Systems, from STEP on (default: 30)
-  --profile-stacks  with --profile: also record which functions of the script led to each
-      operator; this is slower still
+  --nsys [STEP]  the same with Nsight Systems (default: 30)
+  --profile-stacks  with --profile: record functions of the script, too
 """
     + COUNTERS
     + """\
@@ -76,14 +79,27 @@ def execute(options: argparse.Namespace) -> int:
     ends: list[ProcessEnd] = []
     try:
         ended = _run(asked, is_live=options.live, on_end=ends.append)
+        code = GATE_NOT_MET if _is_stopped(ended) else shell_exit_code(ended.end)
         with attempt(say):
-            _conclude(options, ended, shell_exit_code(ended.end))
+            _conclude(options, ended, code)
     except KeyboardInterrupt:
         if not ends:
             raise
         show = "steptime show last" + _with_store(options.store)
         tell(f"the report was interrupted. To print it: {show}")
+    else:
+        if code == GATE_NOT_MET and _is_stopped(ended):
+            return code
     return (SignalExit if ends[0].signal else int)(shell_exit_code(ends[0]))
+
+
+GATE_NOT_MET = 5
+
+
+def _is_stopped(ended: EndedRun) -> bool:
+    """Return whether `--stop-on` ended the command."""
+    record = ended.plan.record
+    return record is not None and record.stopped is not None
 
 
 def _with_store(store: str | None) -> str:
@@ -123,6 +139,8 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         looks_at_layers=options.health,
         peaks=parse_peaks(options.peak),
         price_per_h=parse_price(options.hourly_price),
+        stop=stop_wish(options),
+        checksums=checksum_level(options),
     )
 
 

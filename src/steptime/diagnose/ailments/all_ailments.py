@@ -17,6 +17,7 @@ from steptime.diagnose.ailments.host import beside_steps, host, own_python
 from steptime.diagnose.ailments.input import experience, loader_workers, waiting
 from steptime.diagnose.ailments.memory import memory_limits, memory_peaks
 from steptime.diagnose.ailments.ranks import desynced, ranks, stalled
+from steptime.diagnose.ailments.said import library_warnings
 from steptime.diagnose.ailments.script import script_faults, shifted
 from steptime.diagnose.ailments.sense import senseless
 from steptime.diagnose.ailments.waste import needless_work, repeated_work, wasted_work
@@ -50,6 +51,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
+    *library_warnings.AILMENTS,
     *verdicts.AILMENTS,
 )
 """The order is that of the documentation, and the order in which rules are asked."""

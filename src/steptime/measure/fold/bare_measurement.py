@@ -78,6 +78,7 @@ def measure_bare(
         given_peaks=command.peaks or {},
         desync=None if records.ended_desync is None else records.ended_desync.desync,
         price_per_h=command.price_per_h,
+        stopped=command.stopped,
     )
 
 

@@ -1,8 +1,8 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: lines m, s, a, sl, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga,
-wt, ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may be
-absent. `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
+In: lines m, s, a, sl, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, sd, du, v, nf, br, hc, lw,
+ln, ga, wt, ev and l of docs/internals/run-folder.md, and lever of a plan. Out: `Signals`. Any may
+be absent. `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from steptime.measure.fold.seen_lines import (
     CodeLine,
     CountSeen,
     MemorySample,
+    SearchSeen,
     SitesSeen,
     SpentSeen,
     WindowSeen,
@@ -47,6 +48,7 @@ from steptime.record.rows import (
     LossRow,
     OptimizerRow,
     PauseRow,
+    SaidRow,
     SiteRow,
     StartUpRow,
 )
@@ -89,6 +91,8 @@ class Signals:
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    said: tuple[SaidRow, ...] = ()
+    search: SearchSeen | None = None
     epochs: tuple[EpochSeen, ...] = ()
     asked: tuple[AskedSeen, ...] = ()
     optimizers: tuple[OptimizerRow, ...] = ()
@@ -279,6 +283,8 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.START_UP: _set("start_up", rows.start_up),
     kinds.CHECKPOINTS: _add("checkpoints", rows.checkpoints),
     kinds.LOGGING: _set("logging", rows.logging),
+    kinds.SAID: _set("said", rows.said),
+    kinds.SEARCH: _set("search", lambda line: from_json(SearchSeen, line)),
     kinds.ASKED: _add("asked", _asked),
     kinds.OPTIMIZERS: _set("optimizers", rows.optimizers),
 }

@@ -32,6 +32,7 @@ from steptime.measure.memory.longest_batch import find_longest
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
+from steptime.measure.said.find_said import find_said, find_search
 from steptime.measure.sense.find_sense import find_sense
 from steptime.measure.spent.spent_lines import find_repeats, find_spent
 from steptime.measure.steps.phases import (
@@ -149,6 +150,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         ),
         asked=steps_asked(busiest),
         loops=find_loops(busiest, places),
+        said=find_said(ranks, places, records.said),
+        unused_search=find_search(ranks),
     )
 
 

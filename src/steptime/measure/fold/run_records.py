@@ -19,6 +19,7 @@ from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
 from steptime.measure.fold.host_lines import HostLines, read_host
 from steptime.measure.fold.jsonl import read_all, take_all, take_head
+from steptime.measure.said.read_output import read_output
 from steptime.measure.source.scan import Source, read_source
 from steptime.record import files, kinds
 from steptime.record.lines import Line, Torn, kind_of, read_lines
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from steptime.measure.fold.stream import RankStream
     from steptime.measure.memory.memory_anatomy import MemoryTold
     from steptime.measure.sense.sense_record import WorkerSeen
+    from steptime.measure.values.said import LibraryMessage
     from steptime.measure.values.stall import Stall
     from steptime.measure.values.training_values import CommandTraining
     from steptime.measure.wall.stall_file import EndedDesync
@@ -131,7 +133,7 @@ class RunRecords:
     and the energy that they drew while the command ran.
     `training` is None where no process stepped. `unshown_ranks` are ranks of other starts of the
     same training. `has_other_workers` says that a training beside this one has loader workers,
-    whose memory nobody can separate.
+    whose memory nobody can separate. `said` is what torch wrote into output that was kept.
     """
 
     command: CommandRecord
@@ -152,6 +154,7 @@ class RunRecords:
     unshown_ranks: tuple[int, ...] = ()
     has_other_workers: bool = False
     worker_facts: tuple[WorkerSeen, ...] = ()
+    said: tuple[LibraryMessage, ...] = ()
 
 
 def read_records(folder: Path, number: int | None = None) -> RunRecords:
@@ -245,6 +248,7 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         ended_desync=_read_ended_desync(folder),
         counted=_read_counted(folder / files.COUNTED, torn),
         counted_training=_read_counted_training(folder / files.COUNTED),
+        said=read_output(folder / files.OUTPUT),
     )
 
 

@@ -55,6 +55,16 @@ class CodeLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSeen:
+    """DDP's searches for unused parameters so far, and the iterations of which its data tell."""
+
+    iterations: int
+    with_unused: int
+    searches: int = 0
+    total_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeakSeen:
     """The most that the storages of an update held at once."""
 

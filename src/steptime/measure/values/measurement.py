@@ -38,8 +38,10 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.outliving import OutlivingProcess
+from steptime.measure.values.said import LibraryMessage, UnusedSearch
 from steptime.measure.values.spent_line import RepeatedWork, SpentTime
 from steptime.measure.values.stall import Stall
+from steptime.measure.values.stopped import StoppedRun
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.values.wall_time import WallTime
@@ -387,6 +389,9 @@ class Measurement:
         wall_time: the whole time of the run by what it was spent on; None where no step was seen.
         loops: the loops of the process that made most steps, in the order of first steps, where it
             has several; `steady` and `phases` are then of the one that took most time.
+        said: what libraries said during the run: warnings, and log records at WARNING and above.
+        unused_search: DDP's search for unused parameters; None where DDP was not told to search.
+        stopped: why `--stop-on` ended the run; None where it did not.
     """
 
     schema: int
@@ -442,3 +447,6 @@ class Measurement:
     counts_per_step: Mapping[str, float] | None = None
     spent: SpentTime | None = None
     repeats: tuple[RepeatedWork, ...] = ()
+    said: tuple[LibraryMessage, ...] = ()
+    unused_search: UnusedSearch | None = None
+    stopped: StoppedRun | None = None

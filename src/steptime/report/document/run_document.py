@@ -218,8 +218,10 @@ def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Enve
 
 def _end_errors(measurement: Measurement) -> tuple[ErrorItem, ...]:
     """Return what keeps a run from being whole: it failed, was killed, or has no known end."""
-    end = measurement.end
-    if end.state is RunState.FAILED and end.exit_code is None:
+    end, stopped = measurement.end, measurement.stopped
+    if stopped is not None:
+        code, message = "gate_not_met", f"--stop-on {stopped.reason} ended it: {stopped.finding}"
+    elif end.state is RunState.FAILED and end.exit_code is None:
         code, message = "script_failed", "an exception ended the training"
     elif end.state is RunState.FAILED:
         code, message = "script_failed", f"the script ended with exit code {end.exit_code}"

@@ -13,6 +13,7 @@ from ....record.buckets import BACKWARD, COMMUNICATION
 from ....record.live.call_ring import OPERATIONS
 from ...hooks.callers_place import from_callers_place
 from ...hooks.patching import drop_frame, put, replace
+from ...said.search_watcher import watch_searches
 from ...timeline.acts import LEAVE
 from ...timeline.journal import Journal
 from ...timeline.thread_timeline import ThreadTimeline
@@ -95,6 +96,7 @@ def hook_ddp(context: TorchContext) -> None:
         context.guarded("ddp", watch, context, self)
 
     replace(ddp_class, "__init__", __init__)
+    context.search = watch_searches(context, ddp_class)
 
 
 def watch(context: TorchContext, model: Any) -> None:
@@ -127,6 +129,8 @@ def take_exposed(context: TorchContext, timeline: ThreadTimeline, seen: dict[int
             continue
         seen[id(model)] = iteration
         context.recorder.num_exchanges = max(seen.values())  # it counts no call under `no_sync`
+        if context.search is not None:
+            context.search.see(data)
         if model.device_type == "cpu":
             total = data.get("backward_comm_time", 0)
             hidden = data.get("backward_compute_comm_overlap_time", 0)

@@ -12,6 +12,7 @@ from ...health.loss_watch import LossWatcher
 from ...hooks import environments, keras_hooks, wait_hooks
 from ...memory.dissect import make_anatomy
 from ...modes.mode import Targets
+from ...said.hear import hear_libraries
 from ...sense.sense_hooks import hook_sense
 from ...sites.file_owners import FileOwners
 from ...sites.frames import Frames
@@ -78,6 +79,7 @@ def install(context: TorchContext, targets: Targets, imports: ImportTimes | None
     context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
+    context.guarded("install:said", hear_libraries, context)
     context.guarded("install:keras", keras_hooks.hook_keras, context, targets)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:start_up", install_start_up, context, imports, targets)

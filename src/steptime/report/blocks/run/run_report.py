@@ -42,7 +42,9 @@ from steptime.report.blocks.run.finding_blocks import (
     trial_blocks,
 )
 from steptime.report.blocks.run.phase_blocks import phase_blocks, rank_blocks, unseen_blocks
+from steptime.report.blocks.run.said_blocks import said_blocks
 from steptime.report.blocks.run.stall_blocks import shift_table, stall_page
+from steptime.report.blocks.run.stopped_blocks import stopped_blocks
 from steptime.report.blocks.run.training_blocks import shell_words, training_blocks
 from steptime.report.blocks.run.wall_blocks import (
     machine_blocks,
@@ -192,10 +194,10 @@ def _opening(document: RunDocument, then: CommandLine, series: RunSeries | None)
     return [
         Section(
             "",
-            [*_error(m), *blocks],
+            [*stopped_blocks(m), *_error(m), *blocks],
             34,
             "details",
-            brief=[*_error(m), *_in_short(blocks)],
+            brief=[*stopped_blocks(m), *_error(m), *_in_short(blocks)],
         ),
         Section("", [then], only="page"),
         Section("", tiles(document, energy_j=energy_j), only="page"),
@@ -372,6 +374,14 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         Section("Per step", per_step_blocks(m), 58, "per step"),
         Section("Under the profiler", _profile(m), 54, "profile"),
         Section("Under the profiler", profile_tables(m), only="page"),
+        Section(
+            "Said by libraries",
+            said_blocks(m),
+            47,
+            "messages of libraries",
+            brief=said_blocks(m, limit=1),
+            brief_rank=14,
+        ),
         Section("Notes", _notes(m), 55, "notes", brief=_notes(m, limit=1), brief_rank=15),
     ]
 

@@ -1,0 +1,1 @@
+"""Ailments that a library itself warns of."""

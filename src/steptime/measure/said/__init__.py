@@ -1,0 +1,1 @@
+"""What libraries said while a command ran."""
