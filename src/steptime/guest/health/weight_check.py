@@ -154,7 +154,7 @@ class WeightCheck:
         if found[UNUSED]:
             held = {id(weight) for weight in weights_of(living_optimizers(self.torch))}
             found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in held]
-        names = self._names() if any(found.values()) else {}
+        names = self.find_names() if any(found.values()) else {}
         facts: dict[str, Any] = {"n": num_updates, "num": num, "elements": elements}
         for state, weights in found.items():
             facts[state] = {
@@ -164,7 +164,8 @@ class WeightCheck:
             }
         return dumps({"k": kinds.WEIGHTS, **facts}) + "\n"
 
-    def _names(self) -> dict[int, str]:
+    def find_names(self) -> dict[int, str]:
+        """Return the names of the weights of all models, by id."""
         return {
             id(weight): name
             for model in reversed(self.find_models())
