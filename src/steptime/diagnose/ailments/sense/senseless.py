@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
+from steptime.diagnose.ailments.health.idle_weights import UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
@@ -334,4 +335,5 @@ AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
     *(NO_LABEL, DUPLICATED, REPEATED_DRAWS, STALE),
 )
-CAUSES = tuple(row.cause for row in AILMENTS if row.cause is not None)
+CAUSES = tuple(row.cause for row in (*AILMENTS, UNUSED_GRADIENT) if row.cause is not None)
+"""They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""
