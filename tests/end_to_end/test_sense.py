@@ -121,5 +121,5 @@ def test_what_workers_repeat_has_its_name(found: Found) -> None:
     stale = numbers(found, "the_epoch_does_not_reach_the_workers")
 
     assert (seen["generator"], seen["num_epochs"]) == ("Crops.rng", 3)
-    assert (stale["attribute"], stale["last"], stale["kept"]) == ("Crops.epoch", 2, 0)
+    assert (stale["attribute"], stale["last"], stale["kept"]) == ("Curriculum.epoch", 2, 0)
     assert numbers(found, "each_worker_yields_everything")["num_workers"] == 2

@@ -15,7 +15,7 @@ import pytest
 from steptime.guest.health.device_looks import MAX_SLOTS, DeviceLooks
 from steptime.guest.health.loss_lines import ALL_UPDATES, BLOCK, LossLines
 from steptime.guest.health.loss_watch import LOOK_EVERY, LossWatch
-from steptime.guest.health.weights import look_at_weights
+from steptime.guest.health.weights import look_at_weights, name_bad_weights
 from steptime.guest.sites.file_owners import USERS
 from steptime.guest.sites.frames import Frames
 from steptime.guest.timeline.recorder import Recorder
@@ -268,6 +268,20 @@ def test_bad_weights_and_states_are_counted() -> None:
 
     assert found is not None
     assert (found["num_bad"], found["num_broken"], found["num_bad_states"]) == (2, 1, 2)
+
+
+def test_bad_weights_have_names_where_others_are_sound() -> None:
+    model, optimizer = trained()
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    with torch.no_grad():
+        model[1].weight.fill_(math.nan)
+
+    assert name_bad_weights(torch, [optimizer], names) == ["1.weight"]
+    assert name_bad_weights(torch, [optimizer], {}) == []
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(math.nan)
+    assert name_bad_weights(torch, [optimizer], names) == []
 
 
 def test_weights_are_left_alone_under_a_mode() -> None:

@@ -122,8 +122,8 @@ def worker(number: int, *, epoch: int = 1, turn: int = 1, **changes: Any) -> Any
 
 
 def test_workers_that_draw_the_same_repeat_also_over_epochs() -> None:
-    same = [worker(n, epoch=e, states=["a", "b"]) for e in (1, 2) for n in (0, 1)]
-    other = [worker(n, epoch=e, states=[f"{e}", "b"]) for e in (1, 2) for n in (0, 1)]
+    same = [worker(n, epoch=e, states=["a", "b", "c"]) for e in (1, 2) for n in (0, 1)]
+    other = [worker(n, epoch=e, states=[f"{e}", "b", "c"]) for e in (1, 2) for n in (0, 1)]
     found, apart = find_repeated(same), find_repeated(other)
 
     assert found is not None
@@ -135,12 +135,12 @@ def test_workers_that_draw_the_same_repeat_also_over_epochs() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (["a", "b"], ["a", "c"]),
-        (["a", "a"], ["a", "a"]),
-        (["a"], ["a"]),
-        (["", ""], ["", ""]),
-        (["a", ""], ["a", ""]),
-        (["a", "b"], ["c", "d"]),
+        (["a", "b", "c"], ["a", "b", "d"]),
+        (["a", "b", "b"], ["a", "b", "b"]),
+        (["a", "b"], ["a", "b"]),
+        (["", "", ""], ["", "", ""]),
+        (["a", "b", ""], ["a", "b", ""]),
+        (["a", "b", "c"], ["d", "e", "f"]),
     ],
 )
 def test_states_that_differ_or_stay_prove_no_repetition(
@@ -151,8 +151,8 @@ def test_states_that_differ_or_stay_prove_no_repetition(
 
 
 def test_one_worker_repeats_nobody() -> None:
-    assert find_repeated([worker(0, states=["a", "b"])]) is None
-    assert find_duplicated([worker(0, batches=["a", "b"])]) is None
+    assert find_repeated([worker(0, states=["a", "b", "c"])]) is None
+    assert find_duplicated([worker(0, batches=["a", "b", "c"])]) is None
 
 
 def test_an_iterable_that_begins_alike_in_each_worker_is_yielded_whole() -> None:

@@ -160,3 +160,14 @@ def test_a_mode_of_the_users_is_not_disturbed() -> None:
     with Watching():
         check.begin_step(optimizer, [optimizer], FIRST_AT)
     assert (seen, check.due) == ([], FIRST_AT)
+
+
+def test_an_optimizer_that_was_made_before_a_layer_holds_what_it_replaced() -> None:
+    model = Two()
+    optimizer = sgd(model)
+    model.spare = nn.Linear(3, 2)
+    told = train(check_of(model), model, [optimizer], TWICE)
+
+    assert (told["unused"]["num"], told["none"]["num"], told["replaced"]) == (2, 2, 2)
+    healthy = Two()
+    assert train(check_of(healthy), healthy, [sgd(healthy.head)], TWICE)["replaced"] == 0

@@ -610,18 +610,28 @@ class Crops(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if self.seeds == "each":
             self.rng = np.random.default_rng(index)
-        shift = 0.0 if self.seeds == "never" else self.rng.normal()
+        shift = self.shift() if self.seeds == "never" else self.rng.normal()
         return torch.full((6,), float(index)) * 0.01 + shift, torch.zeros(1)
+
+    def shift(self) -> float:
+        return 0.0
+
+
+class Curriculum(Crops):
+    def shift(self) -> float:
+        return 0.1 * self.epoch
 
 
 class Stream(IterableDataset[Any]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.rng = np.random.default_rng(3)
 
     def __iter__(self) -> Any:
         info = get_worker_info()
-        part = (info.id, info.num_workers) if self.kind == "parts" else (0, 1)
-        for index in range(part[0], 64, part[1]):
+        part = (info.id, info.num_workers) if "parts" in self.kind else (0, 1)
+        order = self.rng.permutation(64) if "shuffled" in self.kind else range(64)
+        for index in order[part[0] :: part[1]]:
             value = 1.0 if self.kind == "constant" else float(index)
             yield torch.full((6,), value * 0.01), torch.zeros(1)
 
@@ -657,6 +667,21 @@ def a_generator_that_nobody_uses() -> None:
 
 
 @healthy
+def the_epoch_is_of_no_use_to_the_workers() -> None:
+    epochs(Crops(seeds="never"), sets=True, persistent_workers=True)
+
+
+@healthy
+def the_epoch_reaches_workers_that_start_again() -> None:
+    epochs(Curriculum(seeds="never"), sets=True)
+
+
+@healthy
+def workers_share_a_shuffled_iterable() -> None:
+    epochs(Stream("shuffled parts"))
+
+
+@healthy
 def workers_share_an_iterable() -> None:
     epochs(Stream("parts"))
 
@@ -678,7 +703,7 @@ def each_worker_yields_everything() -> None:
 
 @faulty
 def the_epoch_does_not_reach_the_workers() -> None:
-    epochs(Crops(seeds="never"), sets=True, persistent_workers=True)
+    epochs(Curriculum(seeds="never"), sets=True, persistent_workers=True)
 
 
 def observe(act: Act, store: Path) -> list[dict[str, Any]]:

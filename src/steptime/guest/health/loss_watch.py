@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
+from collections.abc import Callable, Mapping
 from ctypes import c_float
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from .device_looks import DeviceLooks, Slot
 from .loss_lines import LossLines
 from .scalars import readers
 from .weights import TAKE_TENSORS as LOOK_AT_TENSORS
-from .weights import look_at_weights
+from .weights import look_at_weights, name_bad_weights
 
 LOOK_EVERY = 16
 """A copy costs some 10 µs of the host, so that this adds less than 1 µs to an update."""
@@ -49,6 +50,7 @@ class LossWatch:
     __slots__ = (
         "address",
         "arriving",
+        "find_names",
         "float32",
         "found",
         "frames",
@@ -80,8 +82,15 @@ class LossWatch:
         "watched",
     )
 
-    def __init__(self, torch: Any, recorder: Recorder, frames: Frames) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        frames: Frames,
+        find_names: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
         self.torch = torch
+        self.find_names = find_names  # of weights, by id
         self.tensor_class, self.float32 = torch.Tensor, torch.float32
         self.recorder = recorder
         self.frames = frames
@@ -343,7 +352,9 @@ class LossWatch:
             self.num_weights_looks += 1
             known = [reference() for _, reference in list(self.recorder.optimizers.values())]
             optimizers = [one for one in known if one is not None]
-            self.found["weights"] = look_at_weights(self.torch, optimizers)
+            self.found["weights"] = seen = look_at_weights(self.torch, optimizers)
+            if seen is not None and seen["num_bad"]:
+                self.found["names"] = name_bad_weights(self.torch, optimizers, self.find_names())
 
     def _describe(self, value: str, number: float) -> dict[str, Any]:
         place = innermost(self.frames.stack(sys._getframe(1)))

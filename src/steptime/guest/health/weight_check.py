@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from json import dumps
 from typing import Any
@@ -154,8 +155,9 @@ class WeightCheck:
         if found[UNUSED]:
             held = {id(weight) for weight in weights_of(living_optimizers(self.torch))}
             found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in held]
-        names = self._names() if any(found.values()) else {}
+        names = self.find_names() if any(found.values()) else {}
         facts: dict[str, Any] = {"n": num_updates, "num": num, "elements": elements}
+        facts["replaced"] = num_replaced(found[UNUSED], found[NONE], names)
         for state, weights in found.items():
             facts[state] = {
                 "num": len(weights),
@@ -164,7 +166,8 @@ class WeightCheck:
             }
         return dumps({"k": kinds.WEIGHTS, **facts}) + "\n"
 
-    def _names(self) -> dict[int, str]:
+    def find_names(self) -> dict[int, str]:
+        """Return the names of the weights of all models, by id."""
         return {
             id(weight): name
             for model in reversed(self.find_models())
@@ -179,6 +182,12 @@ class WeightCheck:
         """Return the line, if there is a new one; the last one counts."""
         line, self.line = self.line, ""
         return line
+
+
+def num_replaced(unused: list[Any], idle: list[Any], names: dict[int, str]) -> int:
+    """Return how many unused weights have the shape of one that an optimizer holds for no model."""
+    outside = Counter(tuple(weight.shape) for weight in idle if id(weight) not in names)
+    return (outside & Counter(tuple(weight.shape) for weight in unused)).total()
 
 
 def weights_of(optimizers: Iterable[Any]) -> Iterator[Any]:

@@ -6,10 +6,10 @@ nothing, and happens in one update of a training that is broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .bracket import is_readable
+from .bracket import MAX_NAMES, is_bad, is_readable
 
 _SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 """States that cannot be below zero: their root would be NaN."""
@@ -29,6 +29,18 @@ def look_at_weights(torch: Any, optimizers: Iterable[Any]) -> dict[str, int] | N
             if is_readable(torch, tensor):
                 _book(torch, found, name, tensor)
     return found if found["num"] else None
+
+
+def name_bad_weights(torch: Any, optimizers: Iterable[Any], names: Mapping[int, str]) -> list[str]:
+    """Return the names of the bad weights that `names` knows by id, where others are sound.
+
+    An update changes each weight by its own gradient, so these had a bad one.
+    """
+    with torch.no_grad():
+        weights = [one for name, one in _tensors_of(optimizers) if name is None]
+        bad = [one for one in weights if is_bad(torch, one)]
+    known = [names[id(one)] for one in bad if id(one) in names]
+    return known[:MAX_NAMES] if len(bad) < len(weights) else []
 
 
 def _book(torch: Any, found: dict[str, int], name: str | None, tensor: Any) -> None:
@@ -55,5 +67,5 @@ def _tensors_of(optimizers: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
                         yield str(name), state
 
 
-TAKE_TENSORS = (look_at_weights, _book, _tensors_of, is_readable)
+TAKE_TENSORS = (look_at_weights, name_bad_weights, _book, _tensors_of, is_readable)
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

@@ -27,7 +27,8 @@ class Rates:
 
     def end_step(self, key: int, optimizer: Any, number: int) -> None:
         """Take the rate that the update with this number, from 1, has used."""
-        value = optimizer.param_groups[0].get("lr")
+        groups = getattr(optimizer, "param_groups", None)
+        value = groups[0].get("lr") if groups else None
         if key not in self.values or value is not self.values[key]:
             self._change(key, optimizer, value, number)
 

@@ -9,7 +9,7 @@ torch/csrc/autograd/generated/Functions.cpp; a node of another name ends the sea
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ctypes import c_int64
 from typing import Any
 
@@ -103,6 +103,8 @@ class LossGraph:
         target, ignored = read_saved(node, "target"), int(node._saved_ignore_index)
         if target is None or type(target) not in self.plain or not target.numel():
             return
+        if target.is_cuda and self.torch.cuda.is_current_stream_capturing():
+            return  # what is asked of the device would become a part of the script's graph
         ignored -= (1 << 64) if ignored >= 1 << 63 else 0  # it is given as an unsigned number
         kept = target.ne(ignored)
         num_rows = self._num_rows(node, target)
@@ -129,12 +131,16 @@ class LossGraph:
         """Add numbers that are there; those on a device come later, or the sample is dropped."""
         counted = self.targets
         tensors = {name: one for name, one in found.items() if type(one) is not int}
-        if counted is None or any(not one.is_cpu for one in tensors.values()):
+        if counted is None or not self.are_here(tensors.values()):
             self._ask_device(found, tensors)
             return
         counted["num_updates"] += 1
         for name, number in found.items():
             counted[name] += number if type(number) is int else read_int(number)
+
+    def are_here(self, tensors: Iterable[Any]) -> bool:
+        """Return whether the numbers of tensors lie in this process's memory."""
+        return all(one.is_cpu for one in tensors)
 
     def _ask_device(self, found: dict[str, Any], tensors: dict[str, Any]) -> None:
         if self.arriving:

@@ -127,7 +127,7 @@ class Uncleared:
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return
         read = self.readers.get(gradient.dtype)
-        if read is None:
+        if read is None or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         with torch.no_grad():
             norm = torch.linalg.vector_norm(gradient.detach())

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
 from json import dumps
+from types import FunctionType
 from typing import Any
 
 from ...record import kinds
@@ -27,9 +28,13 @@ MAX_BATCHES = 3
 """Batches of a worker whose contents are compared: a constant batch may repeat by chance."""
 
 MAX_NUMBERS = 8
+MAX_DATA_SETS = 64
 MAX_BYTES = 1 << 20
+MAKING = ("__getitem__", "__getitems__", "__iter__")
+"""The methods by which a worker makes samples."""
+
 WORDS = ("epoch", "seed", "stage", "round", "level")
-"""In names of attributes that a script sets between epochs; a counter of its own is none."""
+"""In names of attributes that a script sets between epochs; a counter has another name."""
 
 
 TURNS: Counter[tuple[int, int]] = Counter()
@@ -52,6 +57,8 @@ class EpochBook:
         if not getattr(loader, "num_workers", 0):
             return
         key = id(loader.dataset)
+        if key not in self.num and len(self.num) >= MAX_DATA_SETS:
+            return
         self.num[key] += 1
         if self.num[key] <= MAX_EPOCHS:
             self.numbers.setdefault(key, []).append(numbers_of(loader.dataset))
@@ -78,7 +85,8 @@ class WorkerFacts:
         self.torch = torch
         self.dataset = dataset
         self.is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-        self.generators = list(generators_of(torch, dataset))
+        # Those of an iterable may have to agree: workers that share a shuffled order do so.
+        self.generators = [] if self.is_iterable else list(generators_of(torch, dataset))
         self.states = [self._digest_states()]
         self.batches: list[str] = []
         self.head = {
@@ -165,10 +173,25 @@ def numbers_of(dataset: Any) -> dict[str, int]:
     """Return the whole numbers of a data set and of those inside it that a script may set."""
     found: dict[str, int] = {}
     for one in inside(dataset):
+        read = names_read(type(one))
         for name, value in list(values_of(one).items()):
-            if type(value) is int and any(word in name.lower() for word in WORDS):
+            if type(value) is int and name in read and any(w in name.lower() for w in WORDS):
                 found.setdefault(f"{type(one).__name__}.{name}", value)
     return dict(list(found.items())[:MAX_NUMBERS])
+
+
+def names_read(kind: type) -> set[str]:
+    """Return the names in the code that makes samples, and in the methods that it names."""
+    methods = {
+        name: method.__code__
+        for owner in reversed(kind.__mro__)
+        for name, method in vars(owner).items()
+        if type(method) is FunctionType
+    }
+    found = {name for name in MAKING if name in methods}
+    for _ in range(2):
+        found |= {word for name in found if name in methods for word in methods[name].co_names}
+    return found
 
 
 def digest(parts: Iterator[bytes]) -> str:

@@ -116,6 +116,7 @@ def find_non_finite(
         is_skipped=bool(first.skipped),
         file=None if place is None else place.file,
         line=None if place is None else place.line,
+        weights=place.names if place is not None and value == "weights" else (),
     )
 
 
@@ -206,4 +207,5 @@ def _open_end(
         is_going_on=True,
         file=place.file,
         line=place.line,
+        weights=place.names if number < place.n else (),
     )

@@ -15,6 +15,7 @@ class BadPlace:
     """Where a number became bad, as the guest saw it; `n` is the update in progress, from 1.
 
     `weights` holds how many weights and optimizer states there were then, and how many were bad.
+    `names` are those of bad weights, where others were sound.
     `is_open`: no update followed, because the script ended.
     """
 
@@ -26,6 +27,7 @@ class BadPlace:
     file: str | None = None
     line: int | None = None
     weights: WeightsSeen | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from steptime.measure.fold.run_records import RunRecords
     from steptime.measure.steps.step_fold import RankSteps
 
-NUM_ALIKE = 2
-"""States of generators that must agree (before and after a batch), and batches of each worker."""
+NUM_ALIKE = 3
+"""States of generators (before and after two batches) and batches that must agree, and differ among
+themselves: an order is drawn once."""
 
 
 def find_sense(rank: RankSteps, records: RunRecords, places: CodePlaces) -> Sense | None:

@@ -57,7 +57,12 @@ def find_growing_graph(measurement: Measurement) -> Finding | None:
 
 def find_unused_gradients(measurement: Measurement) -> Finding | None:
     """No bottleneck: weights get gradients, but no optimizer holds them."""
-    return _of_group(measurement, UNUSED_GRADIENT, lambda use: use.unused_gradient)
+    found = _of_group(measurement, UNUSED_GRADIENT, lambda use: use.unused_gradient)
+    health = measurement.health
+    if found is None or health is None or health.weights is None or not health.weights.replaced:
+        return found
+    evidence = (*found.evidence, count("num_replaced", health.weights.replaced))
+    return replace(found, severity=Severity.WARNING, evidence=evidence)
 
 
 def find_zero_gradients(measurement: Measurement) -> Finding | None:
@@ -118,6 +123,8 @@ UNUSED_GRADIENT = Ailment(
     title="unused gradients",
     sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) get gradients, "
     "but no optimizer holds them, and no code writes to them: {weights}.",
+    explanation="An optimizer holds {num_replaced} weights of the same shapes that no model has: "
+    "it was made before they were replaced.",
     remedy="Give them to the optimizer, or set requires_grad_(False), which makes the backward "
     "shorter.",
     when_contended=_COUNTED,

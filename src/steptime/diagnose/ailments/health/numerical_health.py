@@ -95,6 +95,7 @@ def find_non_finite(measurement: Measurement) -> Finding | None:
             "what": found.what,
             "since": "exactly" if is_exact else "at_latest",
             "until": "still_going" if found.is_going_on else "recovered",
+            **({"weights": ", ".join(found.weights)} if found.weights else {}),
         },
     )
     return _placed(finding, _bad_site(measurement, found))
@@ -262,6 +263,7 @@ NON_FINITE = Ailment(
     title="not finite",
     sentence="{what} in the {value} from update {first_update} {since}, {until}: "
     "{updates_wasted} of {num_updates} updates were wasted.",
+    explanation="After that update {weights} are not finite; the other weights are.",
     remedy="Find what makes the first bad number in update {first_update}.",
     when_contended=_COUNTED,
 )

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
+from steptime.diagnose.ailments.health.idle_weights import UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
@@ -116,10 +117,16 @@ def find_broadcast_loss(measurement: Measurement) -> Finding | None:
         return None
     shapes = {
         "prediction": _shape(found.prediction),
-        "target": _shape(found.target or found.result[:1]),
+        "target": _shape(found.target or _other(found.prediction)),
         "result": _shape(found.result),
     }
-    return _placed(BROADCAST, (), found.place, shapes)
+    finding = _placed(BROADCAST, (), found.place, shapes)
+    return finding if found.target is None else replace(finding, severity=_CRITICAL)
+
+
+def _other(prediction: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what a column or a row of n was compared with to give n by n."""
+    return prediction[:1] if len(prediction) > 1 else (*prediction, 1)
 
 
 def find_rows_without_label(measurement: Measurement) -> Finding | None:
@@ -234,8 +241,8 @@ UNCLEARED = _row(
     "uncleared_gradients",
     find_uncleared_gradients,
     "gradients are never cleared",
-    "gradients are never cleared: in {num_updates} updates in a row nothing set them to zero or "
-    "None, so each update uses the sum of all gradients since the start.",
+    "gradients are never cleared: in none of {num_updates} watched updates were they set to zero "
+    "or None, so each update uses the sum of all gradients since the start.",
     "Call optimizer.zero_grad() once per update, before the backward pass.",
     title="gradients not cleared",
     needs="`sense.uncleared`",
@@ -276,8 +283,8 @@ BROADCAST = _row(
     find_broadcast_loss,
     "the loss compares each prediction with every target",
     "the loss compares each prediction with every target: predictions of shape {prediction} and "
-    "targets of shape {target} are broadcast to {result}, so the model can learn no more than the "
-    "mean of the targets.",
+    "targets of shape {target} are broadcast to {result}, so this loss pulls all predictions to "
+    "one value.",
     "Give both the same shape: target.view_as(prediction).",
     title="loss of two shapes",
     needs="`sense.broadcast`",
@@ -328,4 +335,5 @@ AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
     *(NO_LABEL, DUPLICATED, REPEATED_DRAWS, STALE),
 )
-CAUSES = tuple(row.cause for row in AILMENTS if row.cause is not None)
+CAUSES = tuple(row.cause for row in (*AILMENTS, UNUSED_GRADIENT) if row.cause is not None)
+"""They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""

@@ -117,7 +117,7 @@ class TorchContext(Context):
             spans=lambda: SpanSites(frames),
             windows=self.new_windows,
             plan=lambda: self.mode.new_plan(self),
-            losses=lambda: LossWatch(torch, recorder, frames),
+            losses=lambda: LossWatch(torch, recorder, frames, self._find_names),
             resting=self._make_resting,
         )
         new_journal = functools.partial(Journal, recorder, makers=makers)
@@ -153,6 +153,10 @@ class TorchContext(Context):
         """Return the models that were called with gradients and are still there."""
         known = [known[0]() for known in list(self.kinds.values())]
         return [m for m in known if m is not None and has_parameters(m)]
+
+    def _find_names(self) -> dict[int, str]:
+        """Return the names of the weights of all models, by id."""
+        return self.weights.find_names()
 
     def _see_graph(self, journal: Journal, args: Any) -> None:
         """Mark the graph of a backward call that begins, or see which marks are alive."""

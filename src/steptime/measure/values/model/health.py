@@ -27,6 +27,8 @@ class NonFinite:
         is_skipped: whether the gradient scaler skipped them, so that the weights are as they were.
         file: the file with the line that went backward from the loss, or clipped the gradients.
         line: that line.
+        weights: the names of the first eight bad weights, where others were still sound: their
+            gradients were bad in the update that broke them.
     """
 
     value: str
@@ -40,6 +42,7 @@ class NonFinite:
     is_skipped: bool = False
     file: str | None = None
     line: int | None = None
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

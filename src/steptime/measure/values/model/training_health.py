@@ -35,6 +35,8 @@ class WeightUse:
         zero_gradient: their gradient was exactly zero when their optimizer stepped; on the CPU.
         unused_gradient: they got a gradient, but no optimizer holds them, and no code wrote to
             them; on the CPU.
+        replaced: how many of these have the shape of a weight that an optimizer holds and no model
+            has: the optimizer was made before they were.
     """
 
     update: int
@@ -43,6 +45,7 @@ class WeightUse:
     without_gradient: WeightGroup
     zero_gradient: WeightGroup
     unused_gradient: WeightGroup
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
