@@ -37,8 +37,8 @@ MAX_NS, MAX_OF_ALL = 300_000_000, 0.002
 NUM_FREE = 8
 """Looks before their cost is judged; the first one loads what it needs."""
 
-WEIGHTS_EVERY = 8
-"""Calls between two looks at a module's weights."""
+SELDOM = 8
+"""Calls between two looks at a module's weights, and at rows that are known to come again."""
 
 MAX_WEIGHTS = 8
 DUE_NS = 2_000_000_000
@@ -114,14 +114,14 @@ class Repeats:
             return
         known.calls += 1
         known.ns += ns
-        if known.is_told and known.calls % WEIGHTS_EVERY:
+        is_due = known.calls % SELDOM == 0
+        if known.is_told and not is_due:
             return
         began = thread_time_ns()
         torch = self.context.torch
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            if not known.is_told:
-                self._look(known, module, (args, kwargs), result)
-            if known.calls % WEIGHTS_EVERY == 0 and not self._is_still(known, module):
+            self._look(known, module, (args, kwargs), result)
+            if is_due and not self._is_still(known, module):
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
@@ -187,7 +187,7 @@ class Repeats:
             known = Followed(self.context.torch, data_set, name, ("", 0))
             self.data_sets[id(data_set)] = known
         known.calls += 1
-        if known.is_dropped or known.is_told:
+        if known.is_dropped or (known.is_told and known.calls % SELDOM):
             return
         began = thread_time_ns()
         torch = self.context.torch
