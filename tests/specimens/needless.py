@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--plant", required=True)
+parser.add_argument("--plant", default="frozen")
+parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--healthy", action="store_true")
 args = parser.parse_args()
 IS_ILL = not args.healthy
@@ -76,7 +77,7 @@ def main():
     rows = table.tolist() if plant == "tensors" else []
     metric = Metric()
     loader = DataLoader(Packed() if plant == "samples" else table, batch_size=16, shuffle=True)
-    for _ in range(30):
+    for _ in range(args.epochs // 4 if plant == "collects" else args.epochs):
         metric = metric if IS_ILL else Metric()
         for step, x in enumerate(loader):
             if plant == "tensors":

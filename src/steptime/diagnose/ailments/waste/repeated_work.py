@@ -56,8 +56,7 @@ def find_same_samples(measurement: Measurement) -> Finding | None:
         SAME_SAMPLES,
         severity=Severity.INFO,
         evidence=(share("input_wait", fraction), *_evidence(work)),
-        fraction=fraction,
-    )
+    )  # the wait itself has a finding, which says what its end would give
     return replace(found, names={"data_set": work.name})
 
 
@@ -83,6 +82,7 @@ FROZEN = Ailment(
     "different ones among {num_rows}. Its calls take {frozen} of a step.",
     removal=without("these calls, whose outputs are known after one epoch"),
     remedy="Compute its outputs once and train on them; all of them take {kept}.",
+    levers=("frozen_cache",),
     when_contended=_SAME_LOAD,
 )
 SAME_SAMPLES = Ailment(
@@ -95,7 +95,6 @@ SAME_SAMPLES = Ailment(
     title="made again",
     sentence="the samples of {data_set} come again, bit for bit: {num_distinct} different ones "
     "among {num_rows}. Steps wait {input_wait} of their time while they are made again.",
-    removal=without("the wait"),
     remedy="Make them once and keep them; all of them take {kept}.",
     levers=("dataset_cache", "preloaded_samples"),
     when_contended=_SAME_LOAD,
