@@ -40,7 +40,8 @@ def test_work_for_nothing_is_named_with_its_line(run_specimen: RunSpecimen, plan
     if plant != "samples":
         assert finding["where"].endswith(f"needless.py:{line_of(plant)}")
         assert finding["headroom_speedup"] > 1.1
-    assert run.data["spent"]["without_line"] <= 0.02
+    spent = run.data["spent"]
+    assert spent is None or spent["without_line"] <= 0.02
 
 
 @pytest.mark.parametrize("plant", [*CAUSES, "teacher"])

@@ -213,10 +213,10 @@ def test_batches_of_a_data_set_are_told_apart() -> None:
     assert (row.what, row.name, row.num_distinct) == ("data_set", "TensorDataset", 160)
 
 
-def work(what: str, s_per_call: float = 0.0) -> RepeatedWork:
+def work(what: str, s_per_call: float = 0.0, name: str = "Encoder") -> RepeatedWork:
     return RepeatedWork(
         what=what,
-        name="Encoder",
+        name=name,
         calls_per_step=1.0,
         s_per_call=s_per_call,
         num_rows=360,
@@ -246,3 +246,5 @@ def test_the_same_samples_matter_where_steps_wait_for_them() -> None:
     assert find_same_samples(waiting) is not None
     assert find_same_samples(computing) is None
     assert find_same_samples(replace(waiting, repeats=())) is None
+    in_memory = (work("data_set", name="TensorDataset"),)
+    assert find_same_samples(replace(waiting, repeats=in_memory)) is None

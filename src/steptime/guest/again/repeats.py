@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 MAX_KNOWN = 8
 """Modules and data sets that are looked at."""
 
-MAX_OF_CALL, MAX_OF_TIME = 0.05, 0.02
-"""What looks may cost: of the calls of a module, and of the time since the first look."""
+MAX_SHARE = 0.05
+"""What looks may cost: of the calls of a module, or of the time between the batches."""
 
-MAX_NS, MAX_OF_ALL = 300_000_000, 0.002
-"""And in all: a third of a second, and so much of the time, where nothing comes again."""
+MAX_NS, MAX_OF_ALL = 100_000_000, 0.002
+"""And in all: a tenth of a second, and so much of the time, where nothing comes again."""
 
 NUM_FREE = 8
 """Looks before their cost is judged; the first one loads what it needs."""
@@ -125,7 +125,7 @@ class Repeats:
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if not known.is_told and known.is_dear(MAX_OF_CALL * known.ns):
+        if not known.is_told and known.is_dear(MAX_SHARE * known.ns):
             known.is_dropped = True
 
     def _is_watched(self) -> bool:
@@ -197,7 +197,7 @@ class Repeats:
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if not known.is_told and known.is_dear(MAX_OF_TIME * known.elapsed_ns()):
+        if not known.is_told and known.is_dear(MAX_SHARE * known.elapsed_ns()):
             known.is_dropped = True
 
     # -- what came of it
