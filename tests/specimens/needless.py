@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--plant", required=True)
+parser.add_argument("--plant", default="frozen")
+parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--healthy", action="store_true")
 args = parser.parse_args()
 IS_ILL = not args.healthy
@@ -66,7 +67,7 @@ def main():
     plant = args.plant
     depth = 150 if plant == "weights" else 2
     layers = [nn.Linear(16, 16) for _ in range(depth)]
-    encoder = nn.Sequential(nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, 16)).eval()
+    encoder = nn.Sequential(nn.Linear(WIDTH, 2048), nn.ReLU(), nn.Linear(2048, 16)).eval()
     encoder.requires_grad_(False)
     model = nn.Sequential(*layers, nn.Linear(16, 1))
     ema = copy.deepcopy(model).requires_grad_(False)
@@ -76,7 +77,7 @@ def main():
     rows = table.tolist() if plant == "tensors" else []
     metric = Metric()
     loader = DataLoader(Packed() if plant == "samples" else table, batch_size=16, shuffle=True)
-    for _ in range(30):
+    for _ in range(args.epochs // 4 if plant == "collects" else args.epochs):
         metric = metric if IS_ILL else Metric()
         for step, x in enumerate(loader):
             if plant == "tensors":
@@ -84,7 +85,7 @@ def main():
             if plant in ("frozen", "teacher"):
                 given = x if IS_ILL else x + torch.rand(16, 1)
                 with torch.no_grad():
-                    x = torch.stack([encoder(given) for _ in range(4)]).mean(0)  # frozen
+                    x = encoder(given)  # frozen
             if plant == "teacher":
                 encoder[0].weight.data.mul_(0.999)
             loss = model(x[:, :16]).square().mean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -107,8 +108,6 @@ class Process:
         self.repeats.see_call(module, (rows,), {}, result, SECOND)
 
     def told(self) -> list[Any]:
-        import json
-
         text = self.repeats.poll(0, is_last=True)
         return [] if not text else again(json.loads(text))
 
@@ -124,9 +123,6 @@ def test_a_frozen_module_is_told_with_the_size_of_its_results() -> None:
     assert (row.what, row.name, row.calls) == ("module", "Linear", 20)
     assert (row.num_distinct, row.result_bytes) == (160, 16)
     assert row.total_ns == 20 * SECOND
-
-
-def no_change(process: Process) -> None: ...
 
 
 def follow(process: Process) -> None:
@@ -156,6 +152,18 @@ def test_inputs_with_random_augmentations_never_come_again() -> None:
     for seed in range(40):
         rows = torch.rand(16, 6, generator=torch.Generator().manual_seed(seed))
         process.call(rows)
+
+    assert process.told() == []
+
+
+def test_one_batch_that_was_tried_first_is_not_taken_for_the_data() -> None:
+    process, rows = Process(), rows_like(16, 6)
+    for _ in range(20):
+        process.call(rows)
+    assert process.told()
+
+    for seed in range(20):
+        process.call(torch.rand(16, 6, generator=torch.Generator().manual_seed(seed)))
 
     assert process.told() == []
 
@@ -205,10 +213,10 @@ def test_batches_of_a_data_set_are_told_apart() -> None:
     assert (row.what, row.name, row.num_distinct) == ("data_set", "TensorDataset", 160)
 
 
-def work(what: str, s_per_call: float = 0.0) -> RepeatedWork:
+def work(what: str, s_per_call: float = 0.0, name: str = "Encoder") -> RepeatedWork:
     return RepeatedWork(
         what=what,
-        name="Encoder",
+        name=name,
         calls_per_step=1.0,
         s_per_call=s_per_call,
         num_rows=360,
@@ -238,3 +246,5 @@ def test_the_same_samples_matter_where_steps_wait_for_them() -> None:
     assert find_same_samples(waiting) is not None
     assert find_same_samples(computing) is None
     assert find_same_samples(replace(waiting, repeats=())) is None
+    in_memory = (work("data_set", name="TensorDataset"),)
+    assert find_same_samples(replace(waiting, repeats=in_memory)) is None

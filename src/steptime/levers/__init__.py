@@ -65,6 +65,7 @@ _PLACES = (
     "input.pinned_copies",
     "input.prefetch_to_device",
     "host.gc_control",
+    "host.frozen_cache",
     "host.process_binding",
     "memory.no_checkpointing",
     "host.interpreter",

@@ -221,6 +221,7 @@ class Facts:
     `has_simplejpeg`: the script's Python has that package, and `has_torchao`, `has_numba`,
     `has_pytorch_optimizer`, `has_schedulefree`, `has_steptime` the same.
     `worker_rates` are of a trial in which the loader's workers were changed while it trained.
+    `has_frozen_calls`: a module that never trains is called in the steps, without gradients.
     `loop_edits` are unified diffs, relative to the folder of the command, that take loops over
     elements out of the script's functions and keep all numbers.
     """
@@ -288,6 +289,7 @@ class Facts:
     reads_gradients: bool | None = None
     changes_rates_late: bool | None = None
     loop_edits: tuple[str, ...] | None = None
+    has_frozen_calls: bool | None = None
 
 
 class Session(Protocol):
@@ -305,6 +307,12 @@ class Session(Protocol):
 
         These are the calls with gradients of models with parameters, as the script makes them.
         `call(model, *args, **kwargs)` continues the call.
+        """
+
+    def wrap_plain_calls(self, wrapper: Callable[..., Any]) -> Undo:
+        """Put `wrapper(call, module, args, kwargs)` around outermost calls without gradients.
+
+        Evaluations are none of them.
         """
 
     def wrap_backward(self, wrapper: Callable[[Callable[..., Any], Any, Any], Any]) -> Undo:

@@ -29,6 +29,7 @@ class PlainSession:
         self.torch = torch
         self.counts: Counter[str] = Counter()
         self._calls: list[Any] = []
+        self._plain_calls: list[Any] = []
         self._backwards: list[Any] = []
         self._updates: list[Any] = []
         self._models = SeenObjects()
@@ -52,6 +53,10 @@ class PlainSession:
     def wrap_calls(self, wrapper: Callable[..., Any]) -> Undo:
         """Put `wrapper(call, model, args, kwargs)` around outermost calls with gradients."""
         return put(self._calls, wrapper)
+
+    def wrap_plain_calls(self, wrapper: Callable[..., Any]) -> Undo:
+        """Put `wrapper(call, module, args, kwargs)` around outermost calls without gradients."""
+        return put(self._plain_calls, wrapper)
 
     def wrap_backward(self, wrapper: Callable[..., Any]) -> Undo:
         """Put `wrapper(call, args, kwargs)` around each outermost backward call."""
@@ -86,11 +91,13 @@ class PlainSession:
                 return original(module, *args, **kwargs)
             if self._depths["call"] or self._depths["backward"]:
                 return original(module, *args, **kwargs)
-            if not torch.is_grad_enabled() or next(module.parameters(), None) is None:
+            if next(module.parameters(), None) is None:
                 return original(module, *args, **kwargs)
-            self._models.meet(module)
+            is_plain = not torch.is_grad_enabled()
+            if not is_plain:
+                self._models.meet(module)
             nested = original
-            for wrapper in reversed(self._calls):
+            for wrapper in reversed(self._plain_calls if is_plain else self._calls):
                 nested = around_call(wrapper, nested)
             return self._inside("call", nested, module, *args, **kwargs)
 

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 MAX_KNOWN = 8
 """Modules and data sets that are looked at."""
 
-MAX_OF_CALL, MAX_OF_TIME = 0.05, 0.02
-"""What looks may cost: of the calls of a module, and of the time since the first look."""
+MAX_SHARE = 0.05
+"""What looks may cost: of the calls of a module, or of the time between the batches."""
 
-MAX_NS, MAX_OF_ALL = 300_000_000, 0.002
-"""And in all: a third of a second, and so much of the time, where nothing comes again."""
+MAX_NS, MAX_OF_ALL = 100_000_000, 0.002
+"""And in all: a tenth of a second, and so much of the time, where nothing comes again."""
 
 NUM_FREE = 8
 """Looks before their cost is judged; the first one loads what it needs."""
 
-WEIGHTS_EVERY = 8
-"""Calls between two looks at a module's weights."""
+SELDOM = 8
+"""Calls between two looks at a module's weights, and at rows that are known to come again."""
 
 MAX_WEIGHTS = 8
 DUE_NS = 2_000_000_000
@@ -114,18 +114,18 @@ class Repeats:
             return
         known.calls += 1
         known.ns += ns
-        if known.is_told and known.calls % WEIGHTS_EVERY:
+        is_due = known.calls % SELDOM == 0
+        if known.is_told and not is_due:
             return
         began = thread_time_ns()
         torch = self.context.torch
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            if not known.is_told:
-                self._look(known, module, (args, kwargs), result)
-            if known.calls % WEIGHTS_EVERY == 0 and not self._is_still(known, module):
+            self._look(known, module, (args, kwargs), result)
+            if is_due and not self._is_still(known, module):
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if not known.is_told and known.is_dear(MAX_OF_CALL * known.ns):
+        if not known.is_told and known.is_dear(MAX_SHARE * known.ns):
             known.is_dropped = True
 
     def _is_watched(self) -> bool:
@@ -187,7 +187,7 @@ class Repeats:
             known = Followed(self.context.torch, data_set, name, ("", 0))
             self.data_sets[id(data_set)] = known
         known.calls += 1
-        if known.is_dropped or known.is_told:
+        if known.is_dropped or (known.is_told and known.calls % SELDOM):
             return
         began = thread_time_ns()
         torch = self.context.torch
@@ -197,7 +197,7 @@ class Repeats:
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
         known.looks += 1
-        if not known.is_told and known.is_dear(MAX_OF_TIME * known.elapsed_ns()):
+        if not known.is_told and known.is_dear(MAX_SHARE * known.elapsed_ns()):
             known.is_dropped = True
 
     # -- what came of it

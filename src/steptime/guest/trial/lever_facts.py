@@ -84,6 +84,7 @@ class FactsBook:
         self.num_calls = 0
         self.num_watched = 0
         self.draws_in_calls: bool | None = None
+        self.has_frozen_calls = False
         self.attention = AttentionLook(torch, fail)
         self.blocks = BlockLook(torch, fail)
         self.cells = CellLook(torch, fail)
@@ -161,6 +162,13 @@ class FactsBook:
             self.is_channels_last = True
         if self.is_probing:
             self.inputs.see(*given)
+
+    def see_plain(self, module: Any) -> None:
+        """Note a call without gradients of a module that never trains."""
+        if self.has_frozen_calls or getattr(module, "training", True):
+            return
+        own = [p for _, p in parameters_of(module)]
+        self.has_frozen_calls = bool(own) and not any(p.requires_grad for p in own)
 
     def watch_draws(self) -> Callable[[], None] | None:
         """Keep the random states for one of the first calls; return what compares them after it."""
@@ -249,6 +257,7 @@ class FactsBook:
             "uses_scaler": self.uses_scaler,
             "uses_compile": self.uses_compile,
             "draws_in_calls": self.draws_in_calls,
+            "has_frozen_calls": self.has_frozen_calls,
             "backwards_per_update": self.exchanges.backwards_per_update,
         }
         found |= self.attention.describe() | self.cells.describe() | self.inputs.describe()

@@ -111,6 +111,10 @@ class LeverGuest:
         call = probed_backward(journal, original)
         return self.registry.run_backward(call, args, kwargs)
 
+    def run_plain(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        """Run an outermost call without gradients that is no evaluation."""
+        return self.registry.run_plain(original, module, args, kwargs)
+
     def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
         """Do nothing: nobody asks what was evaluated."""
 

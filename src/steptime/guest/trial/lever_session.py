@@ -104,6 +104,7 @@ class Registry:
         self.give_up = give_up
         self.is_lenient = is_lenient
         self.calls: tuple[Hung, ...] = ()
+        self.plain_calls: tuple[Hung, ...] = ()
         self.backwards: tuple[Hung, ...] = ()
         self.updates: tuple[Hung, ...] = ()
         self.on_models: tuple[Hung, ...] = ()
@@ -127,7 +128,7 @@ class Registry:
 
     def take_down(self, owner: Owner) -> None:
         """Remove all callbacks of a lever."""
-        for place in ("calls", "backwards", "updates", "on_models", "on_optimizers"):
+        for place in ("calls", "plain_calls", "backwards", "updates", "on_models", "on_optimizers"):
             setattr(self, place, tuple(h for h in getattr(self, place) if h.owner is not owner))
 
     # -- what the hooks report
@@ -181,6 +182,12 @@ class Registry:
                 raise
             failed = error
         return self._call_again(failed, wrappers, call, model, args, kwargs)
+
+    def run_plain(self, call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        """Run an outermost call without gradients inside the levers' wrappers."""
+        for hung in reversed(self.plain_calls):
+            call = self._around_call(hung, call)
+        return call(module, *args, **kwargs)
 
     def _call_again(
         self,
@@ -243,6 +250,10 @@ class LeverSession:
     def wrap_calls(self, wrapper: Callable[..., Any]) -> Undo:
         """Put `wrapper(call, model, args, kwargs)` around outermost calls with gradients."""
         return self._registry.hang("calls", wrapper, self._owner)
+
+    def wrap_plain_calls(self, wrapper: Callable[..., Any]) -> Undo:
+        """Put `wrapper(call, module, args, kwargs)` around outermost calls without gradients."""
+        return self._registry.hang("plain_calls", wrapper, self._owner)
 
     def wrap_backward(self, wrapper: Callable[..., Any]) -> Undo:
         """Put `wrapper(call, args, kwargs)` around each outermost backward call."""

@@ -152,6 +152,11 @@ class TrialGuest(LeverGuest):
         except BaseException:
             self.recorder.fail("trial")
 
+    def run_plain(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        """The same, noting whether the module ever trains."""
+        self.facts.see_plain(module)
+        return super().run_plain(original, module, args, kwargs)
+
     def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
         """Drop a batch that was fetched for a call that trains nothing."""
         known = self.context.trained_datasets

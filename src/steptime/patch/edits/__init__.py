@@ -67,6 +67,8 @@ NO_EDITS: Mapping[str, str] = {
     "ddp_powersgd": "It stands behind the model's name in each rank, once, before the training.",
     "ddp_no_sync": _IN_THE_LOOP,
     "decoded_cache": _IN_THE_DATA,
+    "frozen_cache": "Which data the outputs are kept beside is yours to say; the loop then reads "
+    "them in the place of the inputs.",
     "fused_rnn": "The cell's class becomes another one, and saved states get other names.",
     "fused_sampling": "The loader is imported from another module, which your Python must have.",
     "gradient_transform": "The training imports `steptime.methods` then, which must be installed "

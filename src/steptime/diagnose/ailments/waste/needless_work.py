@@ -20,7 +20,7 @@ from steptime.diagnose.ailments.scale import (
     Threshold,
     severity_of,
 )
-from steptime.diagnose.ailments.signals import count, make_finding, seconds, share
+from steptime.diagnose.ailments.signals import count, fraction_of, make_finding, seconds, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.spent_line import SpentLine, SpentTime
@@ -71,7 +71,7 @@ def find_needless(measurement: Measurement, *, code: str) -> Finding | None:
 def lines_of(measurement: Measurement, code: str) -> Group:
     """Return the lines of the function that spends most in what a word stands for.
 
-    Lines of a loop over elements that has a finding of its own are left out.
+    Lines of a loop over elements that is known to take as much are left out: it has a finding.
     """
     spent, loops = measurement.spent, measurement.python_loops
     if spent is None:
@@ -79,7 +79,11 @@ def lines_of(measurement: Measurement, code: str) -> Group:
     groups: defaultdict[tuple[str, str], list[SpentLine]] = defaultdict(list)
     for line in spent.lines:
         is_loop = any(
-            loop.file == line.file and loop.line <= line.line <= loop.end_line for loop in loops
+            loop.file == line.file
+            and loop.line <= line.line <= loop.end_line
+            and (fraction_of(measurement, loop.phase) or 0.0) * loop.share_of_phase
+            >= MIN_EXPLAINED.value * line.fraction
+            for loop in loops
         )
         if line.code == code and not is_loop:
             groups[line.file, line.function].append(line)

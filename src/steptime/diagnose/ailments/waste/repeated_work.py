@@ -6,11 +6,12 @@ size of what would keep the results. What was not seen to come again is no findi
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
-from steptime.diagnose.ailments.scale import SCALE, severity_of
+from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, severity_of
 from steptime.diagnose.ailments.signals import (
     count,
     fraction_of,
@@ -18,6 +19,7 @@ from steptime.diagnose.ailments.signals import (
     median_step_s,
     seconds,
     share,
+    site_of,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -52,13 +54,30 @@ def find_same_samples(measurement: Measurement) -> Finding | None:
     work = next((one for one in measurement.repeats if one.what == "data_set"), None)
     if work is None or fraction is None or severity_of(fraction) is None:
         return None
+    if work.name in IN_MEMORY and _own_share(measurement) < MIN_EXPLAINED.value * fraction:
+        return None  # rows that are there are taken, and nothing is made
     found = make_finding(
         SAME_SAMPLES,
         severity=Severity.INFO,
         evidence=(share("input_wait", fraction), *_evidence(work)),
-        fraction=fraction,
-    )
+    )  # the wait itself has a finding, which says what its end would give
     return replace(found, names={"data_set": work.name})
+
+
+IN_MEMORY = ("TensorDataset", "Tensor", "Subset", "ndarray", "list", "tuple", "dict")
+"""Data sets that hold their samples; what makes batches of them may still be the script's own."""
+
+
+def _own_share(measurement: Measurement) -> float:
+    """Return the share of a step in the script's own code that makes samples and batches."""
+    loop = site_of(measurement, "input_wait")
+    lines = () if measurement.spent is None else measurement.spent.lines
+    return math.fsum(
+        line.fraction
+        for line in lines
+        if line.what in ("input_wait", "fetch", "collate")
+        and (loop is None or line.place != loop.place)
+    )
 
 
 def _evidence(work: RepeatedWork) -> tuple[Evidence, ...]:
@@ -83,6 +102,7 @@ FROZEN = Ailment(
     "different ones among {num_rows}. Its calls take {frozen} of a step.",
     removal=without("these calls, whose outputs are known after one epoch"),
     remedy="Compute its outputs once and train on them; all of them take {kept}.",
+    levers=("frozen_cache",),
     when_contended=_SAME_LOAD,
 )
 SAME_SAMPLES = Ailment(
@@ -95,7 +115,6 @@ SAME_SAMPLES = Ailment(
     title="made again",
     sentence="the samples of {data_set} come again, bit for bit: {num_distinct} different ones "
     "among {num_rows}. Steps wait {input_wait} of their time while they are made again.",
-    removal=without("the wait"),
     remedy="Make them once and keep them; all of them take {kept}.",
     levers=("dataset_cache", "preloaded_samples"),
     when_contended=_SAME_LOAD,

@@ -155,6 +155,8 @@ def run_other(
     try:
         if kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
+        elif context.trial is not None and kind in (IS_PLAIN, ACTS):
+            result = context.trial.run_plain(original, module, args, kwargs)
         else:
             result = original(module, *args, **kwargs)
     except BaseException as error:

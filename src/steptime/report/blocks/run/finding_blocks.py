@@ -173,7 +173,25 @@ def site_blocks(m: Measurement) -> list[Block]:
         *([Fold(title, [_table("in a step", small, "per step")])] if small else []),
         *([Labeled("", _HOW, style="dim")] if steps else []),
         *([_table("beside the steps", apart, "in the run")] if apart else []),
+        *_sampled(m),
     ]
+
+
+def _sampled(m: Measurement) -> list[Block]:
+    """Return the lines that sampled stacks were at over the whole run, with their shares."""
+    lines = () if m.spent is None else m.spent.lines
+    rows: list[list[Cell]] = [
+        [
+            Text.assemble(printable(line.place), " ", (printable(line.text or ""), "dim")),
+            run_words.describe_phase(line.what),
+            printable(line.callee or line.function),
+            format_percent(line.fraction),
+        ]
+        for line in lines
+        if line.fraction >= _SMALL
+    ]
+    heading = ["line, by sampled stacks", "what", "function", "share of all steps"]
+    return [TableBlock(heading, rows, 3, "Lines, by sampled stacks", "lines")] if rows else []
 
 
 def scaled_sites(m: Measurement) -> list[Site]:
