@@ -226,7 +226,7 @@ QUOTED = {
     "not find any unused parameters in the forward pass.",
     "said_gradient_strides": "Grad strides do not match bucket view strides. This may indicate",
     "said_recompile_limit": "torch._dynamo hit config.recompile_limit (8) function: "
-    "'orthogonalize' (/work/a.py:6) last reason: 0/7: tensor 'gradient' size mismatch",
+    "'orthogonalize' (a.py:6) last reason: 0/7: tensor 'gradient' size mismatch",
     "said_few_multiprocessors": "Not enough SMs to use max_autotune_gemm mode",
     "said_new_weights": "Some weights of BertForSequenceClassification were not initialized from "
     "the model checkpoint at bert-base-uncased and are newly initialized: ['classifier.bias']",

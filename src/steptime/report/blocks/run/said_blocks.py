@@ -1,6 +1,6 @@
 """Makes the blocks of what libraries said while a command ran: warnings and log records.
 
-In: a Measurement. Out: blocks, with what was said first at the beginning.
+In: a Measurement. Out: blocks, with the first message at the beginning.
 """
 
 from __future__ import annotations
