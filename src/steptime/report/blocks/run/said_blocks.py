@@ -32,8 +32,9 @@ def said_blocks(m: Measurement, *, limit: int | None = None) -> list[Block]:
 
 
 def _describe(one: LibraryMessage) -> str:
-    parts = [one.who, "" if one.where is None else f"at {one.where}", _times(one)]
-    return printable(f"{joined([part for part in parts if part])}: {one.text}")
+    where = "" if one.where is None else f"at {printable(one.where)}"
+    parts = [printable(one.who), where, _times(one)]
+    return f"{joined([part for part in parts if part])}: {printable(one.text)}"
 
 
 def _times(one: LibraryMessage) -> str:
