@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -158,6 +160,63 @@ def test_the_hooks_leave_records_and_messages_as_they_are(heard):
     )
 
 
+TALK = """
+import logging, sys, traceback, warnings
+import numpy, torch
+logging.basicConfig(format="%(levelname)s %(name)s %(filename)s:%(lineno)d %(message)s")
+def show(message, category, filename, lineno, file=None, line=None):
+    traceback.print_stack(file=sys.stderr)
+    print("shown", category.__name__, filename, lineno, file=sys.stderr)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(30):
+    if step == 3:
+        warnings.showwarning = show
+    if step == 10:
+        logging.captureWarnings(True)
+    if step == 20:
+        logging.captureWarnings(False)
+        warnings.simplefilter("always")
+    loss = torch.nn.functional.mse_loss(model(torch.randn(8, 4)), torch.zeros(8))
+    loss.backward()
+    optimizer.step()
+    numpy.log(numpy.zeros(1))
+    logging.getLogger("mine").warning("mine %d", step)
+    warnings.warn("the script's own")
+    print(step, loss.item())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.warn("quiet")
+    print([(str(one.message), one.filename, one.lineno) for one in caught])
+"""
+
+
+@pytest.mark.slow("runs two trainings")
+def test_the_training_prints_the_same_and_what_libraries_say_is_in_the_document(tmp_path):
+    (tmp_path / "train.py").write_text(TALK)
+
+    def run(*words):
+        return subprocess.run(
+            [*words, sys.executable, "train.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    bare = run()
+    ours = (sys.executable, "-m", "steptime", "run", "--quiet", "--json", "out.json", "--")
+    seen = run(*ours)
+    assert (seen.stdout, seen.stderr) == (bare.stdout, bare.stderr)
+    found = json.loads((tmp_path / "out.json").read_text())["data"]
+    texts = {one["text"][:12]: one for one in found["measurement"]["said"]}
+    assert set(texts) == {"Using a targ", "divide by ze"}
+    assert texts["Using a targ"]["where"] == "train.py:19"
+    assert {"said_target_size", "said_zero_logarithm"} <= {
+        one["cause"] for one in found["diagnosis"]["findings"]
+    }
+
+
 # -- the parent
 
 
@@ -226,7 +285,7 @@ QUOTED = {
     "not find any unused parameters in the forward pass.",
     "said_gradient_strides": "Grad strides do not match bucket view strides. This may indicate",
     "said_recompile_limit": "torch._dynamo hit config.recompile_limit (8) function: "
-    "'orthogonalize' (/work/a.py:6) last reason: 0/7: tensor 'gradient' size mismatch",
+    "'orthogonalize' (a.py:6) last reason: 0/7: tensor 'gradient' size mismatch",
     "said_few_multiprocessors": "Not enough SMs to use max_autotune_gemm mode",
     "said_new_weights": "Some weights of BertForSequenceClassification were not initialized from "
     "the model checkpoint at bert-base-uncased and are newly initialized: ['classifier.bias']",

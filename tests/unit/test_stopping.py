@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.app.run import stopping
-from steptime.app.run.judge import JudgedFinding, Judgement, judge
+from steptime.app.run.run_judge import JudgedFinding, Judgement, judge
 from steptime.app.run.stop_wish import StopWish
 from steptime.app.run.stopping import Stopper, last_finished
 from steptime.cli.run.stop_options import checksum_level, stop_wish
@@ -50,6 +50,14 @@ def make(tmp_path, monkeypatch):
     def make(wish: StopWish, past: RunSummary | None = None) -> SimpleNamespace:
         stopper = Stopper(
             tmp_path, wish, root_pid=7, note=notes.append, past=lambda: past, clock=lambda: 0.0
+        )
+        end = judged(HANG)  # what the last judgement finds
+        stopper._judge = SimpleNamespace(
+            stop=lambda: None,
+            start=lambda: None,
+            wait=lambda _: end,
+            take=lambda: None,
+            is_busy=True,
         )
         return SimpleNamespace(stopper=stopper, sent=sent, notes=notes, folder=tmp_path)
 
@@ -123,6 +131,7 @@ def test_each_finding_is_told_once_as_json_on_the_input(make):
     assert sorted(json.loads(line)["findings"][0]["cause"] for line in lines) == [
         "loss_flat",
         "non_finite",
+        "stall",
     ]
     assert one.notes == []
 
@@ -139,7 +148,7 @@ def test_a_command_that_fails_is_a_note_and_harms_nothing(make, tell, note):
     one.stopper.consider(judged(BAD))
     for process, _ in one.stopper._tellers:
         process.wait()
-    one.stopper.finish()
+    one.stopper._end_late_tellers()
 
     assert [note in text for text in one.notes] == [True]
 
@@ -217,7 +226,7 @@ def options(**given):
         ({"stop_on": ["stall"], "after": -1}, "number of steps"),
         ({"on_finding": "'"}, "cannot be read"),
         ({"on_finding": " "}, "names no command"),
-        ({"checksums": 3}, "takes 1 or 2"),
+        ({"checksums": 4}, "takes 1, 2 or 3"),
     ],
 )
 def test_a_wrong_wish_is_a_clear_error(given, words):

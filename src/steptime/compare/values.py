@@ -199,6 +199,29 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where two runs with checksums part.
+
+    Attributes:
+        steps: the steps whose checksums both runs have, up to the first that differs.
+        step: the first step of these that differs; null where none does.
+        same_until: the step before it that is the same; null where the first one differs.
+        what: what differs first in that step: `before` (the weights from which it starts),
+            `batch`, `outputs`, `loss`, `gradients` or `weights`.
+        module: the module or weight that differs first; empty where the runs keep one checksum of
+            all (level 1), and for batch and loss.
+        rank: the rank that differs first; null where no step differs.
+    """
+
+    steps: tuple[int, ...]
+    step: int | None = None
+    same_until: int | None = None
+    what: str | None = None
+    module: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two sets of runs, and what differs.
 

@@ -19,6 +19,7 @@ RANKS = "rank-*.jsonl"
 WORKERS = "worker-*.jsonl"
 TF_DATA = "tfdata-*.jsonl"
 QUALITY = "quality-*.jsonl"
+CHECKSUMS = "checksums-*.jsonl"
 
 MAX_RANKS = 1000
 """A process that does not know its rank takes the first free number, up to this one."""
@@ -58,6 +59,11 @@ def quality_file(rank: int) -> str:
 def quality_values_file(rank: int) -> str:
     """Return the file with the float64 values that lines of a quality recording point to."""
     return f"quality-{rank}.bin"
+
+
+def checksum_file(rank: int) -> str:
+    """Return the file with the checksums that a rank keeps."""
+    return f"checksums-{rank}.jsonl"
 
 
 def snapshot_file(pid: int) -> str:

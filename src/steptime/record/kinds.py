@@ -106,6 +106,9 @@ QUALITY_TABLE = "table"
 QUALITY_NORMS = "norms"
 QUALITY_FIRST = "first"
 
+# checksums-N.jsonl
+CHECKSUMS = "k"
+
 # tfdata-PID.jsonl
 PIPELINE = "pipeline"
 PIPELINE_MODEL = "model"

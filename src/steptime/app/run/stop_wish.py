@@ -1,4 +1,4 @@
-"""The value of what ends a run, and of who is told of its findings."""
+"""The value of what ends a run, and of the command that gets its findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STOPS = ("non_finite", "stall", "no_learning", "sense")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWish:
-    """What ends a run, and who is told: `on` holds words of `STOPS`."""
+    """What ends a run (`on` holds words of `STOPS`), and the command that gets each finding."""
 
     on: tuple[str, ...] = ()
     after_steps: int = 0

@@ -14,17 +14,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from steptime.app.run.judge import Judge, JudgedFinding, Judgement
+from steptime.app.run.run_judge import Judge, JudgedFinding, Judgement
 from steptime.app.run.stop_wish import StopWish
 from steptime.core.codec import encode
 from steptime.core.process_end import RunState
 from steptime.measure.values.stopped import StoppedRun
 from steptime.record.live.process_identity import descendants
+from steptime.record.regular_file import MAX_DOCUMENT_BYTES, open_regular
 
 if TYPE_CHECKING:
     from steptime.measure.values.run_summary import RunSummary
@@ -143,6 +145,10 @@ class Stopper:
     def finish(self) -> StoppedRun | None:
         """End what is left when the command has ended: a shell leaves its child behind."""
         self._judge.stop()
+        if self._wish.tell:
+            self._judge.start()
+            for one in (found := self._judge.wait(TELL_S)).findings:
+                self._tell(one, found)
         if self.stopped is not None:
             left = [pid for pid in self._pids[1:] if _is_alive(pid)]
             _send(signal.SIGTERM, left)
@@ -171,9 +177,17 @@ class Stopper:
         place = self._folder / f"finding-{len(self._told)}.json"
         try:
             place.write_text(encode(replace(found, findings=(one,))), encoding="utf-8")
-            with place.open("rb") as file, (self._folder / LOG).open("ab") as log:
+            with (
+                open_regular(place, max_bytes=MAX_DOCUMENT_BYTES) as file,
+                (self._folder / LOG).open("ab") as log,
+            ):
                 process = subprocess.Popen(
-                    self._wish.tell, stdin=file, stdout=log, stderr=log, start_new_session=True
+                    self._wish.tell,
+                    stdin=file,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, ()),  # noqa: PLW1509
                 )
         except OSError as error:
             self._note(f"--on-finding {self._wish.tell[0]} could not be started: {error}")

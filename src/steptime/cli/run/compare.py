@@ -14,7 +14,7 @@ from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.app.stored.compare import NamedRun
-    from steptime.compare.values import Comparison
+    from steptime.compare.values import Comparison, FirstDifference
 
 SUMMARY = "compare two sets of runs, by hand or in CI"
 DESCRIPTION = """\
@@ -37,6 +37,7 @@ examples:
   steptime compare last~5 last~3 last~1 -- last~4 last~2 last
   steptime compare base/runs/* -- new/runs/* --fail-if-slower 5% --json
   steptime compare last~1 -- last --training 2
+  steptime compare --first-difference last~1 last
 """
 OPTIONS = (
     """\
@@ -44,6 +45,7 @@ OPTIONS = (
   --training N  compare training N of a command that started several
 judging:
   --fail-if-slower P%  exit with code 5 if B is slower than A by more than P%
+  --first-difference  name the first step and module at which two runs with checksums part
   --force  judge the runs even if they are unlike: from two machines, for example
 output:
   --hourly-price X/h  what an hour of the machine costs; the report then shows what a run costs
@@ -70,13 +72,29 @@ def execute(options: argparse.Namespace) -> int:
 
     runs = _find(options, [*a, *b])
     found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
-    code = exit_code_of(found, is_forced=options.force)
+    code = 0 if options.first_difference else exit_code_of(found, is_forced=options.force)
     asked = ComparisonRequest(
-        price=parse_price(price), is_forced=options.force, stores=_other_stores(runs)
+        price=parse_price(price),
+        is_forced=options.force,
+        stores=_other_stores(runs),
+        first_difference=_first_difference(options, runs),
     )
     document = comparison_envelope(found, asked=asked, exit_code=code)
     put(options, document, lambda: comparison_report(found, asked=asked), is_beside=True)
     return code
+
+
+def _first_difference(options: argparse.Namespace, runs: list[NamedRun]) -> FirstDifference | None:
+    if not options.first_difference:
+        return None
+    from steptime.app.stored.first_difference import find_first_difference
+
+    if len(runs) != 2 or options.fail_if_slower is not None:
+        raise UsageError(
+            f"--first-difference takes two runs and no gate, got {len(runs)} runs.",
+            hint="steptime compare --first-difference last~1 last",
+        )
+    return find_first_difference(runs[0][0], runs[1][0])
 
 
 def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
@@ -112,6 +130,8 @@ def _other_stores(runs: list[NamedRun]) -> dict[str, str]:
 
 def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the names of the runs of A and of B; options behind `--` are put with the others."""
+    if options.command is None and options.first_difference and len(options.run) == 2:
+        return options.run[:1], options.run[1:]
     if options.command is None:
         raise UsageError(
             "`--` must stand between the runs of A and the runs of B.",

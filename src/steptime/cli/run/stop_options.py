@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from typing import TYPE_CHECKING
 
-from steptime.app.run.stop_wish import STOPS, StopWish
 from steptime.errors import UsageError
 
-LEVELS = (1, 2)
+if TYPE_CHECKING:
+    from steptime.app.run.stop_wish import StopWish
+
+LEVELS = (1, 2, 3)
 
 
 def stop_wish(options: argparse.Namespace) -> StopWish:
-    """Return what ends the run, and who is told of its findings.
+    """Return what ends the run, and the command that gets its findings.
 
     Raises:
         UsageError: a word is unknown, or an option has no effect without another.
     """
+    from steptime.app.run.stop_wish import STOPS, StopWish
+
     words = [word.strip() for one in options.stop_on or () for word in one.split(",")]
     unknown = next((word for word in words if word not in STOPS), None)
     if unknown is not None:
@@ -53,7 +58,7 @@ def checksum_level(options: argparse.Namespace) -> int:
     level: int | None = options.checksums
     if level is not None and level not in LEVELS:
         raise UsageError(
-            f"--checksums takes 1 or 2, got {level}.",
-            hint="1 keeps one checksum of all weights, 2 one of each module.",
+            f"--checksums takes 1, 2 or 3, got {level}.",
+            hint="1 keeps one checksum of all weights, 2 one of each module, 3 that in each step.",
         )
     return level or 0

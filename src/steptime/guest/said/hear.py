@@ -7,6 +7,7 @@ printed names another line.
 
 from __future__ import annotations
 
+import linecache
 import logging
 import sys
 import warnings
@@ -71,8 +72,10 @@ def _formats(frame: FrameType) -> bool:
 def _is_scripts(watcher: SaidWatcher, frame: FrameType) -> bool:
     """Return whether the script itself warns; what is in C warns in the name of its caller."""
     code = frame.f_code
-    is_written = "warn" in code.co_names or "warn_explicit" in code.co_names
-    return is_written and watcher.is_users(code.co_filename)
+    if not watcher.is_users(code.co_filename):
+        return False
+    is_able = "warn" in code.co_names or "warn_explicit" in code.co_names
+    return is_able and "warn" in linecache.getline(code.co_filename, frame.f_lineno)
 
 
 def _hook_logging(context: TorchContext, watcher: SaidWatcher) -> None:

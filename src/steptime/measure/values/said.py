@@ -12,7 +12,7 @@ class LibraryMessage:
     Attributes:
         channel: `warning`, `log`, or `stderr` where it was read in the kept output of the command.
         who: the category of a warning, the name of a logger, or the file that wrote to stderr.
-        text: the first one that was said, cut to 600 characters.
+        text: the first one, cut to 600 characters.
         origin: the file that said it; empty where only its output tells.
         num: how often it was shown, in the rank that said it most; Python shows most warnings once.
         num_ranks: ranks that said it.

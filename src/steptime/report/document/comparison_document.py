@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.compare.values import Comparison, Effect, Estimate
+from steptime.compare.values import Comparison, Effect, Estimate, FirstDifference
 from steptime.report.blocks.compare.comparison_report import ComparisonRequest
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 from steptime.report.words.run.compare_words import (
@@ -42,17 +42,23 @@ class ComparisonDocument:
     Attributes:
         comparison: what differs.
         cost: the cost of a whole run; null without `--hourly-price`, or where a run has no end.
+        first_difference: where the two runs part; null without `--first-difference`.
     """
 
     comparison: Comparison
     cost: RunCost | None
+    first_difference: FirstDifference | None = None
 
 
 def comparison_envelope(
     found: Comparison, *, asked: ComparisonRequest, exit_code: int
 ) -> Envelope[ComparisonDocument]:
     """Return the envelope; what keeps the command from ending with 0 is among the errors."""
-    document = ComparisonDocument(comparison=found, cost=_cost(found.finish, asked.price))
+    document = ComparisonDocument(
+        comparison=found,
+        cost=_cost(found.finish, asked.price),
+        first_difference=asked.first_difference,
+    )
     errors = _errors(found, asked, exit_code)
     return enclose("compare", document, exit_code=exit_code, errors=errors)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from steptime.core.codec import from_json
+from steptime.record.regular_file import read_regular
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10
+else:
     import tomli as tomllib
 
 
@@ -46,7 +48,7 @@ class KnownMessage:
 @cache
 def read_messages() -> tuple[KnownMessage, ...]:
     """Return all messages, those of one library together."""
-    table = tomllib.loads(files(__package__).joinpath("messages.toml").read_text("utf-8"))
+    table = tomllib.loads(read_regular(Path(__file__).with_name("messages.toml")).decode())
     return tuple(
         from_json(KnownMessage, {**row, "cause": cause, "library": library})
         for library, rows in table.items()

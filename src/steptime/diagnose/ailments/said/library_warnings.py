@@ -33,7 +33,7 @@ MIN_SEARCHES = Threshold(
 MIN_SEARCH_COST = Threshold(
     name="MIN_SEARCH_COST",
     value=0.01,
-    why="of a step: the search is found and named below it, but nobody has to act",
+    why="of a step: a search that takes less is named, but need not be removed",
 )
 
 

@@ -49,7 +49,6 @@ from ...watchers.inputs import LoaderBook
 if TYPE_CHECKING:
     from ...health.layer_look import LayerLook
     from ...profile.profile_window import ProfileWindow
-    from ...said.search_watcher import SearchWatcher
 
 
 DISTURBING_NS = 100_000
@@ -75,7 +74,9 @@ class TorchContext(Context):
         self.dataset: int | None = None
         self.inputs = LoaderBook(recorder, self.trained_datasets)
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.search: SearchWatcher | None = None
+        self.search: Any = None  # `guest/said/search_watcher.py`, where DDP is there
+        self.checksums: Any = None  # set in a run with --checksums
+        self.see_loss: Callable[[Any], None] = lambda _: None
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.optimizer_keys: tuple[int, ...] = ()  # theirs, among torch's hooks

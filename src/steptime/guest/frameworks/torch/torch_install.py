@@ -84,7 +84,7 @@ def install(context: TorchContext, targets: Targets, imports: ImportTimes | None
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:looks", install_looks, context)
-    if os.environ.get("STEPTIME_WATCH") != "all":
+    if os.environ.get("STEPTIME_WATCH") != "all" and context.checksums is None:
         context.new_resting = functools.partial(RestingWatch, context)
 
 
@@ -107,6 +107,8 @@ def install_looks(context: TorchContext) -> None:
         context.calls.switch_off()
     if wish := os.environ.get("STEPTIME_PROFILE"):
         context.guarded("install:profile", install_profile, context, wish)
+    if level := os.environ.get("STEPTIME_CHECKSUMS"):
+        context.guarded("install:checksums", keep_checksums, context, level)
     if os.environ.get("STEPTIME_HEALTH"):
         context.guarded("install:health", install_health, context)
     if mode.answers:
@@ -120,6 +122,13 @@ def install_profile(context: TorchContext, wish: str) -> None:
     context.new_profile = make_profile_windows(
         context.torch, context.recorder, wish, context.switches
     )
+
+
+def keep_checksums(context: TorchContext, level: str) -> None:
+    """Keep checksums of some updates: the user asked for that. Then the watch does not rest."""
+    from ...quality.kept_checksums import install_checksums
+
+    install_checksums(context, int(level))
 
 
 def install_health(context: TorchContext) -> None:

@@ -75,6 +75,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                     context.guarded("graphs", context.see_graph, journal, args)
                 if switches.due:
                     switches.take_sample()
+                context.see_loss(args)
                 if context.anatomy is not None and context.anatomy.awaits_backward:
                     context.dissect("see_backward", args)
             except BaseException:

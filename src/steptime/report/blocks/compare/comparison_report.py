@@ -17,6 +17,7 @@ from steptime.compare.values import (
     Comparison,
     Effect,
     Estimate,
+    FirstDifference,
     GateOutcome,
     Obstacle,
     TraitChange,
@@ -147,6 +148,7 @@ class ComparisonRequest:
     price: float | None = None
     is_forced: bool = False
     stores: Mapping[str, str] = field(default_factory=dict)
+    first_difference: FirstDifference | None = None
 
 
 def comparison_report(found: Comparison, *, asked: ComparisonRequest) -> Sheet:
@@ -154,12 +156,47 @@ def comparison_report(found: Comparison, *, asked: ComparisonRequest) -> Sheet:
     sides = labeled(("A", _side(found.a)), ("B", _side(found.b)))
     parts = (
         ("", sides),
+        ("Where they part", _parting(asked.first_difference)),
         ("The answer", [*_obstacles(found), *_answer(found, asked)]),
         ("What changed", listed("changed", _changes(found.changes))),
         ("Where the time goes", _tables(found)),
         ("Noise", labeled(("noise", _noise(found)), *(("note", one) for one in _remarks(found)))),
     )
     return Sheet(kind="comparison", parts=[*sections(parts), *_next(found, asked)])
+
+
+_PARTS = {
+    "before": "the weights at the beginning",
+    "batch": "the batch that the model gets",
+    "outputs": "what a module returns",
+    "loss": "the loss",
+    "gradients": "the gradients",
+    "weights": "the weights after the update",
+}
+
+
+def _parting(found: FirstDifference | None) -> list[Block]:
+    """Say where two runs with checksums part, or up to which step they are the same."""
+    if found is None:
+        return []
+    if found.step is None:
+        text = f"the runs have the same checksums in steps {_listed(found.steps)}"
+        return labeled(("parting", text))
+    name = f" ({printable(found.module)})" if found.module else ""
+    text = (
+        f"step {found.step} of rank {found.rank} differs first in {_PARTS[found.what or '']}{name}"
+    )
+    last = found.same_until
+    since = "" if last is None else f"; step {last} is the same"
+    if last is not None and found.step > last + 1:
+        since += f". Steps {last + 1} to {found.step - 1} were not kept"
+        if found.what == "before":
+            since += ", and the runs part in one of them: `steptime run --checksums 3` keeps each"
+    return labeled(("parting", f"{text}{since}"))
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps))
 
 
 def previous_blocks(found: Comparison) -> list[Block]:

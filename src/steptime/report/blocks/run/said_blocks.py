@@ -1,6 +1,6 @@
 """Makes the blocks of what libraries said while a command ran: warnings and log records.
 
-In: a Measurement. Out: blocks, with what was said first at the beginning.
+In: a Measurement. Out: blocks, with the first message at the beginning.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def said_blocks(m: Measurement, *, limit: int | None = None) -> list[Block]:
 
 
 def _describe(one: LibraryMessage) -> str:
-    parts = [one.who, "" if one.where is None else f"at {one.where}", _times(one)]
-    return printable(f"{joined([part for part in parts if part])}: {one.text}")
+    where = "" if one.where is None else f"at {printable(one.where)}"
+    parts = [printable(one.who), where, _times(one)]
+    return f"{joined([part for part in parts if part])}: {printable(one.text)}"
 
 
 def _times(one: LibraryMessage) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,9 +86,18 @@ class Judge:
         text, _ = process.communicate()
         return decode(Judgement, text, where="the judge of this run")
 
+    def wait(self, timeout_s: float) -> Judgement:
+        """Return what was found since `start`; nothing where it takes longer than that."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        found = self.take()
+        self.stop()
+        return Judgement(run_id="", num_steps=0) if found is None else found
+
     @property
     def is_busy(self) -> bool:
-        """Whether it was started, and nobody has taken its answer."""
+        """Whether it was started, and its answer is not taken yet."""
         return self._process is not None
 
     def stop(self) -> None:
@@ -106,10 +116,10 @@ def main(folder: str) -> None:
     try:
         observed = fold_now(run_at(Path(folder)))
     except SteptimeError:  # nothing was written yet
-        sys.stdout.write(encode(Judgement(run_id="", num_steps=0)))
-        return
-    judged = judge(observed.measurement, observed.diagnosis.findings)
-    sys.stdout.write(encode(judged))
+        judged = Judgement(run_id="", num_steps=0)
+    else:
+        judged = judge(observed.measurement, observed.diagnosis.findings)
+    os.write(1, encode(judged).encode())
 
 
 def judge(m: Measurement, findings: tuple[Finding, ...]) -> Judgement:
@@ -144,9 +154,8 @@ def _stops(finding: Finding, m: Measurement) -> str | None:
     """Return the word of `--stop-on` that a finding answers to, if the fault goes on."""
     word = next((name for name, causes in _REASONS.items() if finding.cause in causes), None)
     if word == "non_finite":
-        health = m.health
-        is_lasting = health is not None and health.non_finite is not None
-        return word if is_lasting and health.non_finite.is_going_on else None
+        bad = None if m.health is None else m.health.non_finite
+        return word if bad is not None and bad.is_going_on else None
     if word == "stall":
         return word if any(one.duration_s is None for one in m.stalls) else None
     if word is None and finding.severity is Severity.CRITICAL and _is_of_sense(finding):
