@@ -25,10 +25,12 @@ def new_encoder() -> Any:
 class Calls:
     """Outermost calls without gradients, with the lever around them."""
 
-    def __init__(self, limit_bytes: int = 1 << 30) -> None:
+    def __init__(self, limit_bytes: int = 1 << 30, *, is_trial: bool = True) -> None:
         self.wrapper: Callable[..., Any] | None = None
         self.num = 0
-        session: Any = SimpleNamespace(torch=torch, wrap_plain_calls=self.take, count=print)
+        session: Any = SimpleNamespace(
+            torch=torch, wrap_plain_calls=self.take, count=print, is_trial=is_trial
+        )
         assert LEVER.apply is not None
         LEVER.apply({"limit_bytes": limit_bytes}, session)
 

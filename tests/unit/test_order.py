@@ -218,7 +218,7 @@ def test_compiling_is_not_tried_where_products_take_the_step():
     steady = replace(measurement.steady, mean_s=0.125)
     seen = replace(measurement, steady=steady, count=GPT_COUNT)  # products take 100 ms
     facts = Facts(torch_version="2.13.0", product_fraction=product_fraction_of(seen))
-    lever = replace(make_lever("compile"), saves=compile_models.saves)
+    lever = replace(make_lever("compile"), saves=compile_models.LEVER.saves)
 
     offers, refused = offered(
         lever, facts=facts, phases={"forward": 0.4, "backward": 0.6, "optimizer": 0.0}

@@ -22,7 +22,7 @@ from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import Site
 from steptime.measure.work.length_work import LengthWork, find_length_work
 from steptime.measure.work.padding import find_padding, useful_fraction
-from steptime.record.batch_rows import SEEN_BY, BatchRow, batches
+from steptime.record.loaders.batch_rows import SEEN_BY, BatchRow, batches
 from steptime.record.rows import MisshapenError
 from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
 from steptime.report.words.run.run_words import describe_finding

@@ -18,7 +18,7 @@ from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.tfdata import install
 from steptime.guest.tfdata.model_reads import ModelReads
 from steptime.guest.tfdata.pipeline_calls import PipelineCalls
-from steptime.record.tf_data_lines import has_enough
+from steptime.record.loaders.tf_data_lines import has_enough
 from steptime.report.blocks.data.tf_data_report import tf_data_blocks
 from steptime.report.text.paint_text import paint
 from told_blocks import unwrapped_page

@@ -21,7 +21,7 @@ Rows = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _KeptStep:
     """The checksums of one step; `before` is of the weights from which it starts."""
 
     n: int
@@ -63,13 +63,13 @@ def find_first_difference(a: Run, b: Run) -> FirstDifference:
     return FirstDifference(steps=tuple(steps))
 
 
-def _read(run: Run) -> Mapping[tuple[int, int], _Kept]:
+def _read(run: Run) -> Mapping[tuple[int, int], _KeptStep]:
     """Return the checksums of a run by rank and step."""
     found = {}
     for path in sorted(run.folder.glob(files.CHECKSUMS)):
         rank = _rank_of(path)
         for line in read_lines(path):
-            kept = from_json(_Kept, line)
+            kept = from_json(_KeptStep, line)
             found[rank, kept.n] = kept
     if not found:
         raise NotFoundError(
@@ -84,7 +84,7 @@ def _rank_of(path: Path) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _differences(a: _Kept, b: _Kept) -> Iterator[tuple[str, str]]:
+def _differences(a: _KeptStep, b: _KeptStep) -> Iterator[tuple[str, str]]:
     """Yield what differs in a step and the module, in the order in which a step makes it."""
     yield from _of_rows("before", a.before, b.before)
     if a.batch != b.batch:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steptime.record import order_lines
 from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.loaders import order_lines
 
 
 @dataclass(slots=True)

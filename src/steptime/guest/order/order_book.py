@@ -16,7 +16,7 @@ from json import dumps
 from time import perf_counter
 from typing import Any
 
-from ...record import order_lines
+from ...record.loaders import order_lines
 from ..timeline.recorder import append
 from .loader_nature import epoch_of, labels_of, nature_of
 from .row_digests import digest_rows, labels_in

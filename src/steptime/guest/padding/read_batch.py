@@ -24,7 +24,7 @@ from .row_lengths import (
 )
 
 BOUNDS, MASK, PIXELS, LABELS, RUNS = range(5)
-"""What said it, by its place in `record.batch_rows.SEEN_BY`, the surest first."""
+"""What said it, by its place in `record.loaders.batch_rows.SEEN_BY`, the surest first."""
 
 _TOKENS = ("input_ids", "decoder_input_ids", "ids", "tokens", "x")
 _LABELS = ("labels", "label", "targets", "target", "y", "")

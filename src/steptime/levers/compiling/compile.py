@@ -63,11 +63,6 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     return tuple(whole)
 
 
-def saves(facts: Facts) -> float:
-    """Return what is not in products: on the host, torch's compiler calls the same ones."""
-    return 1.0 - (facts.product_fraction or 0.0)
-
-
 def apply(settings: Settings, session: Session) -> Undo:
     """Send outermost calls of models that train through their compiled form."""
     torch = session.torch
@@ -143,7 +138,7 @@ LEVER = Lever(
     "are compiled by themselves where the model repeats some of one form.",
     applies=applies,
     space=space,
-    saves=saves,
+    saves=lambda facts: 1.0 - (facts.product_fraction or 0.0),  # it calls the same products
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,

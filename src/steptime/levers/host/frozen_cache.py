@@ -3,7 +3,7 @@
 A frozen encoder computes the same outputs in each epoch. They are kept by a digest of each input
 row. Before any of them is used, whole batches are computed again and compared bit by bit: where a
 row's output depends on the rows beside it, where weights follow others, or where numbers are drawn,
-the module is left alone. Later, now and then, too: then a difference ends the trial.
+the module is left alone. Later, now and then, too: a difference ends a trial, and the use in a run.
 
 Source: the cached latents of https://github.com/huggingface/diffusers/pull/6076.
 """
@@ -18,31 +18,24 @@ from typing import Any
 from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
 
-NUM_CHECKS = 3
-"""Batches whose rows are all known and that are computed all the same, before any is used."""
-
-CHECK_EVERY = 64
-"""From then on one of so many."""
+NUM_CHECKS, CHECK_EVERY = 3, 64
+"""Known batches that are computed all the same before any is used; from then on one of so many."""
 
 
 class Outputs:
     """The outputs of one module by input row."""
 
-    def __init__(self, torch: Any, module: Any) -> None:
-        self.torch = torch
+    def __init__(self, session: Session, module: Any) -> None:
+        self.torch, self.is_trial = session.torch, session.is_trial
+        self.module = weakref.ref(module)
         self.rows: dict[bytes, Any] = {}
         self.num_bytes = 0
         self.num_known = 0  # batches whose rows were all known
         self.weights = [*module.parameters(), *module.buffers()]
         self.versions = self._versions()
-        hooks = ("_forward_hooks", "_forward_pre_hooks")
-        parts = list(module.modules())
         own = list(module.parameters())
-        self.is_off = (
-            not own
-            or any(p.requires_grad for p in own)
-            or any(part.training or getattr(part, hook) for part in parts for hook in hooks)
-        )
+        is_frozen = bool(own) and not any(p.requires_grad for p in own)
+        self.is_off = not is_frozen or any(map(is_left, module.modules()))
 
     def _versions(self) -> list[tuple[int, int]]:
         return [(one.data_ptr(), one._version) for one in self.weights]
@@ -68,8 +61,8 @@ class Outputs:
         """Compare a result with what is kept of it, and keep what is new."""
         torch = self.torch
         is_plain = type(result) is torch.Tensor and result.dim() and result.is_contiguous()
-        if not is_plain or len(result) != len(keys) or result.requires_grad:
-            self.is_off = True
+        self.is_off = not is_plain or len(result) != len(keys) or result.requires_grad
+        if self.is_off:
             return
         for key, before, row in zip(keys, known, result, strict=True):
             if before is None:
@@ -77,7 +70,7 @@ class Outputs:
                     self.rows[key] = row.clone()
                     self.num_bytes += row.nbytes
             elif not same_bits(torch, before, row):
-                if self.num_known > NUM_CHECKS:
+                if self.is_trial and self.num_known > NUM_CHECKS:
                     raise RuntimeError("a frozen module returned something else for the same rows")
                 self.is_off = True
                 self.rows.clear()
@@ -95,6 +88,11 @@ class Outputs:
         return [blake2b(row.data, digest_size=16, key=how[:64]).digest() for row in flat]
 
 
+def is_left(part: Any) -> bool:
+    """Return whether a module trains, or is watched by hooks that a kept output would not call."""
+    return bool(part.training or part._forward_hooks or part._forward_pre_hooks)
+
+
 def same_bits(torch: Any, one: Any, other: Any) -> bool:
     """Return whether two tensors hold the same bits; NaN is like itself."""
     is_alike = one.dtype == other.dtype and one.shape == other.shape
@@ -103,15 +101,14 @@ def same_bits(torch: Any, one: Any, other: Any) -> bool:
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Give the outputs of frozen modules again, for calls without gradients."""
-    torch, limit_bytes = session.torch, int(settings["limit_bytes"])
-    known: weakref.WeakKeyDictionary[Any, Outputs] = weakref.WeakKeyDictionary()
+    limit_bytes, known = int(settings["limit_bytes"]), dict[int, Outputs]()
 
     def around(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         if module.training or kwargs or len(args) != 1:
             return call(module, *args, **kwargs)
-        outputs = known.get(module)
-        if outputs is None:
-            outputs = known[module] = Outputs(torch, module)
+        outputs = known.get(id(module))  # it may have a comparison of its own, and no hash
+        if outputs is None or outputs.module() is not module:
+            outputs = known[id(module)] = Outputs(session, module)
         left = limit_bytes - sum(one.num_bytes for one in known.values() if one is not outputs)
         return outputs.run(lambda: call(module, *args), args[0], left)
 
@@ -119,12 +116,11 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where a module that never trains is called for each batch, on the CPU."""
+    """It applies where a module that never trains is called, on the CPU."""
     if facts.device != "cpu":
         return "The rows are on a device, and reading them there would make the steps wait."
-    if facts.has_frozen_calls is False:
-        return "No frozen module was seen to be called without gradients, in evaluation mode."
-    return None
+    is_seen = facts.has_frozen_calls is not False
+    return None if is_seen else "No frozen module was seen to be called without gradients."
 
 
 LEVER = Lever(
@@ -133,10 +129,8 @@ LEVER = Lever(
     relieves=("COMPUTE_BOUND",),
     phases=("forward",),
     preserves=Preserves.EXACT,
-    when=(
-        "A module without gradients, in evaluation mode, is called with one tensor for each batch, "
-        "and its inputs come again in later epochs. It pays off from the second epoch on."
-    ),
+    when="A module without gradients, in evaluation mode, is called with one tensor, and its "
+    "inputs come again. It pays off from the second epoch on.",
     applies=applies,
     space=lambda facts: ({"limit_bytes": bytes_to_keep(facts)},),
     moment=Moment.STARTUP,

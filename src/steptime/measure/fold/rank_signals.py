@@ -34,11 +34,12 @@ from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.measure.values.model.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import AwaitedProcess, LoaderUse, Operators
-from steptime.record import batch_rows, health_rows, kinds, rows, spent_rows
-from steptime.record.batch_rows import BatchRow
+from steptime.record import health_rows, kinds, rows, spent_rows
 from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
+from steptime.record.loaders import batch_rows
+from steptime.record.loaders.batch_rows import BatchRow
 from steptime.record.places import NS
 from steptime.record.rows import (
     CheckpointRow,

@@ -102,6 +102,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     sites = find_sites(busiest, places)
     steady, phases = folded.steady_window(), summarize_phases(windows, missing)
     counts = mean_counts(windows)
+    timed = partial(find_wall_time, folded.busiest, records, duration_s=bare.duration_s)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -141,13 +142,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         balance=find_balance(folded.ranks, by_length),
         health=health,
         sense=find_sense(busiest, records, places),
-        wall_time=find_wall_time(
-            folded.busiest,
-            records,
-            duration_s=bare.duration_s,
-            health=health,
-            places=places,
-        ),
+        wall_time=timed(health=health, places=places),
         asked=steps_asked(busiest),
         loops=find_loops(busiest, places),
         said=find_said(ranks, places, records.said),

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS
-from steptime.measure.values.spent_line import RepeatedWork, SpentLine, SpentTime
+from steptime.measure.values.spent_line import SpentLine, SpentTime, WorkAgain
 from steptime.record.places import NS
 from steptime.record.spent_rows import SpentRow
 
@@ -58,10 +58,10 @@ def find_spent(rank: RankSteps, places: CodePlaces) -> SpentTime | None:
     )
 
 
-def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[RepeatedWork, ...]:
+def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[WorkAgain, ...]:
     """Return the frozen modules and the data sets of a rank whose rows come again."""
     return tuple(
-        RepeatedWork(
+        WorkAgain(
             what=row.what,
             name=row.name,
             calls_per_step=row.calls / max(1, rank.num_watched),

@@ -39,7 +39,7 @@ from steptime.measure.values.observations import (
 )
 from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.said import LibraryMessage, UnusedSearch
-from steptime.measure.values.spent_line import RepeatedWork, SpentTime
+from steptime.measure.values.spent_line import SpentTime, WorkAgain
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.stopped import StoppedRun
 from steptime.measure.values.training_loop import TrainingLoop
@@ -330,8 +330,7 @@ class Measurement:
         num_ranks: number of processes that stepped.
         period: number of steps after which the kinds of step repeat, if they do.
         steady: the steady window; None where there are too few steps.
-        phases: the phases of a step over the steady window; one that was not observed says
-            why.
+        phases: those of a step over the steady window; one that was not observed says why.
         spans: the times that are kept apart from the steps, if there were any.
         copies_per_step: mean number of host-to-device copies per step.
         syncs_per_step: mean number of calls per step that make the host wait for the device, or
@@ -340,13 +339,12 @@ class Measurement:
             the run folder; those of times are in seconds.
         ranks: a summary of each process that stepped.
         workers: the DataLoader's worker processes; None where there were none.
-        host: load of the machine in the steady window, or in the whole run where there is no
-            window; None where it was not sampled.
+        host: load of the machine in the steady window, or else in the whole run; None where it
+            was not sampled.
         overhead: cost of measuring; None where it is not known.
         notes: what is missing in the record, and why.
-        prepare_fraction: share of the steady window between a batch's arrival and the
-            model's call, a part of the phase `other`; None where no loader or no call of a
-            model was seen.
+        prepare_fraction: share of the steady window between a batch's arrival and the model's
+            call, a part of the phase `other`; None where no loader or no such call was seen.
         sites: places in the user's code, the longest first.
         operators: operators of one eager step.
         compilation: what torch.compile did; None where it was not used.
@@ -446,7 +444,7 @@ class Measurement:
     loops: tuple[TrainingLoop, ...] = ()
     counts_per_step: Mapping[str, float] | None = None
     spent: SpentTime | None = None
-    repeats: tuple[RepeatedWork, ...] = ()
+    repeats: tuple[WorkAgain, ...] = ()
     said: tuple[LibraryMessage, ...] = ()
     unused_search: UnusedSearch | None = None
     stopped: StoppedRun | None = None

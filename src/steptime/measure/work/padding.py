@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from steptime.core.stats import median
 from steptime.measure.values.model.useful_work import BatchSize, LengthBin, Lengths, Padding
 from steptime.measure.work.length_work import LengthWork
-from steptime.record.batch_rows import SEEN_BY, BatchRow
+from steptime.record.loaders.batch_rows import SEEN_BY, BatchRow
 
 _BOUNDS, _, _PIXELS, _, _TOKEN = range(len(SEEN_BY))
 

@@ -66,10 +66,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                 journal.note(ENTER_BACKWARD, BACKWARD)
                 journal.num_nodes = num_nodes()
                 if (losses := journal.losses) is not None:
-                    if kwargs or journal.optimizers or not args:
-                        losses.see_other_loss(args, inside_step=bool(journal.optimizers))
-                    else:
-                        losses.see_loss(args)
+                    see_losses(losses, journal, args, kwargs)
                     sense.begin_backward(journal, args)
                 if journal.num_updates >= graphs.due:
                     context.guarded("graphs", context.see_graph, journal, args)
@@ -107,6 +104,14 @@ def make_backward(context: TorchContext, original: Any) -> Any:
             raise
 
     return backward
+
+
+def see_losses(losses: Any, journal: Journal, args: Any, kwargs: Any) -> None:
+    """Take the loss that a backward call begins with."""
+    if kwargs or journal.optimizers or not args:
+        losses.see_other_loss(args, inside_step=bool(journal.optimizers))
+    else:
+        losses.see_loss(args)
 
 
 def end_by_hand(context: TorchContext, journal: Journal) -> None:

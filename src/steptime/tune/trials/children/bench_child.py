@@ -19,7 +19,7 @@ from steptime.isolate.child import start_contained
 from steptime.isolate.tiers import Containment
 from steptime.record import files, kinds
 from steptime.record.lines import Line, LineReader, kind_of
-from steptime.record.tf_data_lines import has_enough
+from steptime.record.loaders.tf_data_lines import has_enough
 from steptime.tune.trials.trial_process import (
     ContainedProcess,
     TrialEnded,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .lines import Line
-from .rows import MisshapenError, _ints, _length, _rows
+from ..lines import Line
+from ..rows import MisshapenError, _ints, _length, _rows
 
 SEEN_BY = ("sequence_bounds", "attention_mask", "pixel_mask", "labels", "padding_token")
 """What may say which positions of a batch are used, the surest first."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import kinds
-from .files import TF_DATA
-from .lines import kind_of, read_lines
+from .. import kinds
+from ..files import TF_DATA
+from ..lines import kind_of, read_lines
 
 
 def has_enough(folder: Path) -> bool:
