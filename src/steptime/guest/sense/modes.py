@@ -23,6 +23,10 @@ MAX_WEIGHTS = 200
 """Weights of an optimizer that are compared with those of a model."""
 
 
+Pair = tuple[int, int]
+"""The ids of a model and of an optimizer."""
+
+
 class Modes:
     """The modes in which the models of a thread are trained."""
 
@@ -32,10 +36,10 @@ class Modes:
         self.calls: dict[int, Any] = {}  # since the last update: True, or one in evaluation mode
         self.known: dict[int, Any] = {}  # models that were called in training mode
         self.trained: dict[int, int] = {}  # updates in training mode, by model
-        self.harmless: set[int] = set()  # these compute the same in both modes
+        self.harmless: set[Pair] = set()  # they compute the same in both modes, or do not train
         self.places: dict[tuple[CodeType, int], dict[str, Any] | None] = {}
         self.evaluated: tuple[Any, Any] = (lambda: None, None)  # who, and where
-        self.found: dict[int, dict[str, Any]] = {}
+        self.found: dict[Pair, dict[str, Any]] = {}
 
     def see_call(self, module: Any) -> None:
         """Take an outermost call with gradients."""
@@ -62,21 +66,21 @@ class Modes:
         for key, seen in self.calls.items():
             if seen is True:
                 trained[key] = trained.get(key, 0) + 1
-            elif trained.get(key, 0) >= MIN_TRAINED and key not in self.harmless:
-                self._see_evaluated(key, seen(), optimizer, number)
+            elif trained.get(key, 0) >= MIN_TRAINED and (key, id(optimizer)) not in self.harmless:
+                self._see_evaluated((key, id(optimizer)), seen(), optimizer, number)
         self.calls.clear()
         if len(self.known) > MAX_MODELS:  # a script that makes models in each step
             self.known.clear()
             trained.clear()
 
-    def _see_evaluated(self, key: int, model: Any, optimizer: Any, number: int) -> None:
-        if model is None or model.training or not _trains(optimizer, model):
-            return  # another one has its number by now, or another optimizer its weights
+    def _see_evaluated(self, key: Pair, model: Any, optimizer: Any, number: int) -> None:
+        if model is None or model.training:
+            return  # another one has its number by now
         known = self.found.get(key)
         if known is not None:
             known["num_updates"] += 1
             return
-        what = self._what_differs(model)
+        what = self._what_differs(model) if _trains(optimizer, model) else []
         if not what:
             self.harmless.add(key)
             return

@@ -16,6 +16,9 @@ from ..health.scalars import readers
 
 MAX_OPTIMIZERS = 8
 
+MAX_TRIES = 16
+"""Updates after which gradients of another kind (sparse, sharded) are not looked for again."""
+
 READ_AT = 8
 """The numbers of the gradient are read after so many updates, and once more when it is certain."""
 
@@ -70,6 +73,7 @@ class Uncleared:
         self.looks: DeviceLooks | None = None
         self.watched: dict[int, FollowedGradient] = {}
         self.met: set[int] = set()
+        self.num_tries = 0
         self.found: dict[int, dict[str, Any]] = {}
 
     def begin_backward(self) -> None:
@@ -119,7 +123,9 @@ class Uncleared:
                 if type(gradient) in self.plain and gradient.layout is self.torch.strided:
                     self.watched[key] = FollowedGradient(weight)
                     return
-        self.met.discard(key)  # it has no gradients yet
+        self.num_tries += 1
+        if self.num_tries < MAX_TRIES:
+            self.met.discard(key)  # it may have no gradients yet
 
     def _read(self, one: FollowedGradient, gradient: Any) -> None:
         """Read how large the gradient is: one of zero was cleared in a way that nobody sees."""
