@@ -75,7 +75,7 @@ def _is_scripts(watcher: SaidWatcher, frame: FrameType) -> bool:
     if not watcher.is_users(code.co_filename):
         return False
     is_able = "warn" in code.co_names or "warn_explicit" in code.co_names
-    return is_able and "warn" in linecache.getline(code.co_filename, frame.f_lineno)
+    return is_able and "warn" in linecache.getline(code.co_filename, frame.f_lineno or 0)
 
 
 def _hook_logging(context: TorchContext, watcher: SaidWatcher) -> None:
