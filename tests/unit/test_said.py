@@ -212,7 +212,7 @@ def test_the_training_prints_the_same_and_what_libraries_say_is_in_the_document(
     texts = {one["text"][:12]: one for one in found["measurement"]["said"]}
     assert set(texts) == {"Using a targ", "divide by ze"}
     assert texts["Using a targ"]["where"] == "train.py:19"
-    assert {"said_target_size", "said_zero_logarithm"} <= {
+    assert {"broadcast_loss", "said_zero_logarithm"} <= {
         one["cause"] for one in found["diagnosis"]["findings"]
     }
 

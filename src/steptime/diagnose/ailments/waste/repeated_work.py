@@ -100,7 +100,7 @@ FROZEN = Ailment(
     thresholds=SCALE,
     sentence="{module} never trains, and its inputs come again, bit for bit: {num_distinct} "
     "different ones among {num_rows}. Its calls take {frozen} of a step.",
-    removal=without("these calls, whose outputs are known after one epoch"),
+    removal=without("these calls, whose outputs are known after one epoch,"),
     remedy="Compute its outputs once and train on them; all of them take {kept}.",
     levers=("frozen_cache",),
     when_contended=_SAME_LOAD,
