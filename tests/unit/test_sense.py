@@ -22,6 +22,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.sense_values import (
     EvaluatedUpdates,
     LearningRate,
+    RepeatedWorkers,
     Sense,
     TargetUse,
 )
@@ -110,6 +111,17 @@ def test_what_is_learned_comes_before_how_fast() -> None:
     diagnosis = diagnose(seen(rates=(rate(10),)))
 
     assert cause(choose_headline(diagnosis)) == "rate_of_zero"
+
+
+def test_a_warning_that_the_wrong_thing_is_learned_comes_before_a_critical_bottleneck() -> None:
+    repeats = RepeatedWorkers(data_set="Crops", num_workers=2, names=("Crops.rng",))
+    slow = make_measurement(input_wait_s=2.0, compute_s=0.1)
+    diagnosis = diagnose(replace(slow, sense=Sense(repeated=repeats)))
+
+    first, *others = diagnosis.findings
+    assert (first.cause, first.severity) == ("repeated_draws", Severity.WARNING)
+    assert Severity.CRITICAL in {one.severity for one in others}
+    assert cause(choose_headline(diagnosis)) == "repeated_draws"
 
 
 # -- the record

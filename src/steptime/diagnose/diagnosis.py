@@ -165,7 +165,9 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
     def order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float]:
         # What others do to the run comes after what it does to itself.
         is_others = is_of_machine(finding)
-        rank = _SEVERITIES.index(finding.severity)
+        # A slow run costs hours, one that learns something else weeks.
+        is_wrong = finding.cause in senseless.WRONG and finding.severity is not Severity.INFO
+        rank = 0 if is_wrong else _SEVERITIES.index(finding.severity)
         # Faster steps do not help a run that stood still or failed, nor one of lost numbers.
         is_sound = finding.cause not in (*numerical_health.CAUSES_FIRST, *senseless.CAUSES)
         goes_on = finding.cause not in _ENDS

@@ -335,5 +335,8 @@ AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
     *(NO_LABEL, DUPLICATED, REPEATED_DRAWS, STALE),
 )
-CAUSES = tuple(row.cause for row in (*AILMENTS, UNUSED_GRADIENT) if row.cause is not None)
+WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
+"""They come before every bottleneck."""
+
+CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause]))
 """They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""
