@@ -17,7 +17,7 @@ WEIGHTS, HISTOGRAMS = "weights_one_by_one", "histograms"
 FRAME_ROW, FILE_CHUNK = "row_of_frame", "chunk_of_file"
 
 _MAKERS = frozenset(("tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor", "DoubleTensor"))
-_HISTOGRAMS = frozenset(("add_histogram", "Histogram", "histc", "histogram", "add_figure"))
+_HISTOGRAMS = frozenset(("add_histogram", "add_figure", "Histogram"))
 _OF_WEIGHTS = frozenset(
     ("state_dict", "parameters", "named_parameters", "buffers", "named_buffers")
 )

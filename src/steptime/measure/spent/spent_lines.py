@@ -18,7 +18,7 @@ from steptime.record.places import NS
 from steptime.record.spent_rows import SpentRow
 
 MIN_SAMPLES = 40
-"""Of so many samples, a line with a fifth of the time has a share between 9 % and 35 %."""
+"""Of so many samples, a line with a fifth of the time has a share between 9 % and 36 %."""
 
 MAX_LINES = 40
 

@@ -28,7 +28,7 @@ from steptime.measure.values.spent_line import SpentLine, SpentTime
 MIN_SEEN = Threshold(
     name="MIN_SEEN",
     value=8,
-    why="samples: where that many of 80 were at a line, it has 5 % of the time or more "
+    why="samples: where that many of 80 were at a line, it has 4 % of the time or more "
     "(Clopper-Pearson, 95 %)",
 )
 MIN_GROWTH = Threshold(
@@ -230,8 +230,8 @@ TENSORS = _row(
 WEIGHTS = _row(
     "weights_one_by_one",
     what="a loop goes through a model's tensors one at a time, to average or to measure them",
-    sentence="{function} goes through the model's tensors one at a time, with small operators for "
-    "each, which takes {needless} of a step.",
+    sentence="{function} goes through a model's tensors one at a time, which takes {needless} of a "
+    "step.",
     removal="that loop",
     remedy="Do it for all tensors in a few calls: torch._foreach_lerp_, or get_ema_multi_avg_fn of "
     "torch.optim.swa_utils, for an average; torch.nn.utils.get_total_norm for a norm. Or do it "
@@ -240,8 +240,8 @@ WEIGHTS = _row(
 HISTOGRAMS = _row(
     "histograms",
     what="histograms or figures are made in the steps",
-    sentence="histograms are made in the steps, which takes {needless} of a step.",
-    removal="the histograms",
+    sentence="histograms or figures are made in the steps, which takes {needless} of a step.",
+    removal="them",
     remedy="Make them every hundredth step.",
 )
 FRAME_ROW = _row(
