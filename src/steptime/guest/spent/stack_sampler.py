@@ -43,6 +43,11 @@ DUE_NS = 2_000_000_000
 GOLDEN = 0.618034
 """Turns of the pauses: steps of equal length must not be met at the same place again and again."""
 
+SOON_S, USUAL_S = 0.0005, 0.005
+"""How long the script's Python goes on after we asked for the lock. After Python's usual 5 ms it is
+elsewhere: what it did when we asked would be told of what came next. Where another thread of the
+script wants the lock, or the script has set an interval itself, it stays as it is."""
+
 BEFORE_FORK: list[Callable[[], None]] = []
 """What is called before the process forks: what Python is given itself, it keeps until the end."""
 
@@ -125,6 +130,7 @@ class StackSampler:
             return
         stopper.release()
         self.ended.acquire(timeout=1.0)
+        ask_within(USUAL_S, instead_of=SOON_S)
 
     def _run(self, stopper: Any, ended: Any) -> None:
         try:
@@ -147,6 +153,10 @@ class StackSampler:
         if journal is None or (journal.resting is not None and journal.resting.is_resting):
             return  # phases and spans are not told apart now
         frames = sys._current_frames()
+        if len(frames) > 2:
+            ask_within(USUAL_S, instead_of=SOON_S)
+        else:
+            ask_within(SOON_S, instead_of=USUAL_S)
         frame = frames.pop(self.thread or 0, None)
         frames.clear()
         self.book.add(frame, max(0, journal.top), passed, journal.num_updates)
@@ -158,6 +168,12 @@ class StackSampler:
         wanted = mean_ns / SHARE * (1 if self.num < MANY else 4)
         turn = 0.5 + self.num * GOLDEN % 1
         self.pause_ns = int(min(max(wanted, SHORTEST_NS), LONGEST_NS) * turn)
+
+
+def ask_within(seconds: float, *, instead_of: float) -> None:
+    """Set how long Python goes on after a thread asked for the lock, if that is what it was."""
+    if abs(sys.getswitchinterval() - instead_of) < 1e-6:
+        sys.setswitchinterval(seconds)
 
 
 def before_fork() -> None:

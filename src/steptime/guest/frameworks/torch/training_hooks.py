@@ -37,7 +37,7 @@ def hook_backward(context: TorchContext) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
     pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *EVALUATION_TENSORS, *PROBE_TENSORS)
-    pass_as_torchs(torch, see_losses, *SENSE_TENSORS)
+    pass_as_torchs(torch, *SENSE_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
