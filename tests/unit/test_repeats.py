@@ -14,8 +14,8 @@ from steptime.guest.again.repeats import Repeats
 from steptime.guest.again.row_book import RowBook
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames
-from steptime.measure.values.spent_line import RepeatedWork
-from steptime.record.spent_rows import again
+from steptime.measure.values.spent_line import WorkAgain
+from steptime.record.batch_rows import again
 from unit.builders import make_measurement
 
 torch = pytest.importorskip("torch")
@@ -213,8 +213,8 @@ def test_batches_of_a_data_set_are_told_apart() -> None:
     assert (row.what, row.name, row.num_distinct) == ("data_set", "TensorDataset", 160)
 
 
-def work(what: str, s_per_call: float = 0.0, name: str = "Encoder") -> RepeatedWork:
-    return RepeatedWork(
+def work(what: str, s_per_call: float = 0.0, name: str = "Encoder") -> WorkAgain:
+    return WorkAgain(
         what=what,
         name=name,
         calls_per_step=1.0,

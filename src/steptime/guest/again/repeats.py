@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from json import dumps
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...record import kinds
 from ..hooks.module_tree import modules_of
@@ -21,9 +21,6 @@ from ..order.row_digests import leaves_of
 from ..sites.frames import innermost
 from .row_book import TAKE_TENSORS as READ_TENSORS
 from .row_book import RowBook, read_whole
-
-if TYPE_CHECKING:
-    from ..frameworks.torch.torch_context import TorchContext
 
 MAX_KNOWN = 8
 """Modules and data sets that are looked at."""
@@ -84,7 +81,7 @@ class Repeats:
 
     place = "again"
 
-    def __init__(self, context: TorchContext) -> None:
+    def __init__(self, context: Any) -> None:
         self.context = context
         self.reset()
 
@@ -243,7 +240,7 @@ TAKE_TENSORS = (
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
 
 
-def watch_repeats(context: TorchContext) -> Repeats:
+def watch_repeats(context: Any) -> Repeats:
     """Watch what comes again in this process."""
     pass_as_torchs(context.torch, *TAKE_TENSORS)
     repeats = Repeats(context)

@@ -1,9 +1,8 @@
 """Keeps what frozen modules returned, row by row, and gives it again for rows that come again.
 
-A frozen encoder computes the same outputs in each epoch. They are kept by a digest of each input
-row. Before any of them is used, whole batches are computed again and compared bit by bit: where a
-row's output depends on the rows beside it, where weights follow others, or where numbers are drawn,
-the module is left alone. Later, now and then, too: then a difference ends the trial.
+They are kept by a digest of each input row. Before any is used, whole batches are computed again
+and compared bit by bit: where a row's output depends on rows beside it, weights follow others, or
+numbers are drawn, the module is left alone. Later a difference ends the trial.
 
 Source: the cached latents of https://github.com/huggingface/diffusers/pull/6076.
 """
@@ -18,11 +17,8 @@ from typing import Any
 from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
 
-NUM_CHECKS = 3
-"""Batches whose rows are all known and that are computed all the same, before any is used."""
-
-CHECK_EVERY = 64
-"""From then on one of so many."""
+NUM_CHECKS, CHECK_EVERY = 3, 64
+"""Batches of known rows that are computed all the same; later, one of so many."""
 
 
 class Outputs:
@@ -35,8 +31,7 @@ class Outputs:
         self.num_known = 0  # batches whose rows were all known
         self.weights = [*module.parameters(), *module.buffers()]
         self.versions = self._versions()
-        hooks = ("_forward_hooks", "_forward_pre_hooks")
-        parts = list(module.modules())
+        hooks, parts = ("_forward_hooks", "_forward_pre_hooks"), list(module.modules())
         own = list(module.parameters())
         self.is_off = (
             not own
@@ -97,8 +92,9 @@ class Outputs:
 
 def same_bits(torch: Any, one: Any, other: Any) -> bool:
     """Return whether two tensors hold the same bits; NaN is like itself."""
-    is_alike = one.dtype == other.dtype and one.shape == other.shape
-    return is_alike and bool(torch.equal(*(t.reshape(-1).view(torch.uint8) for t in (one, other))))
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(torch.equal(*(t.reshape(-1).view(torch.uint8) for t in (one, other))))
 
 
 def apply(settings: Settings, session: Session) -> Undo:
@@ -112,8 +108,8 @@ def apply(settings: Settings, session: Session) -> Undo:
         outputs = known.get(module)
         if outputs is None:
             outputs = known[module] = Outputs(torch, module)
-        left = limit_bytes - sum(one.num_bytes for one in known.values() if one is not outputs)
-        return outputs.run(lambda: call(module, *args), args[0], left)
+        others = sum(one.num_bytes for one in known.values() if one is not outputs)
+        return outputs.run(lambda: call(module, *args), args[0], limit_bytes - others)
 
     return session.wrap_plain_calls(around)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS
-from steptime.measure.values.spent_line import RepeatedWork, SpentLine, SpentTime
+from steptime.measure.values.spent_line import SpentLine, SpentTime, WorkAgain
+from steptime.record.batch_rows import SpentRow
 from steptime.record.places import NS
-from steptime.record.spent_rows import SpentRow
 
 MIN_SAMPLES = 40
 """Of so many samples, a line with a fifth of the time has a share between 9 % and 36 %."""
@@ -58,10 +58,10 @@ def find_spent(rank: RankSteps, places: CodePlaces) -> SpentTime | None:
     )
 
 
-def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[RepeatedWork, ...]:
+def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[WorkAgain, ...]:
     """Return the frozen modules and the data sets of a rank whose rows come again."""
     return tuple(
-        RepeatedWork(
+        WorkAgain(
             what=row.what,
             name=row.name,
             calls_per_step=row.calls / max(1, rank.num_watched),

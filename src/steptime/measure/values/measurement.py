@@ -37,7 +37,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.outliving import OutlivingProcess
-from steptime.measure.values.spent_line import RepeatedWork, SpentTime
+from steptime.measure.values.spent_line import SpentTime, WorkAgain
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.training_values import CommandTraining
@@ -438,4 +438,4 @@ class Measurement:
     loops: tuple[TrainingLoop, ...] = ()
     counts_per_step: Mapping[str, float] | None = None
     spent: SpentTime | None = None
-    repeats: tuple[RepeatedWork, ...] = ()
+    repeats: tuple[WorkAgain, ...] = ()

@@ -65,7 +65,7 @@ class SpentTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedWork:
+class WorkAgain:
     """A frozen module or a data set whose rows come again, bit for bit.
 
     Attributes:

@@ -23,7 +23,7 @@ from steptime.diagnose.ailments.signals import (
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.spent_line import RepeatedWork
+from steptime.measure.values.spent_line import WorkAgain
 
 
 def find_frozen(measurement: Measurement) -> Finding | None:
@@ -80,7 +80,7 @@ def _own_share(measurement: Measurement) -> float:
     )
 
 
-def _evidence(work: RepeatedWork) -> tuple[Evidence, ...]:
+def _evidence(work: WorkAgain) -> tuple[Evidence, ...]:
     return (
         count("num_distinct", work.num_distinct),
         count("num_rows", work.num_rows),
