@@ -15,7 +15,7 @@ from steptime.guest.again.row_book import RowBook
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames
 from steptime.measure.values.spent_line import WorkAgain
-from steptime.record.spent_rows import again
+from steptime.record.loaders.batch_rows import again
 from unit.builders import make_measurement
 
 torch = pytest.importorskip("torch")

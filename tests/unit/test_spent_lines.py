@@ -20,7 +20,7 @@ from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.spent.needless_calls import find_needless as find_in_source
 from steptime.measure.values.spent_line import SpentLine, SpentTime
 from steptime.record.buckets import FORWARD, OTHER
-from steptime.record.spent_rows import SpentRow, spent
+from steptime.record.loaders.batch_rows import SpentRow, spent
 from unit.builders import make_measurement
 
 OWNERS = FileOwners(SimpleNamespace(__file__="/nowhere/torch/__init__.py"))

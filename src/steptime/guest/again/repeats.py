@@ -25,7 +25,7 @@ from .row_book import RowBook, read_whole
 MAX_KNOWN = 8
 """Modules and data sets that are looked at."""
 
-MAX_SHARE = 0.05
+MAX_SHARE = 0.1
 """What looks may cost: of the calls of a module, or of the time between the batches."""
 
 MAX_NS, MAX_OF_ALL = 100_000_000, 0.002

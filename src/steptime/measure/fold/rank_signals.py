@@ -34,12 +34,12 @@ from steptime.measure.values.model.layer_health import Bracket, LayerHealth
 from steptime.measure.values.model.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.model.work import Count
 from steptime.measure.values.observations import AwaitedProcess, LoaderUse, Operators
-from steptime.record import health_rows, kinds, rows, spent_rows
+from steptime.record import health_rows, kinds, rows
 from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.loaders import batch_rows
-from steptime.record.loaders.batch_rows import BatchRow
+from steptime.record.loaders.batch_rows import AgainRow, BatchRow
 from steptime.record.places import NS
 from steptime.record.rows import (
     CheckpointRow,
@@ -53,7 +53,6 @@ from steptime.record.rows import (
     SiteRow,
     StartUpRow,
 )
-from steptime.record.spent_rows import AgainRow
 
 MAX_ASKED = 1000
 """Questions of a rank that are read."""
@@ -210,7 +209,7 @@ def _window(line: Line) -> WindowSeen:
 def _spent(line: Line) -> SpentSeen:
     """Return the samples so far; their sums are those of the whole run."""
     num_updates, total_ns = (rows.whole_number(line, name) for name in ("n", "ns"))
-    return SpentSeen(num_updates=num_updates, total_ns=total_ns, rows=tuple(spent_rows.spent(line)))
+    return SpentSeen(num_updates=num_updates, total_ns=total_ns, rows=tuple(batch_rows.spent(line)))
 
 
 def _lever(line: Line) -> list[LeverLine]:
@@ -256,7 +255,7 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.SITES: SignalLines.add_sites,
     kinds.SPANS: _set("spans", rows.sites),
     kinds.SPENT: _set("spent", _spent),
-    kinds.AGAIN: _set("again", spent_rows.again),
+    kinds.AGAIN: _set("again", batch_rows.again),
     kinds.OPERATORS: SignalLines.set_operators,
     kinds.COUNT: _add("counts", lambda line: [read_count(line)]),
     kinds.COMPILED: _set("compiled", rows.compile_events),

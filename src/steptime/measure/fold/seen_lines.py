@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.measure.values.model.work import Count
+from steptime.record.loaders.batch_rows import SpentRow
 from steptime.record.rows import SiteRow
-from steptime.record.spent_rows import SpentRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 from steptime.core.schema import SCHEMA
 from steptime.core.store import read_document, write_text
 from steptime.measure.source.loop_marks import LoopMark, read_loop_rows
-from steptime.record import files, kinds, rows, spent_rows
+from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
+from steptime.record.loaders import batch_rows
+from steptime.record.loaders.batch_rows import SpentRow
 from steptime.record.regular_file import read_regular
-from steptime.record.spent_rows import SpentRow
 
 NAME = "source.json"
 _MAX_FILES = 50
@@ -238,7 +239,7 @@ def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> _Named:
                 if kind_of(line) == kinds.SITES:
                     sites |= {(s.what, s.file, s.line, s.end_line) for s in rows.sites(line)}
                 if kind_of(line) == kinds.SPENT:
-                    spent = set(spent_rows.spent(line))  # sums: the last line counts
+                    spent = set(batch_rows.spent(line))  # sums: the last line counts
                     places |= {(row.file, row.line) for row in spent}
                 if kind_of(line) == kinds.LOADERS:
                     data_sets |= {str(one["dataset"]) for one in line["loaders"]}
@@ -276,7 +277,7 @@ def _places_of(line: Line) -> Iterator[Place]:
         for site in rows.sites(line):
             yield from _place(site.file, site.line)
     elif kind_of(line) == kinds.AGAIN:
-        for row in spent_rows.again(line):
+        for row in batch_rows.again(line):
             yield from _place(row.file, row.line)
     elif kind_of(line) == kinds.NON_FINITE:
         yield from _place(line.get("file"), line.get("line"))

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from steptime.measure.source.accumulation import last_name
-from steptime.record.spent_rows import SpentRow
+from steptime.record.loaders.batch_rows import SpentRow
 
 COLLECTS, EMPTIES, TENSOR = "collects_garbage", "empties_cache", "tensor_of_arrays"
 WEIGHTS, HISTOGRAMS = "weights_one_by_one", "histograms"

@@ -14,8 +14,8 @@ from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS
 from steptime.measure.values.spent_line import SpentLine, SpentTime, WorkAgain
+from steptime.record.loaders.batch_rows import SpentRow
 from steptime.record.places import NS
-from steptime.record.spent_rows import SpentRow
 
 MIN_SAMPLES = 40
 """Of so many samples, a line with a fifth of the time has a share between 9 % and 36 %."""

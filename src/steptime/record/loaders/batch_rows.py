@@ -1,11 +1,11 @@
-"""Names the numbers in the rows of lines on batches, as `record.rows` does."""
+"""Names the numbers in the rows of lines on batches, on time spent, and on what comes again."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from ..lines import Line
-from ..rows import MisshapenError, _ints, _length, _rows
+from ..rows import _NONE, MisshapenError, _ints, _length, _rows, _typed
 
 SEEN_BY = ("sequence_bounds", "attention_mask", "pixel_mask", "labels", "padding_token")
 """What may say which positions of a batch are used, the surest first."""
@@ -43,3 +43,45 @@ def _batch(values: Any) -> BatchRow:
     if not 0 <= row.seen_by < len(SEEN_BY) or min(row[2:6]) < 0 or min(row.lengths, default=0) < 0:
         raise MisshapenError(f"the sizes of a batch are wanted, got {values!r:.60}")
     return row
+
+
+class SpentRow(NamedTuple):
+    """An instruction that sampled stacks were at; columns are None before Python 3.11."""
+
+    what: str
+    file: str
+    line: int
+    column: int | None
+    end_line: int | None
+    end_column: int | None
+    function: str
+    callee: str
+    num: int
+    ns: int
+    mean_update: float
+
+
+class AgainRow(NamedTuple):
+    """A `module` or a `data_set` whose rows come again; sizes are of one row [bytes]."""
+
+    what: str
+    name: str
+    file: str
+    line: int
+    calls: int
+    total_ns: int
+    num_rows: int
+    num_distinct: int
+    row_bytes: int
+    result_bytes: int
+
+
+def spent(line: Line) -> list[SpentRow]:
+    """Return the instructions that sampled stacks were at, the longest first."""
+    kinds = (str, str, int, *((int, _NONE),) * 3, str, str, int, int, (int, float))
+    return [SpentRow(*_typed(values, *kinds)) for values in _rows(line)]
+
+
+def again(line: Line) -> list[AgainRow]:
+    """Return what comes again bit for bit."""
+    return [AgainRow(*_typed(values, str, str, str, *(int,) * 7)) for values in _rows(line)]
