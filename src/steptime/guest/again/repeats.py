@@ -178,7 +178,7 @@ class Repeats:
             return
         known = self.data_sets.get(id(data_set))
         if known is None or known.owner() is not data_set:
-            if len(self.data_sets) >= MAX_KNOWN:
+            if len(self.data_sets) >= MAX_KNOWN or not is_referable(data_set):
                 return
             name = type(data_set).__name__
             known = Followed(self.context.torch, data_set, name, ("", 0))
@@ -214,6 +214,11 @@ class Repeats:
         return text
 
 
+def is_referable(owner: Any) -> bool:
+    """Return whether an object can be known without being kept: a list cannot."""
+    return bool(getattr(type(owner), "__weakrefoffset__", 0))
+
+
 def is_plain(torch: Any, value: Any) -> bool:
     """Return whether a value is a tensor whose elements can be read at once."""
     kind = type(value)
@@ -235,7 +240,7 @@ def plain_in(value: Any, depth: int = 3) -> Iterator[Any]:
 
 TAKE_TENSORS = (
     *(Repeats.see_call, Repeats._meet, Repeats._look, Repeats._is_still, Repeats.see_batch),
-    *(is_plain, plain_in, *READ_TENSORS),
+    *(is_plain, is_referable, plain_in, *READ_TENSORS),
 )
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
 

@@ -9,7 +9,7 @@ epoch.
 
 from __future__ import annotations
 
-from ctypes import c_int64
+from ctypes import c_int64, string_at
 from typing import Any
 
 MAX_KEPT = 16_384
@@ -33,7 +33,7 @@ class RowBook:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.weights: dict[int, Any] = {}
+        self.weights: dict[int, bytearray] = {}
         self.kept: set[int] = set()
         self.mask = 0
         self.num_rows = 0
@@ -112,9 +112,10 @@ class RowBook:
             if len(self.weights) > 8:
                 self.weights.clear()
             places = self.torch.arange(1, num + 1, dtype=self.torch.int64, device="cpu")
-            odd = (places * _ODD) % (1 << 30) * 2 + 1
-            known = self.weights[num] = odd.to(self.torch.int32)
-        return known
+            odd = ((places * _ODD) % (1 << 30) * 2 + 1).to(self.torch.int32)
+            # A tensor that is kept would count as one of the training's.
+            known = self.weights[num] = bytearray(string_at(odd.data_ptr(), 4 * num))
+        return self.torch.frombuffer(known, dtype=self.torch.int32)
 
 
 def read_whole(numbers: Any) -> list[int]:

@@ -61,10 +61,10 @@ class LossGraph:
         if type(root) in (list, tuple) and len(root) == 1:
             root = root[0]
         self._plan(num_updates)
-        if type(root) not in self.plain or root.grad_fn is None:
-            return
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return  # a mode of the user's would see what is read
+        if type(root) not in self.plain or root.grad_fn is None:
+            return
         self.num_samples += 1
         with torch.no_grad():
             for node in nodes_of(root.grad_fn):

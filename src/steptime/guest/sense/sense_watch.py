@@ -55,18 +55,31 @@ class SenseWatch:
 
     def begin_backward(self, journal: Journal, args: Any) -> None:
         """Take the beginning of a backward call that is not inside another one."""
-        if journal.num_rested != self.num_rested:
+        if self._leaves_gradients():
+            pass
+        elif journal.num_rested != self.num_rested:
             self.num_rested = journal.num_rested
             self.uncleared.skip()
-        elif self.uncleared.watched:
-            self.uncleared.begin_backward()
-        if journal.num_updates >= self.loss.due:
+        else:  # a probe would count what a look allocates
+            self.uncleared.begin_backward(may_read=journal.probe is None)
+        if journal.num_updates >= self.loss.due and journal.probe is None:
             self.loss.see(args, journal.num_updates)
 
     def end_backward(self) -> None:
         """Take the end of that call."""
-        if self.uncleared.watched:
+        if not self._leaves_gradients():
             self.uncleared.end_backward()
+
+    def _leaves_gradients(self) -> bool:
+        """Return whether no gradient is followed: none any more where a mode would see us read."""
+        if self.uncleared.watched and self._is_seen():
+            self.uncleared.watched.clear()
+        return not self.uncleared.watched
+
+    def _is_seen(self) -> bool:
+        """Return whether a mode of the script sees what is asked of a tensor."""
+        own = self.torch._C
+        return bool(own._len_torch_function_stack() or own._len_torch_dispatch_stack())
 
     def end_step(self, journal: Journal, optimizer: Any) -> None:
         """Take the end of an update."""
@@ -77,7 +90,7 @@ class SenseWatch:
         key, number = id(optimizer), journal.num_updates - self.first
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
-        if key in self.uncleared.watched or key not in self.uncleared.met:
+        if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
     def end_rested(self, optimizer: Any, num_updates: int) -> None:

@@ -76,13 +76,13 @@ class Uncleared:
         self.num_tries = 0
         self.found: dict[int, dict[str, Any]] = {}
 
-    def begin_backward(self) -> None:
+    def begin_backward(self, *, may_read: bool) -> None:
         """See whether somebody wrote to a gradient since the last update or backward call."""
         for one in self.watched.values():
             gradient = one.current()
             if gradient is None or gradient._version != one.version:
                 one.is_written_to = True
-            elif one.num in (READ_AT, ENOUGH) and len(one.norms) <= (one.num == ENOUGH):
+            elif one.num >= (ENOUGH if one.norms else READ_AT) and len(one.norms) < 2 and may_read:
                 self._read(one, gradient)
 
     def end_backward(self) -> None:
@@ -94,6 +94,10 @@ class Uncleared:
             elif gradient._version != one.version:
                 one.version = gradient._version
                 one.is_added_to = True
+
+    def awaits(self, key: int) -> bool:
+        """Return whether the end of an update of this optimizer is of interest."""
+        return key in self.watched or key not in self.met
 
     def end_step(self, key: int, optimizer: Any) -> None:
         """Take the end of an update of an optimizer, which is known by `key`."""

@@ -103,6 +103,7 @@ def install_looks(context: TorchContext) -> None:
         context.guarded("install:spent", watch_stacks, context)
     else:
         context.repeats.stop()
+        context.sense.stop()  # what it reads, the looks of a trial would take for the script's
     if context.calls is not None and not mode.records_calls:
         context.calls.switch_off()
     if wish := os.environ.get("STEPTIME_PROFILE"):

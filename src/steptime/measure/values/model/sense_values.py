@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenseLine:
-    """A line of the user's code; `text` is None where it could not be read."""
+    """A line of the user's code.
+
+    Attributes:
+        file: its file.
+        line: its number.
+        text: what it says; None where it could not be read.
+    """
 
     file: str
     line: int
