@@ -19,7 +19,13 @@ from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, ProcessRequest
 from steptime.tune.search.budget import STRETCH_S, STRETCH_STEPS
 from steptime.tune.trials.live_trials import is_warm
-from steptime.tune.trials.process_pairs import Side, compare_sides, pids_of, samples_per_step
+from steptime.tune.trials.process_pairs import (
+    Side,
+    compare_in_turns,
+    mean_others_cores,
+    pids_of,
+    samples_per_step,
+)
 from steptime.tune.trials.trial_process import TrialEnded, TrialProcess
 from steptime.tune.trials.trial_watch import Tick, TrialWatch, fold_ticks
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
@@ -46,6 +52,7 @@ class _Kept:
     trial: TrialProcess
     is_held: bool = False
     start_s: float | None = None
+    samples: float | None = None  # of a step, read once a request
 
 
 class KeptTrials:
@@ -76,29 +83,15 @@ class KeptTrials:
             self.close()
             self._states = request.reference, request.candidate
         self._starts_left = 2 + _STARTS_AGAIN
-        pairs: list[tuple[Side, Side]] = []
-        failed, begun_s = None, time.monotonic()
-        for number in range(request.num_pairs):
-            spent_s = time.monotonic() - begun_s
-            a_pair_s = spent_s / max(1, number)
-            if number and request.most_s is not None and spent_s + a_pair_s > request.most_s:
-                break
-            self._quiet()
-            sides: dict[bool, Side] = {}
-            for is_candidate in (False, True)[:: 1 if number % 2 == 0 else -1]:
-                sides[is_candidate] = side = self._stretch(is_candidate=is_candidate)
-                if not side.ending.is_well:
-                    failed = side
-                    break
-            if failed is not None:
-                self.close()
-                break
-            pairs.append((sides[False], sides[True]))
-        result = compare_sides(request.candidate, pairs, failed=failed)
+        for one in self._kept.values():
+            one.samples = None
+        result = compare_in_turns(request, self._stretch, self._quiet)
+        if not result.ending.is_well:
+            self.close()
         # How far two starts are apart is what an A/A between processes tells, and not here.
         return replace(result, same=(), same_cpu=())
 
-    def _stretch(self, *, is_candidate: bool) -> Side:
+    def _stretch(self, is_candidate: bool) -> Side:  # noqa: FBT001  # one of two processes
         """A stretch of steps of one of the two, started where it does not run."""
         while True:
             one = self._kept.get(is_candidate)
@@ -170,13 +163,15 @@ def _read(one: _Kept, since_s: float) -> Side:
     steps_s = fold_ticks(ticks[1:])
     if not steps_s:
         return _TOO_FEW
+    if one.samples is None:
+        one.samples = samples_per_step(trial.folder, pids_of(trial.watch))
     cpu_s = math.fsum(tick.cpu_s for tick in ticks[1:]) / len(steps_s)
     loop_s = (ticks[-1].end_s - ticks[0].end_s) / len(steps_s)
     return Side(
         ending=WELL,
         step_s=fmean(steps_s),
         step_cpu_s=cpu_s or None,
-        samples=samples_per_step(trial.folder, pids_of(trial.watch)),
+        samples=one.samples,
         others_cores=_others_cores(trial, since_s),
         loop_s=loop_s,
         start_s=one.start_s,
@@ -187,9 +182,4 @@ def _others_cores(trial: TrialProcess, since_s: float) -> float | None:
     """Mean cores that others took while it ran."""
     samples = read_host(trial.folder / files.HOST, Torn()).samples
     inside = [one for one in samples if one.t_unix_s - one.dt_s >= since_s - 0.05]
-    total_s = math.fsum(one.dt_s for one in inside)
-    if total_s <= 0:
-        return None
-    return (
-        math.fsum(max(0.0, one.busy_cores - one.job_cores) * one.dt_s for one in inside) / total_s
-    )
+    return mean_others_cores(inside)

@@ -37,6 +37,7 @@ from steptime.tune.trials.arms import (
     OpenRequest,
     cause_of,
 )
+from steptime.tune.trials.process_pairs import mean_others_cores
 from steptime.tune.trials.trial_process import (
     LEVER_FAILED,
     TIME_LIMIT,
@@ -323,9 +324,4 @@ def _others_cores(trial: TrialProcess, *, last_s: float) -> float | None:
     """Mean cores that others took over the last seconds of a trial."""
     samples = read_host(trial.folder / files.HOST, Torn()).samples
     begin_s = samples[-1].t_unix_s - last_s if samples else 0.0
-    inside = [sample for sample in samples if sample.t_unix_s >= begin_s]
-    total_s = math.fsum(sample.dt_s for sample in inside)
-    if total_s <= 0:
-        return None
-    taken = math.fsum(max(0.0, one.busy_cores - one.job_cores) * one.dt_s for one in inside)
-    return taken / total_s
+    return mean_others_cores([sample for sample in samples if sample.t_unix_s >= begin_s])

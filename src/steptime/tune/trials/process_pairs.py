@@ -1,12 +1,13 @@
 """Compares two states in processes of their own: reads each process, and puts pairs together.
 
-In: folders of trials. Out: a `Side` for each process, and a `ComparisonResult` for all pairs.
-Nothing here starts a process.
+In: folders of trials, and a way to run either state. Out: a `Side` for each process or stretch of
+one, and a `ComparisonResult` for all pairs.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,12 +15,18 @@ from pathlib import Path
 
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
+from steptime.measure.fold.host_lines import HostSample
 from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
 from steptime.measure.tried.trial_lines import read_trial
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.wall.trainings import trainings_in
-from steptime.tune.search.bench import ArmResult, ComparisonResult, PairLoad
+from steptime.tune.search.bench import (
+    ArmResult,
+    ComparisonResult,
+    PairLoad,
+    ProcessRequest,
+)
 from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
@@ -81,6 +88,42 @@ def number_of(folder: Path, watch: TrialWatch) -> int | None:
     pid = watch.first.head.pid
     found = (one.training.number for one in trainings_in(folder) if pid in one.pids)
     return next(found, None)
+
+
+def compare_in_turns(
+    request: ProcessRequest, run: Callable[[bool], Side], quiet: Callable[[], object]
+) -> ComparisonResult:
+    """Compare both states in turns, AB, BA, AB and so on, in as many pairs as fit.
+
+    Args:
+        request: how many pairs, and what they may take; the first one fits in any case.
+        run: runs the candidate where it is called with True, else the reference.
+        quiet: called before each pair, to wait until others leave the machine alone.
+    """
+    pairs: list[tuple[Side, Side]] = []
+    begun_s = time.monotonic()
+    for number in range(request.num_pairs):
+        spent_s = time.monotonic() - begun_s
+        a_pair_s = spent_s / max(1, number)
+        if number and request.most_s is not None and spent_s + a_pair_s > request.most_s:
+            break
+        quiet()
+        sides: dict[bool, Side] = {}
+        for is_candidate in (False, True)[:: 1 if number % 2 == 0 else -1]:
+            sides[is_candidate] = side = run(is_candidate)
+            if not side.ending.is_well:
+                return compare_sides(request.candidate, pairs, failed=side)
+        pairs.append((sides[False], sides[True]))
+    return compare_sides(request.candidate, pairs)
+
+
+def mean_others_cores(samples: Sequence[HostSample]) -> float | None:
+    """Mean cores that others took over these samples; None where they cover no time."""
+    total_s = math.fsum(one.dt_s for one in samples)
+    if total_s <= 0:
+        return None
+    taken = math.fsum(max(0.0, one.busy_cores - one.job_cores) * one.dt_s for one in samples)
+    return taken / total_s
 
 
 def compare_sides(

@@ -41,7 +41,7 @@ from steptime.tune.trials.judging import claim_of, judge_state
 from steptime.tune.trials.kept_trials import KeptTrials
 from steptime.tune.trials.live_trials import LiveTrials
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
-from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
+from steptime.tune.trials.process_pairs import Side, compare_in_turns, read_side
 from steptime.tune.trials.trial_process import (
     AS_A_RUN,
     COMPILED,
@@ -194,23 +194,8 @@ class RealBench:
             self._live.close()
             return self._kept.compare(request)
         self.close()
-        pairs: list[tuple[Side, Side]] = []
-        begun_s = time.monotonic()
-        for number in range(request.num_pairs):
-            spent_s = time.monotonic() - begun_s
-            a_pair_s = spent_s / max(1, number)
-            if number and request.most_s is not None and spent_s + a_pair_s > request.most_s:
-                break
-            first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
-            self._quiet()
-            sides = [self._run_side(first)]
-            if sides[0].ending.is_well:
-                sides.append(self._run_side(second))
-            failed = next((side for side in sides if not side.ending.is_well), None)
-            if failed is not None:
-                return compare_sides(request.candidate, pairs, failed=failed)
-            pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
-        return compare_sides(request.candidate, pairs)
+        states = request.reference, request.candidate
+        return compare_in_turns(request, lambda which: self._run_side(states[which]), self._quiet)
 
     def _planned_s(self, baseline: Baseline | None) -> float:
         """The time that windows follow from: less than the budget where steps are short."""
