@@ -44,6 +44,11 @@ class ComparisonSeries:
     start_s: float = 0.0
 
     @property
+    def added(self) -> State:
+        """What the candidate has and the reference has not."""
+        return tuple(one for one in self.state if one not in self.reference)
+
+    @property
     def is_over(self) -> bool:
         """Whether the candidate failed: nothing more is asked of it."""
         return not self.ending.is_well

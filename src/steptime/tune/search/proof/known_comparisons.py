@@ -50,7 +50,7 @@ class KnownComparisons:
         return math.fsum(self._gain_of_one(one) for one in state)
 
     def _gain_of_one(self, one: Applied) -> float:
-        seen = [series for series in self.begun if _added(series) == [one]]
+        seen = [series for series in self.begun if series.added == (one,)]
         longest = max(seen, key=lambda series: len(series.wall), default=None)
         return 0.0 if longest is None else median(longest.wall)
 
@@ -67,7 +67,3 @@ class KnownComparisons:
     def _own_compile_s(self, state: State) -> float:
         own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
         return max(own, default=0.0)
-
-
-def _added(series: ComparisonSeries) -> list[Applied]:
-    return [one for one in series.state if one not in series.reference]

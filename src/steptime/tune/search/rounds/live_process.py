@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from steptime.levers.base import Facts
-from steptime.tune.search.bench import Bench, ComparisonResult, LiveRequest, ProcessRequest
+from steptime.tune.search.bench import Bench, ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BudgetLedger
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.rounds.live_groups import COMPILE, MAX_COMPILED_STATES, max_states
@@ -39,31 +39,15 @@ class LiveProcess:
 
     def kept_cost_s(self, series: ComparisonSeries, num_pairs: int) -> float:
         """Predict what so many pairs of stretches of two kept processes take [s]."""
-        return self._ledger.kept_pairs(num_pairs, num_starts=self._num_starts(series))
+        return self._ledger.kept_pairs(num_pairs, num_starts=self.num_starts(series))
 
-    def compare_kept(
-        self, series: ComparisonSeries, num_pairs: int, *, most_s: float
-    ) -> ComparisonResult:
-        """Compare two kept processes in turns, and learn what it cost."""
-        num_starts = self._num_starts(series)
-        self.forget()
-        request = ProcessRequest(
-            reference=series.reference,
-            candidate=series.state,
-            num_pairs=num_pairs,
-            most_s=number(most_s),
-            is_kept=True,
-        )
-        result = self._bench.compare_processes(request)
-        spent_s = self._ledger.spend(self._bench.time_left_s())
-        if result.ending.is_well:
-            num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-            self._ledger.learn_kept_pairs(spent_s, num_got or num_pairs, num_starts=num_starts)
-            self._kept = _both(series)
-        return result
-
-    def _num_starts(self, series: ComparisonSeries) -> int:
+    def num_starts(self, series: ComparisonSeries) -> int:
+        """How many processes a comparison of two kept ones starts."""
         return 0 if self._kept == _both(series) else 2
+
+    def keep(self, series: ComparisonSeries) -> None:
+        """Note that the two of a comparison wait for more."""
+        self._kept = _both(series)
 
     def cost_s(self, pending: Sequence[ComparisonSeries], fixed: State, num_rounds: int) -> float:
         """Predict what so many rounds of these comparisons take [s]."""

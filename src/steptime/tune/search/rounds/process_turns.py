@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from steptime.tune.search.bench import ComparisonResult, ProcessRequest
+from steptime.tune.search.bench import ProcessRequest
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS
@@ -62,35 +62,29 @@ def _may_be_kept(lab: Lab, state: State) -> bool:
 
 def turns_into(lab: Lab, series: ComparisonSeries, num_pairs: int, *, most_s: float) -> None:
     """Ask for pairs of processes and take them in."""
-    if series.is_kept:
-        result = lab.process.compare_kept(series, num_pairs, most_s=most_s)
-    else:
-        result = _compare_afresh(lab, series, num_pairs, most_s=most_s)
+    request = ProcessRequest(
+        reference=series.reference,
+        candidate=series.state,
+        num_pairs=num_pairs,
+        most_s=number(most_s),
+        is_kept=series.is_kept,
+    )
+    num_starts = lab.process.num_starts(series)
+    lab.process.forget()
+    result = lab.bench.compare_processes(request)
+    spent_s = lab.ledger.spend(lab.bench.time_left_s())
     num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
+    if not series.is_kept:
+        _learn_pairs(lab, series, spent_s, num_got or num_pairs)
+    elif result.ending.is_well:
+        lab.ledger.learn_kept_pairs(spent_s, num_got or num_pairs, num_starts=num_starts)
+        lab.process.keep(series)
     lab.note_end(result.ending)
     series.asked += num_got if result.ending.is_well else num_pairs
     for arm in result.arms:
         series.take(arm, result)
     if lab.yardstick.take_between(result):
         lab.notes.note_floors(lab.yardstick.floors, lab.yardstick.num_same)
-
-
-def _compare_afresh(
-    lab: Lab, series: ComparisonSeries, num_pairs: int, *, most_s: float
-) -> ComparisonResult:
-    """Processes that are started for it, and learn what they cost."""
-    request = ProcessRequest(
-        reference=series.reference,
-        candidate=series.state,
-        num_pairs=num_pairs,
-        most_s=number(most_s),
-    )
-    lab.process.forget()
-    result = lab.bench.compare_processes(request)
-    spent_s = lab.ledger.spend(lab.bench.time_left_s())
-    num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-    _learn_pairs(lab, series, spent_s, num_got or num_pairs)
-    return result
 
 
 def _learn_pairs(lab: Lab, series: ComparisonSeries, spent_s: float, num_pairs: int) -> None:

@@ -272,8 +272,7 @@ def _is_faster(lab: Lab, series: ComparisonSeries) -> bool:
     is_gain = _is_clear(lab, series) or (found is not None and lab.worth(series) is Worth.GAIN)
     is_gain = is_gain and lab.yardstick.can_tell(series)
     reason = None if is_gain else "too_few_pairs" if found is None else Worth.UNCLEAR.value
-    added = tuple(one for one in series.state if one not in series.reference)
-    lab.notes.choose("bundle_in_turns", None, state=names_of(added), **seen)
+    lab.notes.choose("bundle_in_turns", None, state=names_of(series.added), **seen)
     lab.notes.explain("process", series.state, series.reference, reason)
     return is_gain
 
