@@ -170,7 +170,7 @@ def test_what_is_left_after_the_grace_time_is_killed(make, monkeypatch):
     one = make(StopWish(on=("stall",)))
     one.stopper._clock = lambda: now
     one.stopper.consider(judged(HANG))
-    monkeypatch.setattr(stopping, "_is_alive", lambda pid: pid == 8)
+    monkeypatch.setattr(stopping, "is_alive", lambda pid: pid == 8)
     assert one.stopper.take() == 0.5
     now = 31.0
     one.stopper.take()

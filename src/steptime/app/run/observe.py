@@ -179,14 +179,14 @@ def _wish(*, profile: bool | int) -> ProfileWish | None:
 
 def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> EndedRun:
     """Run the command as a child of a program that may do other things, too."""
-    from steptime.app.run.observed_run import OUTPUT_FILE
     from steptime.launch.caller_child import start_child
+    from steptime.record import files
 
     if plan.run is None:
         raise StoreError(f"nothing was started: {' '.join(plan.notes)}")
     file = None if output is None else Path(output)
     if output == CAPTURE:
-        file = plan.run.folder / OUTPUT_FILE
+        file = plan.run.folder / files.OUTPUT
     try:
         child = start_child(plan.argv, plan.environment, output=file)
     except OSError as error:

@@ -133,7 +133,7 @@ class ObservedRun(Shown):
     def output(self) -> str | None:
         """What the command wrote, if it was observed with `output="capture"`, otherwise None."""
         try:
-            with open_regular(self.folder / OUTPUT_FILE, max_bytes=sys.maxsize) as file:
+            with open_regular(self.folder / files.OUTPUT, max_bytes=sys.maxsize) as file:
                 return file.read().decode("utf-8", errors="replace")
         except OSError:
             return None
@@ -170,7 +170,3 @@ def numbered_name(name: str, number: int | None) -> str:
     """Return the name of a file that is about one training: `report-2.html`; None: as it is."""
     path = PurePath(name)
     return name if number is None else f"{path.stem}-{number}{path.suffix}"
-
-
-OUTPUT_FILE = files.OUTPUT
-"""Where `output="capture"` keeps what the command wrote, in the folder of the run."""

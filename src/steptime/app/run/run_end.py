@@ -130,7 +130,7 @@ def _grew_after(folder: Path, ended_unix_s: float | None) -> bool:
 def _without_end(run: Run, command: Mapping[str, object]) -> ProcessEnd:
     """Return whether a run without an end still runs: nobody may be left to write its end."""
     pids = [_field(command, "parent_pid", int), _field(command, "child_pid", int)]
-    is_running = _is_fresh(run.folder) and any(pid and _is_alive(pid) for pid in pids)
+    is_running = _is_fresh(run.folder) and any(pid and is_alive(pid) for pid in pids)
     return ProcessEnd(
         state=RunState.RUNNING if is_running or _trains(run.folder) else RunState.UNKNOWN
     )
@@ -182,8 +182,8 @@ def _look(run: Run, known: Survivors, *, since_unix_s: float, is_first: bool) ->
     # One that has written its last line may need a moment to go.
     ended = {(one.pid, one.started) for one, seen in trainings if seen is Sighting.GONE}
     others = [name_again(one) for one in known.processes if is_there(one, boot=known.boot)]
-    is_alive = any(seen is Sighting.ALIVE for _, seen in trainings)
-    if is_first or not (others or is_alive):
+    lives = any(seen is Sighting.ALIVE for _, seen in trainings)
+    if is_first or not (others or lives):
         others = list(find_marked(run.folder.absolute(), since_unix_s=since_unix_s))
     others = [one for one in others if (one.pid, one.started) not in ended]
     return _Left(trainings=trainings, others=tuple(others))
@@ -301,7 +301,8 @@ def _is_fresh(folder: Path) -> bool:
     return abs(time.time() - newest) < _FRESH_S
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except PermissionError:

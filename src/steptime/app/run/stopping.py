@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
+from steptime.app.run.run_end import is_alive
 from steptime.app.run.run_judge import Judge, JudgedFinding, Judgement
 from steptime.app.run.stop_wish import StopWish
 from steptime.core.codec import encode
@@ -137,7 +136,7 @@ class Stopper:
 
     def _kill(self) -> None:
         self._pids = list(dict.fromkeys([*self._pids, *_tree(self._root)]))
-        left = [pid for pid in self._pids if _is_alive(pid)]
+        left = [pid for pid in self._pids if is_alive(pid)]
         if left and self.stopped is not None:
             self.stopped = replace(self.stopped, signal="SIGKILL")
         _send(signal.SIGKILL, left)
@@ -150,12 +149,12 @@ class Stopper:
             for one in (found := self._judge.wait(TELL_S)).findings:
                 self._tell(one, found)
         if self.stopped is not None:
-            left = [pid for pid in self._pids[1:] if _is_alive(pid)]
+            left = [pid for pid in self._pids[1:] if is_alive(pid)]
             _send(signal.SIGTERM, left)
             until_s = self._clock() + GRACE_S
-            while any(map(_is_alive, left)) and self._clock() < until_s:
+            while any(map(is_alive, left)) and self._clock() < until_s:
                 time.sleep(0.05)
-            if any(map(_is_alive, left)):
+            if any(map(is_alive, left)):
                 self._kill()
         for process, until_s in self._tellers:
             with suppress(subprocess.TimeoutExpired):
@@ -231,10 +230,3 @@ def _send(number: int, pids: list[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

@@ -20,7 +20,7 @@ class CountMode(GuestMode):
         sees_products: the sizes of products are kept, too, for `plan shapes`.
     """
 
-    looks_at_weights = samples_stacks = answers = records_calls = may_rest = False
+    looks_at_weights = looks_at_script = answers = records_calls = may_rest = False
 
     def __init__(self, *, sees_products: bool) -> None:
         self.sees_products = sees_products

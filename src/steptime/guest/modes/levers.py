@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class WithLevers(GuestMode):
     """Apply the plan's levers, and do what else it wants of a trial."""
 
-    may_rest = samples_stacks = False
+    may_rest = looks_at_script = False
 
     def __init__(self, plan: TrialPlan) -> None:
         self.plan = plan

@@ -21,7 +21,7 @@ class GuestMode:
         looks_at_batches: what batches hold is looked at.
         looks_at_epochs: the largest batches of an epoch are looked for.
         walks_frames: the places of markers are looked for in a few updates.
-        samples_stacks: a thread of ours samples which line of the script runs.
+        looks_at_script: which lines take its time, what it does again, whether it trains soundly.
         answers: whoever asks during the run is answered (`steptime attach`).
         records_calls: collectives are written down before they are entered.
         may_rest: the watch may leave out most updates where it would cost too much.
@@ -32,7 +32,7 @@ class GuestMode:
     looks_at_batches = True
     looks_at_epochs = True
     walks_frames = True
-    samples_stacks = True
+    looks_at_script = True
     answers = True
     records_calls = True
     may_rest = True
@@ -68,7 +68,7 @@ class Unread(GuestMode):
 class Bystander(GuestMode):
     """Observe, because the plan is meant for other processes of the command."""
 
-    may_rest = samples_stacks = False
+    may_rest = looks_at_script = False
 
     def __init__(self, *, records_calls: bool) -> None:
         self.records_calls = records_calls
@@ -78,7 +78,7 @@ class Alone(GuestMode):
     """The process is there for one thing, and nothing else is looked at."""
 
     looks_at_memory = looks_at_weights = looks_at_batches = looks_at_epochs = False
-    walks_frames = samples_stacks = answers = records_calls = may_rest = False
+    walks_frames = looks_at_script = answers = records_calls = may_rest = False
 
     def new_plan(self, context: Any) -> CountedUpdates | None:
         """Count nothing."""

@@ -19,6 +19,7 @@ from zlib import crc32
 from ...record import kinds
 from ...record.files import MAX_RANKS, checksum_file
 from ..frameworks.torch.layer_hooks import hook_modules
+from ..health.weight_check import weights_of
 from ..hooks.patching import without_dynamo
 from ..timeline.recorder import append
 from .checksums import crc_of, crc_of_tensor, leaves
@@ -94,7 +95,7 @@ class KeptChecksums:
         """Take gradients, and the weights from which the update starts."""
         if self.is_open:
             began = perf_counter_ns()
-            weights = _weights(optimizer)
+            weights = list(weights_of((optimizer,)))
             self.row["before"] = self._of(weights)
             found = [one for one in weights if one.grad is not None]
             self.row["gradients"] = self._of(found, lambda one: one.grad)
@@ -107,7 +108,7 @@ class KeptChecksums:
         self.num += 1
         if self.is_open:
             began = perf_counter_ns()
-            self.row["weights"] = self._of(_weights(optimizer))
+            self.row["weights"] = self._of(list(weights_of((optimizer,))))
             self.spent_ns += perf_counter_ns() - began
             self._write()
         if (self.num + 1) & self.num == 0 or self.num < self.num_each:
@@ -164,10 +165,6 @@ class _AsLook:
         see = without_dynamo(torch, kept.see_result)
         self.begin = lambda *args: guarded("checksums", begin, *args)
         self.see_result = lambda *args: guarded("checksums", see, *args)
-
-
-def _weights(optimizer: Any) -> list[Any]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def _tensors(result: Any) -> Any:

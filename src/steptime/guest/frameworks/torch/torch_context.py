@@ -197,7 +197,6 @@ class TorchContext(Context):
         """Sample neither graphs nor weights in this process."""
         self.graphs.give_up()
         self.weights.give_up()
-        self.sense.stop()
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""

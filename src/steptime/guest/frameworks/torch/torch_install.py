@@ -99,7 +99,7 @@ def install_looks(context: TorchContext) -> None:
         context.padding.stop()
     if not mode.looks_at_epochs:
         context.epochs.stop()
-    if mode.samples_stacks:
+    if mode.looks_at_script:
         context.guarded("install:spent", watch_stacks, context)
     else:
         context.repeats.stop()
