@@ -54,15 +54,12 @@ class LossGraph:
         self.broadcast: dict[str, Any] | None = None
         self.targets: dict[str, Any] | None = None
 
-    def see(self, args: Any, num_updates: int) -> None:
+    def see(self, args: Any) -> None:
         """Take the loss that a backward call begins with."""
         torch = self.torch
         root: Any = args[0] if args else None
         if type(root) in (list, tuple) and len(root) == 1:
             root = root[0]
-        self._plan(num_updates)
-        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-            return  # a mode of the user's would see what is read
         if type(root) not in self.plain or root.grad_fn is None:
             return
         self.num_samples += 1
@@ -76,7 +73,7 @@ class LossGraph:
                     self._see_broadcast(*shapes)
                     break
 
-    def _plan(self, num_updates: int) -> None:
+    def plan(self, num_updates: int) -> None:
         """Decide when the next sample is; a training without ignored targets needs few."""
         self._take_arrived()
         if self.num_samples + 1 < FIRST_SAMPLES:

@@ -63,7 +63,9 @@ class SenseWatch:
         else:  # a probe would count what a look allocates
             self.uncleared.begin_backward(may_read=journal.probe is None)
         if journal.num_updates >= self.loss.due and journal.probe is None:
-            self.loss.see(args, journal.num_updates)
+            self.loss.plan(journal.num_updates)
+            if not self._is_seen():
+                self.loss.see(args)
 
     def end_backward(self) -> None:
         """Take the end of that call."""

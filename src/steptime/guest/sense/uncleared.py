@@ -77,7 +77,7 @@ class Uncleared:
         self.found: dict[int, dict[str, Any]] = {}
 
     def begin_backward(self, *, may_read: bool) -> None:
-        """See whether somebody wrote to a gradient since the last update or backward call."""
+        """See whether a gradient was written to since the last update or backward call."""
         for one in self.watched.values():
             gradient = one.current()
             if gradient is None or gradient._version != one.version:
@@ -132,10 +132,8 @@ class Uncleared:
             self.met.discard(key)  # it may have no gradients yet
 
     def _read(self, one: FollowedGradient, gradient: Any) -> None:
-        """Read how large the gradient is: one of zero was cleared in a way that nobody sees."""
+        """Read how large the gradient is: one of zero was cleared, and no version tells so."""
         torch = self.torch
-        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-            return
         read = self.readers.get(gradient.dtype)
         if read is None or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
             return
