@@ -42,6 +42,12 @@ FAULTY = {
 Found = Mapping[str, list[dict[str, Any]]]
 
 
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.slow("all trainings run in one process, which the first test starts"),
+]
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What was found of each training; all of them run in one process."""

@@ -22,6 +22,8 @@ def told(text: str) -> list[str]:
     return re.sub(r"[-+]?\d[\d.,e-]*", "#", text).split()
 
 
+@pytest.mark.core
+@pytest.mark.slow("the whole tutorial: ten commands, and two of them train")
 def test_each_command_of_the_page_does_what_the_page_says(tmp_path):
     folder = tmp_path / "digits"
     shutil.copytree(ROOT / "examples/digits", folder)

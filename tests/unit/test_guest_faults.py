@@ -203,10 +203,11 @@ def run(folder, target=None):
 PARTS = 12
 
 
-LATER = pytest.mark.slow("a copy of this process for each function")
+FIRST = pytest.param(0, marks=pytest.mark.core)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=LATER) for n in range(1, PARTS))])
+@pytest.mark.slow("a copy of this process for each function")
+@pytest.mark.parametrize("part", [FIRST, *range(1, PARTS)])
 def test_no_fault_of_ours_reaches_the_training(part, tmp_path):
     bare, whole = run(tmp_path, "bare"), run(tmp_path / "whole")
     assert whole["found"] == bare["found"]

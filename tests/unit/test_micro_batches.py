@@ -224,7 +224,10 @@ def test_the_lines_to_write_compute_again_where_the_recipe_does(settings):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         exec(LEVER.edit(settings), here)
 
-    assert torch.equal(here["outputs"], model.layers(here["inputs"]))
+    # The bits of a row may depend on the rows beside it: a processor's own matmul decides.
+    parts = [model.layers(part) for part in here["inputs"].split(2)]
+    assert torch.equal(here["outputs"], torch.cat(parts))
+    torch.testing.assert_close(here["outputs"], model.layers(here["inputs"]))
     assert model.sizes == [2] * 4
     assert (64 in kept) is (settings is FOUR)  # what the hidden layer gave for two rows
 
