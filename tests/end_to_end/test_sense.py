@@ -34,6 +34,9 @@ FAULTY = {
     "by_hand_of_two_shapes": "broadcast_loss",
     "answers_are_masked_away": "rows_without_label",
     "answers_are_masked_away_by_class": "rows_without_label",
+    "the_last_batches_are_cleared": "left_over_batches",
+    "the_last_batches_join_the_next_update": "left_over_batches",
+    "means_of_unlike_texts_are_equals": "unequal_micro_batches",
     "workers_draw_the_same": "repeated_draws",
     "each_worker_yields_everything": "duplicated_samples",
     "the_epoch_does_not_reach_the_workers": "stale_number",
@@ -120,6 +123,16 @@ def test_rows_without_a_label_have_their_share(found: Found) -> None:
 
     assert seen["rows_without"] == 0.75
     assert seen["useful"] == pytest.approx(0.125)
+
+
+def test_batches_left_over_have_their_number_and_their_fate(found: Found) -> None:
+    cleared = numbers(found, "the_last_batches_are_cleared")
+    joined = numbers(found, "the_last_batches_join_the_next_update")
+
+    for seen in (cleared, joined):
+        assert (seen["num_parts"], seen["left"], seen["batches"]) == (4, 2, 10)
+    assert cleared["fate"] == "their gradients are cleared before an update uses them"
+    assert joined["fate"] == "the next update adds up 6 backward passes with them"
 
 
 def test_what_workers_repeat_has_its_name(found: Found) -> None:

@@ -483,6 +483,111 @@ def evaluation_mode_until_the_next_epoch() -> None:
                 evaluate(model)
 
 
+# -- updates of several backward calls
+
+
+def windows(*, ends: str = "", epochs: int = 4, clears: bool = False) -> None:
+    """Updates of four batches, in epochs of ten; `ends` says what the end of an epoch does."""
+    model = small()
+    optimizer = sgd(model)
+    loader = DataLoader(range(40), batch_size=4)
+    number = 0
+    for _ in range(epochs):
+        if clears:
+            optimizer.zero_grad()
+        number = number if ends == "goes on" else 0
+        for one, _ in enumerate(loader, 1):
+            number += 1
+            (loss_of(model) / 4).backward()
+            if ends == "evaluates" and one == 6:
+                for _ in DataLoader(range(8), batch_size=4):
+                    evaluate(model)
+            if not number % 4 or (ends == "steps" and one == len(loader)):
+                optimizer.step()
+                optimizer.zero_grad()
+        if ends == "drops":
+            return
+
+
+@healthy
+def an_epoch_ends_with_an_update() -> None:
+    windows(ends="steps")
+
+
+@healthy
+def updates_reach_into_the_next_epoch() -> None:
+    windows(ends="goes on", epochs=8)
+
+
+@healthy
+def one_epoch_ends_within_an_update() -> None:
+    windows(ends="drops", clears=True)
+
+
+@healthy
+def evaluates_within_an_accumulated_update() -> None:
+    windows(ends="evaluates", epochs=1)
+    windows(ends="goes on", epochs=8)
+
+
+@faulty
+def the_last_batches_are_cleared() -> None:
+    windows(clears=True)
+
+
+@faulty
+def the_last_batches_join_the_next_update() -> None:
+    windows()
+
+
+def tokens(share_of: Callable[[Any, int, int], Any], *, shortest: int = 4) -> None:
+    """Updates of four micro-batches of texts of unlike lengths; `share_of` weighs each mean."""
+    model = nn.Linear(6, 12)
+    optimizer = sgd(model)
+    for _ in range(12):
+        labels = [torch.randint(0, 12, (4, 32)) for _ in range(4)]
+        for one in labels:
+            one[:, int(torch.randint(shortest, 33, (1,))) :] = -100
+        counts = [int(one.ne(-100).sum()) for one in labels]
+        optimizer.zero_grad()
+        for one, num in zip(labels, counts, strict=True):
+            outputs = model(torch.randn(4, 32, 6))
+            share_of((outputs.transpose(1, 2), one), num, sum(counts)).backward()
+        optimizer.step()
+
+
+@healthy
+def tokens_weigh_alike_by_a_factor() -> None:
+    tokens(lambda pair, num, of: functional.cross_entropy(*pair) * num / of)
+
+
+@healthy
+def tokens_are_summed_and_divided() -> None:
+    tokens(lambda pair, _, of: functional.cross_entropy(*pair, reduction="sum") / of)
+
+
+@healthy
+def tokens_of_nearly_equal_texts() -> None:
+    tokens(lambda pair, *_: functional.cross_entropy(*pair) / 4, shortest=24)
+
+
+@healthy
+def two_heads_of_unlike_numbers_of_targets() -> None:
+    model = nn.Linear(6, 12)
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for rows in (8, 64):
+            target = torch.randint(0, 12, (rows,))
+            functional.cross_entropy(model(torch.randn(rows, 6)), target).backward()
+        optimizer.step()
+
+
+@faulty
+def means_of_unlike_texts_are_equals() -> None:
+    tokens(lambda pair, *_: functional.cross_entropy(*pair) / 4)
+
+
 # -- losses of two shapes
 
 

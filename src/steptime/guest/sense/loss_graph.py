@@ -27,6 +27,9 @@ NEVER = 1 << 62
 MAX_NODES = 32
 
 COMPARING = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
+MEAN = 1
+"""The number of a loss's reduction: it is a mean."""
+
 COUNTING = ("NllLossBackward0", "NllLoss2DBackward0")
 PASSED = {
     f"{name}Backward{number}"
@@ -94,15 +97,44 @@ class LossGraph:
             "place": None if place is None else {"file": place[0], "line": place[1]},
         }
 
+    def see_part(self, args: Any) -> tuple[int, float, int] | None:
+        """Return how many targets the mean of a micro-batch is over, its factor, and the classes.
+
+        None where the loss is anything but one mean times numbers that are known here.
+        """
+        root = args[0] if len(args) == 1 else None
+        node, factor = getattr(root, "grad_fn", None), 1.0
+        while node is not None and type(root) in self.plain:
+            name = node.name()
+            if name in COUNTING:
+                return self._count_part(node, factor)
+            known = factor_of(node, name)
+            if known is None:
+                return None
+            node, own = known
+            factor *= own
+        return None
+
+    def _count_part(self, node: Any, factor: float) -> tuple[int, float, int] | None:
+        target, before = read_saved(node, "target"), node.next_functions[0][0]
+        if target is None or before is None or type(target) not in self.plain:
+            return None
+        if int(node._saved_reduction) != MEAN or node._saved_weight is not None:
+            return None
+        if not target.is_cpu:
+            return None
+        with self.torch.no_grad():
+            useful = read_int(target.ne(_signed(node._saved_ignore_index)).sum())
+        return useful, round(factor, 9), int(before._input_metadata[0].shape[1])
+
     # -- targets
 
     def _see_targets(self, node: Any) -> None:
-        target, ignored = read_saved(node, "target"), int(node._saved_ignore_index)
+        target, ignored = read_saved(node, "target"), _signed(node._saved_ignore_index)
         if target is None or type(target) not in self.plain or not target.numel():
             return
         if target.is_cuda and self.torch.cuda.is_current_stream_capturing():
             return  # what is asked of the device would become a part of the script's graph
-        ignored -= (1 << 64) if ignored >= 1 << 63 else 0  # it is given as an unsigned number
         kept = target.ne(ignored)
         num_rows = self._num_rows(node, target)
         found = {"targets": target.numel(), "useful": kept.sum()}
@@ -160,6 +192,28 @@ class LossGraph:
         for name, slot in self.arriving:
             self.targets[name] += round(self.looks.take(slot) or 0.0)
         self.arriving = []
+
+
+def _signed(number: int) -> int:
+    """Return the label that a loss ignores, which it gives as an unsigned number."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def factor_of(node: Any, name: str) -> tuple[Any, float] | None:
+    """Return the node before a product with a number, or a quotient, and the factor."""
+    if name == "ToCopyBackward0":
+        return node.next_functions[0][0], 1.0
+    if name not in ("MulBackward0", "DivBackward0"):
+        return None
+    before = [one for one, _ in node.next_functions if one is not None]
+    is_second = node.next_functions[0][0] is None
+    number = read_saved(node, "self" if is_second else "other")
+    if len(before) != 1 or number is None or number.dim() or not number.is_cpu:
+        return None
+    value = float(number)
+    if name == "MulBackward0":
+        return before[0], value
+    return None if is_second or not value else (before[0], 1 / value)
 
 
 def nodes_of(root: Any) -> Iterator[Any]:

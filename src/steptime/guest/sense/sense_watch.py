@@ -13,8 +13,9 @@ from ...record import kinds
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
+from .accumulated import Accumulated
 from .learning_rates import Rates
-from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
+from .loss_graph import NEVER, LossGraph, factor_of, nodes_of, shapes_of
 from .modes import Modes
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import EpochBook
@@ -42,6 +43,7 @@ class SenseWatch:
         self.loss = LossGraph(self.torch, self.frames)
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
+        self.accumulated = Accumulated()
         self.num_rested = 0
         self.first: int | None = None
         self.told = ""
@@ -55,17 +57,33 @@ class SenseWatch:
 
     def begin_backward(self, journal: Journal, args: Any) -> None:
         """Take the beginning of a backward call that is not inside another one."""
+        may_read = journal.probe is None  # it would count what a look allocates
+        has_rested = journal.num_rested != self.num_rested
+        if has_rested:
+            self.num_rested = journal.num_rested
+            self.accumulated.skip()
         if self._leaves_gradients():
             pass
-        elif journal.num_rested != self.num_rested:
-            self.num_rested = journal.num_rested
+        elif has_rested:
             self.uncleared.skip()
-        else:  # a probe would count what a look allocates
-            self.uncleared.begin_backward(may_read=journal.probe is None)
-        if journal.num_updates >= self.loss.due and journal.probe is None:
+        else:
+            self.uncleared.begin_backward(may_read=may_read)
+        accumulated, is_due = self.accumulated, may_read and journal.num_updates >= self.loss.due
+        if is_due:
             self.loss.plan(journal.num_updates)
-            if not self._is_seen():
-                self.loss.see(args)
+        awaits = may_read and accumulated.awaits_gradients
+        accumulated.begin_backward()
+        if (is_due or awaits or accumulated.awaits_part) and may_read and not self._is_seen():
+            self._look(args, is_due=is_due, awaits=awaits)
+
+    def _look(self, args: Any, *, is_due: bool, awaits: bool) -> None:
+        """Read what is due of the loss and of the gradients before a backward call."""
+        if awaits:
+            self.accumulated.see_gradients()
+        if is_due:
+            self.loss.see(args)
+        if self.accumulated.awaits_part and (part := self.loss.see_part(args)) is not None:
+            self.accumulated.parts.append(part)
 
     def end_backward(self) -> None:
         """Take the end of that call."""
@@ -92,6 +110,7 @@ class SenseWatch:
         key, number = id(optimizer), journal.num_updates - self.first
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
+        self.accumulated.end_step(optimizer)
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
@@ -102,6 +121,11 @@ class SenseWatch:
     def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
         """Take a step of a scheduler that begins."""
         self.rates.see_scheduler(scheduler, frame)
+
+    def begin_epoch(self, loader: Any) -> None:
+        """Take the beginning of an epoch of a loader."""
+        self.epochs.begin(loader)
+        self.accumulated.begin_epoch()
 
     def see_eval(self, module: Any, frame: FrameType) -> None:
         """Take a call of `eval()` that begins."""
@@ -116,6 +140,8 @@ class SenseWatch:
             "evaluated": self.modes.tell(),
             "broadcast": self.loss.broadcast,
             "targets": self.loss.targets,
+            "left_over": self.accumulated.tell_left(),
+            "unequal": self.accumulated.tell_unequal(),
             "epochs": self.epochs.tell(),
         }
         if not any(facts.values()) or (told := dumps(facts)) == self.told:
@@ -129,10 +155,10 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 TAKE_TENSORS = (
-    *(nodes_of, shapes_of),
+    *(nodes_of, shapes_of, factor_of),
     *(
         one
-        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes)
+        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Accumulated)
         for one in _functions_of(kind)
     ),
 )

@@ -43,6 +43,15 @@ MIN_ROWS_WITHOUT = Threshold(
 MIN_ROWS = Threshold(
     name="MIN_ROWS", value=32, why="rows that were sampled: of fewer the share is not known"
 )
+MIN_LEFT = Threshold(
+    name="MIN_LEFT", value=0.02, why="of an epoch's batches: less is lost by drop_last, too"
+)
+MIN_UNEQUAL = Threshold(
+    name="MIN_UNEQUAL",
+    value=1.5,
+    why="targets of the largest micro-batch of an update to those of its smallest: less matters "
+    "little",
+)
 _ADVANCES = 1.5
 """Advances per update: a schedule per epoch has less than one, one per update has one."""
 
@@ -147,6 +156,36 @@ def find_rows_without_label(measurement: Measurement) -> Finding | None:
     return _at_phase(NO_LABEL, evidence, measurement, "loss")
 
 
+def find_left_over(measurement: Measurement) -> Finding | None:
+    """No bottleneck: an epoch ends within an update, and nothing takes its last batches."""
+    found = _sense(measurement).left_over
+    if found is None or found.left < MIN_LEFT.value * found.batches:
+        return None
+    evidence = (
+        *(count("batches", found.batches), count("num_parts", found.num_parts)),
+        *(count("left", found.left), share("left_share", found.left / found.batches)),
+        count("num_epochs", found.num_epochs),
+    )
+    joined = f"the next update adds up {found.num_parts + found.left} backward passes with them"
+    cleared = "their gradients are cleared before an update uses them"
+    fate: dict[bool | None, str] = {True: cleared, False: joined}
+    names = {"fate": fate.get(found.cleared, f"they are cleared unused, or {joined}")}
+    return replace(_at_phase(LEFT_OVER, evidence, measurement, "backward"), names=names)
+
+
+def find_unequal_parts(measurement: Measurement) -> Finding | None:
+    """No bottleneck: means over unlike numbers of targets are added as equals."""
+    found = _sense(measurement).unequal
+    if found is None or found.ratio < MIN_UNEQUAL.value:
+        return None
+    evidence = (
+        *(count("num_parts", found.num_parts), count("num_updates", found.num_updates)),
+        *(count("least", found.least), count("most", found.most)),
+        count("ratio", round(found.ratio, 1)),
+    )
+    return _at_phase(UNEQUAL, evidence, measurement, "loss")
+
+
 def find_repeated_draws(measurement: Measurement) -> Finding | None:
     """No bottleneck: workers begin with one state of a generator, and draw the same numbers."""
     found = _sense(measurement).repeated
@@ -222,6 +261,8 @@ def _row(
         find_rate_of_zero: (MIN_AT_ZERO, FEW_UPDATES, MOST_AT_ZERO),
         find_updates_in_evaluation: (FEW_UPDATES, MIN_EVALUATED),
         find_rows_without_label: (MIN_ROWS_WITHOUT, MIN_ROWS),
+        find_left_over: (MIN_LEFT,),
+        find_unequal_parts: (MIN_UNEQUAL,),
     }
     return Ailment(
         cause=cause,
@@ -301,6 +342,27 @@ NO_LABEL = _row(
     title="rows without labels",
     needs="`sense.targets`",
 )
+LEFT_OVER = _row(
+    "left_over_batches",
+    find_left_over,
+    "an epoch ends within an update, and its last batches get none of their own",
+    "an epoch has {batches} batches and an update takes {num_parts}, so {left} batches of each "
+    "epoch ({left_share}) are left over: {fate} (seen at {num_epochs} ends of epochs).",
+    "Let the last batch of an epoch make an update too, or count the batches over all epochs.",
+    title="batches left over",
+    needs="`sense.left_over`",
+)
+UNEQUAL = _row(
+    "unequal_micro_batches",
+    find_unequal_parts,
+    "means over unlike numbers of targets are averaged as equals",
+    "each update adds {num_parts} mean losses as equals, although they are means over {least} to "
+    "{most} targets: in the median of {num_updates} sampled updates, a target of the smallest "
+    "micro-batch has {ratio} times the weight of one of the largest.",
+    "Sum the loss over targets (reduction='sum') and divide by their number in the whole update.",
+    title="unequal micro-batches",
+    needs="`sense.unequal`",
+)
 REPEATED_DRAWS = _row(
     "repeated_draws",
     find_repeated_draws,
@@ -333,7 +395,7 @@ STALE = _row(
 )
 AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
-    *(NO_LABEL, DUPLICATED, REPEATED_DRAWS, STALE),
+    *(NO_LABEL, LEFT_OVER, UNEQUAL, DUPLICATED, REPEATED_DRAWS, STALE),
 )
 WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
 """They come before every bottleneck."""

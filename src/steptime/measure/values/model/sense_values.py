@@ -112,6 +112,44 @@ class TargetUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOver:
+    """Batches that the end of an epoch leaves over within an update of several backward calls.
+
+    Attributes:
+        num_parts: backward calls of an update.
+        left: those before the end of an epoch that no update has used.
+        batches: backward calls of an epoch.
+        num_epochs: epochs that ended like this.
+        cleared: whether their gradients were gone before the next backward call; None if unknown.
+    """
+
+    num_parts: int
+    left: int
+    batches: int
+    num_epochs: int
+    cleared: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnequalParts:
+    """Means over unlike numbers of targets, added as equals in each of the sampled updates.
+
+    Attributes:
+        num_parts: backward calls of an update.
+        num_updates: updates that were sampled.
+        least: targets of the smallest micro-batch that count.
+        most: targets of the largest.
+        ratio: of the largest to the smallest in an update, median over them.
+    """
+
+    num_parts: int
+    num_updates: int
+    least: int
+    most: int
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedWorkers:
     """What each worker of a loader does again.
 
@@ -153,6 +191,8 @@ class Sense:
         evaluated: updates in evaluation mode.
         broadcast: a loss of two shapes.
         targets: targets that the loss ignores, where a classification was seen.
+        left_over: batches that an epoch's end leaves without an update of their own.
+        unequal: micro-batches of unlike numbers of targets.
         repeated: random draws that repeat over workers or epochs.
         duplicated: samples that each worker yields.
         stale: a number of the data set that does not reach the workers.
@@ -163,6 +203,8 @@ class Sense:
     evaluated: EvaluatedUpdates | None = None
     broadcast: BroadcastLoss | None = None
     targets: TargetUse | None = None
+    left_over: LeftOver | None = None
+    unequal: UnequalParts | None = None
     repeated: RepeatedWorkers | None = None
     duplicated: RepeatedWorkers | None = None
     stale: StaleNumber | None = None
