@@ -20,6 +20,7 @@ from steptime.compare.spread import (
     Pool,
     combine,
     difference,
+    paired_difference,
     pool,
     pool_neighbors,
     runs_for,
@@ -456,6 +457,47 @@ def test_a_set_that_is_not_of_one_kind_is_told() -> None:
 
     (remark,) = [r for r in found.remarks if r.code == "mixed"]
     assert remark.facts == {"side": "A", "names": "--lr"}
+
+
+# -- pairs
+
+DRIFT = (0.100, 0.182, 0.131, 0.250, 0.115, 0.160)
+SLOWER = (1.08, 1.07, 1.09, 1.085, 1.075, 1.08)
+EQUAL = (1.01, 0.99, 1.0, 1.01, 0.995, 0.99)
+
+
+def compare_drifting(factors: tuple[float, ...], *, num: int = 6, in_pairs: bool) -> Comparison:
+    b = tuple(a * factor for a, factor in zip(DRIFT, factors, strict=True))
+    return compare_times(DRIFT[:num], b[:num], limit=0.04, in_pairs=in_pairs)
+
+
+def answer_of(found: Comparison) -> GateOutcome | None:
+    return None if found.gate is None else found.gate.outcome
+
+
+def test_what_the_machine_did_to_both_of_a_pair_does_not_count() -> None:
+    found = compare_drifting(SLOWER, in_pairs=True)
+
+    assert answer_of(compare_drifting(SLOWER, in_pairs=False)) is GateOutcome.UNDECIDED
+    assert answer_of(found) is GateOutcome.FAILED
+    assert found.step is not None
+    assert found.step.change is not None
+    assert found.step.change.value == pytest.approx(0.08, abs=1e-3)
+    assert found.spread is not None
+    assert found.spread.is_paired
+    assert found.spread.fraction < 0.01
+
+
+def test_equal_runs_in_pairs_pass_where_the_machine_drifts() -> None:
+    assert answer_of(compare_drifting(EQUAL, in_pairs=True)) is GateOutcome.PASSED
+    assert compare_drifting(EQUAL, num=3, in_pairs=True).reason == "few_pairs"
+
+
+def test_the_interval_of_pairs_is_students_of_their_differences() -> None:
+    found = paired_difference((0.0, 10.0, 20.0, 30.0), (1.0, 12.0, 23.0, 32.0))
+
+    assert found.value == 2.0
+    assert found.high == pytest.approx(2 + 3.182 * math.sqrt(2 / 3) / 2)
 
 
 # -- the arithmetic

@@ -207,6 +207,7 @@ def test_options_may_stand_on_either_side(capsys: Capture) -> None:
             "must be the price of an hour",
         ),
         (["last", "--", "last", "--unknown"], "--unknown"),
+        (["last", "last", "--", "last", "--pairs"], "as many runs of A as of B, got 2 and 1"),
         (["last~9", "--", "last"], "there is no run `last~9`"),
         (["no/such/folder", "--", "last"], "`no/such/folder` is no run folder"),
         (["--json", "last~1", "last", "--", "last"], "--json would write to `last~1`"),

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, stdev
 
 from steptime.compare import alike
 from steptime.compare.spread import (
     MIN_DEGREES_SINGLE,
+    MIN_PAIRS,
     MIN_SPREAD,
     Pool,
+    Values,
     combine,
     difference,
     needs_stored,
+    paired_difference,
     pool,
     pool_neighbors,
     runs_for,
@@ -43,13 +46,21 @@ Measure = Callable[[ComparedRun], float | None]
 """A number of a run; None where a stored run lacks it. The compared runs always have it."""
 
 
-def compare(a: Runs, b: Runs, *, stored: Runs = (), limit: float | None = None) -> Comparison:
+def compare(
+    a: Runs,
+    b: Runs,
+    *,
+    stored: Runs = (),
+    limit: float | None = None,
+    in_pairs: bool = False,
+) -> Comparison:
     """Return what differs between the runs of A and those of B.
 
     Args:
         a, b: at least one run each.
         stored: other runs of the same store; this function leaves out those of another kind.
         limit: B may take longer by this fraction of A's step time; None means there is no gate.
+        in_pairs: the n-th runs of A and B, as many of each, were made side by side.
     """
     bare = Comparison(
         a=tuple(a),
@@ -71,7 +82,7 @@ def compare(a: Runs, b: Runs, *, stored: Runs = (), limit: float | None = None) 
         found = replace(bare, reason=final[0].code)
     else:
         wanted = USUAL_LIMIT if limit is None or limit <= 0 else limit
-        found = _compared(bare, stored, wanted=wanted)
+        found = _compared(bare, _Pairs(a, b) if in_pairs else _Noise(a, b, stored), wanted=wanted)
     if limit is None:
         return found
     change = None if found.step is None else found.step.change
@@ -93,9 +104,8 @@ def judge(change: Estimate | None, *, limit: float) -> GateOutcome:
     return GateOutcome.PASSED if change.high <= limit else GateOutcome.UNDECIDED
 
 
-def _compared(bare: Comparison, stored: Runs, *, wanted: float) -> Comparison:
+def _compared(bare: Comparison, noise: _Noise | _Pairs, *, wanted: float) -> Comparison:
     a, b = bare.a, bare.b
-    noise = _Noise(a, b, stored)
     step = _ratio("step", a, b, _step_s, noise)
     num_steps = round(fmean([run.num_steps for run in a]))
     outcome, reason = _outcome(step.change, noise)
@@ -115,7 +125,7 @@ def _compared(bare: Comparison, stored: Runs, *, wanted: float) -> Comparison:
     )
 
 
-def _outcome(change: Estimate | None, noise: _Noise) -> tuple[CompareOutcome, str | None]:
+def _outcome(change: Estimate | None, noise: _Noise | _Pairs) -> tuple[CompareOutcome, str | None]:
     if change is None or change.low is None or change.high is None:
         return CompareOutcome.TOO_NOISY, noise.missing
     if change.low > 0:
@@ -152,6 +162,12 @@ class _Noise:
             coarse = _grouped(kin, with_code=False, is_across=self.is_across)
             if sum(map(len, coarse)) > sum(map(len, self.groups)):
                 self.groups, self.is_of_other_code = coarse, True
+
+    def difference(
+        self, a: Values, b: Values, measure: Measure, *, least: float, is_scaled: bool = False
+    ) -> Estimate:
+        """Return how the values of a number differ, each of them one run's."""
+        return difference(a, b, noise=self.pool(measure, is_scaled=is_scaled), least=least)
 
     def pool(self, measure: Measure, *, is_scaled: bool = False) -> Pool:
         """Return the noise of one number.
@@ -203,6 +219,33 @@ class _Noise:
         return "few_stored" if self.groups else "single_runs"
 
 
+class _Pairs:
+    """Runs that were made side by side: the differences within pairs show how much equal runs do.
+
+    It has the methods of `_Noise`.
+    """
+
+    missing = "few_pairs"
+
+    def __init__(self, a: Runs, b: Runs) -> None:
+        self.own = (a, b)
+
+    def difference(
+        self, a: Values, b: Values, measure: Measure, *, least: float, is_scaled: bool = False
+    ) -> Estimate:
+        """Return how the values of a number differ within pairs."""
+        return paired_difference(a, b, least=least)
+
+    @property
+    def spread(self) -> Spread | None:
+        """Return the spread of the logarithm of the step time, of one run of a pair."""
+        a, b = (_values(runs, _log_of(_step_s)) for runs in self.own)
+        if len(a) < MIN_PAIRS:
+            return None
+        fraction = stdev([y - x for x, y in zip(a, b, strict=True)]) / math.sqrt(2)
+        return Spread(fraction=max(MIN_SPREAD, fraction), degrees=len(a) - 1, is_paired=True)
+
+
 def _grouped(runs: Runs, *, with_code: bool, is_across: bool) -> list[list[ComparedRun]]:
     """Return the runs that are repeats of each other, in groups of two or more."""
     groups: dict[tuple[object, ...], list[ComparedRun]] = {}
@@ -235,12 +278,12 @@ def _log_of(measure: Measure) -> Measure:
     return log_of
 
 
-def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
+def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise | _Pairs) -> Effect:
     """Return a time that is never zero, compared by its logarithm."""
     log_of = _log_of(measure)
     logs = [_values(runs, log_of) for runs in (a, b)]
     least = max(MIN_SPREAD, math.sqrt(fmean([run.error_fraction**2 for run in (*a, *b)])))
-    found = difference(*logs, noise=noise.pool(log_of), least=least)
+    found = noise.difference(logs[0], logs[1], log_of, least=least)
     middle_a, middle_b = (math.exp(fmean(values)) for values in logs)
     change = _map(found, math.expm1)
     return Effect(
@@ -252,7 +295,7 @@ def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
     )
 
 
-def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
+def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise | _Pairs) -> Effect:
     """Return a time that may be zero, compared in seconds."""
     values = [_values(runs, measure) for runs in (a, b)]
     least = MIN_SPREAD * max(map(fmean, values))
@@ -260,7 +303,7 @@ def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
         name=name,
         a_s=fmean(values[0]),
         b_s=fmean(values[1]),
-        difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True), least=least),
+        difference_s=noise.difference(*values, measure, least=least, is_scaled=True),
     )
 
 
@@ -268,7 +311,7 @@ def _phase_s(name: str) -> Measure:
     return lambda run: run.phases_s.get(name, 0.0)
 
 
-def _spans(a: Runs, b: Runs, noise: _Noise) -> tuple[Effect, ...]:
+def _spans(a: Runs, b: Runs, noise: _Noise | _Pairs) -> tuple[Effect, ...]:
     seen = {name for run in (*a, *b) for name in run.spans_s}
     return tuple(_plain(n, a, b, _span_s(n), noise) for n in SPANS if n in seen)
 
@@ -277,7 +320,7 @@ def _span_s(name: str) -> Measure:
     return lambda run: run.spans_s.get(name, 0.0)
 
 
-def _finish(a: Runs, b: Runs, noise: _Noise, *, num_steps: int) -> Effect | None:
+def _finish(a: Runs, b: Runs, noise: _Noise | _Pairs, *, num_steps: int) -> Effect | None:
     """Return the time of a whole run of `num_steps`; the time beside its steps stays as it was."""
 
     def whole_s(run: ComparedRun) -> float | None:

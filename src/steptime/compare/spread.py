@@ -14,7 +14,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, stdev
 
 from steptime.compare.values import Estimate
 
@@ -39,6 +39,9 @@ MIN_DEGREES = 3
 """Two runs against two have two degrees of freedom. Where equal runs have two speeds, each side
 agrees with itself and the sides differ in one case of eight, however far apart the speeds are. A
 fifth run helps; no factor does."""
+
+MIN_PAIRS = 4
+"""With fewer pairs an interval is wider than most differences that are looked for."""
 
 MIN_OWN_DEGREES = 4
 """Three runs on each side are enough: stored runs add little, and may come from an odd day."""
@@ -203,6 +206,25 @@ def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Esti
     reach = reach_of(len(a), len(b), noise=noise, least=least)
     if reach is None:
         return Estimate(value=value)
+    return Estimate(value=value, low=value - reach, high=value + reach)
+
+
+def paired_difference(a: Values, b: Values, *, least: float = 0.0) -> Estimate:
+    """Return the mean of B minus that of A, from pairs of runs that were made side by side.
+
+    What the machine did to both of a pair is not in their difference. The interval is Student's,
+    of the differences; there is none with fewer than `MIN_PAIRS`.
+
+    Args:
+        a, b: one value per run; the n-th of each are a pair.
+        least: the standard deviation of one value is at least this.
+    """
+    gaps = [y - x for x, y in zip(a, b, strict=True)]
+    value = fmean(gaps)
+    if len(gaps) < MIN_PAIRS:
+        return Estimate(value=value)
+    error = max(stdev(gaps), math.sqrt(2) * least) / math.sqrt(len(gaps))
+    reach = _t(len(gaps) - 1) * error
     return Estimate(value=value, low=value - reach, high=value + reach)
 
 

@@ -142,12 +142,14 @@ class Spread:
         degrees: degrees of freedom behind it.
         num_stored: how many stored runs it was taken from as well.
         is_of_other_code: some of those runs had other code, so it may be too large.
+        is_paired: it was taken from the differences within pairs of runs, made side by side.
     """
 
     fraction: float
     degrees: int
     num_stored: int = 0
     is_of_other_code: bool = False
+    is_paired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ def compare(
     store: str | os.PathLike[str] = ".",
     limit: float | None = None,
     training: int | None = None,
+    in_pairs: bool = False,
 ) -> RunComparison:
     """Return what was changed between the runs of A and those of B, and how the step time changed.
 
@@ -91,10 +92,13 @@ def compare(
             `comparison.gate`.
         training: which training is compared of each run whose command had several, from 1 on. An
             `ObservedRun` is compared as it is.
+        in_pairs: the n-th run of A and the n-th of B were made side by side, and what the machine
+            did to both does not count.
 
     Raises:
         NotFoundError: there is no such run, or no such training in it.
-        UsageError: the command of a run had several trainings, and none was named.
+        UsageError: the command of a run had several trainings, and none was named; or there are
+            not as many runs of A as of B to make pairs.
         DamagedRunError: the files of a run cannot be understood.
 
     Example:
@@ -105,7 +109,7 @@ def compare(
         if not side:
             raise UsageError(f"no run of {name} was named.")
     runs_a, runs_b = (_named(side, store, training) for side in named)
-    return RunComparison(comparison=compare_runs(runs_a, runs_b, limit=limit))
+    return RunComparison(comparison=compare_runs(runs_a, runs_b, limit=limit, in_pairs=in_pairs))
 
 
 NamedRun = tuple[Run, int | None]
@@ -113,13 +117,18 @@ NamedRun = tuple[Run, int | None]
 
 
 def compare_runs(
-    a: Sequence[NamedRun], b: Sequence[NamedRun], *, limit: float | None
+    a: Sequence[NamedRun], b: Sequence[NamedRun], *, limit: float | None, in_pairs: bool = False
 ) -> Comparison:
     """Return the same for runs that were already found."""
+    if in_pairs and len(a) != len(b):
+        raise UsageError(
+            f"pairs need as many runs of A as of B, got {len(a)} and {len(b)}.",
+            hint="Name the runs of A and B in the order in which they were made side by side.",
+        )
     read_a, read_b = ([read_run(run, training=number) for run, number in side] for side in (a, b))
-    needs_stored = judge.wants_stored(read_a, read_b)
+    needs_stored = not in_pairs and judge.wants_stored(read_a, read_b)
     stored = stored_runs([*a, *b]) if needs_stored else []
-    return judge.compare(read_a, read_b, stored=stored, limit=limit)
+    return judge.compare(read_a, read_b, stored=stored, limit=limit, in_pairs=in_pairs)
 
 
 def _members(side: Side) -> Sequence[str | os.PathLike[str] | ObservedRun]:

@@ -45,6 +45,7 @@ OPTIONS = (
   --training N  compare training N of a command that started several
 judging:
   --fail-if-slower P%  exit with code 5 if B is slower than A by more than P%
+  --pairs  the n-th runs of A and B were made side by side: compare within pairs
   --first-difference  name the first step and module at which two runs with checksums part
   --force  judge the runs even if they are unlike: from two machines, for example
 output:
@@ -71,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.comparison_document import comparison_envelope
 
     runs = _find(options, [*a, *b])
-    found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
+    found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit, in_pairs=options.pairs)
     code = 0 if options.first_difference else exit_code_of(found, is_forced=options.force)
     asked = ComparisonRequest(
         price=parse_price(price),

@@ -62,6 +62,7 @@ REASONS: Mapping[str, str] = {
         "Two runs on each side say too little about how much equal runs differ, and the store has "
         "no repeats of this script on this machine."
     ),
+    "few_pairs": "Fewer than four pairs say too little about how much equal runs differ.",
     "hosts_differ": (
         "The runs of A and B come from different machines, and it is not known how much such "
         "machines differ. Make runs of both on one machine, or several runs of each on several."
@@ -271,7 +272,8 @@ def wanted_of(found: Comparison) -> float:
 
 def describe_spread(spread: Spread) -> str:
     """Say how much equal runs differ, and how we know."""
-    text = f"equal runs differ by {format_percent(spread.fraction)} (one standard deviation"
+    runs = "equal runs of a pair" if spread.is_paired else "equal runs"
+    text = f"{runs} differ by {format_percent(spread.fraction)} (one standard deviation"
     if spread.degrees < FEW_DEGREES:
         text += ", as far as so few runs can tell"
     if spread.num_stored:
