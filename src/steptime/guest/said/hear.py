@@ -18,7 +18,11 @@ from ..hooks.patching import drop_frame, replace
 from .said_watcher import SaidWatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..frameworks.torch.torch_context import TorchContext
+
+    Take = Callable[[Any, FrameType], None]
 
 MAX_OF_TEMPLATE = 200
 """Records of one call of a logger whose arguments are put into the text; dynamo's name functions.
@@ -38,16 +42,22 @@ def hear_libraries(context: TorchContext) -> None:
 
 
 def _hook_warnings(context: TorchContext, watcher: SaidWatcher) -> None:
-    made, guarded = warnings.WarningMessage.__init__, context.guarded
     shows = getattr(warnings, "_showwarnmsg_impl", None)
 
     def take(message: Any, frame: FrameType) -> None:
         if getattr(warnings, "_showwarnmsg_impl", None) is not shows:
-            return  # `catch_warnings(record=True)`: nobody is told
+            return  # `catch_warnings(record=True)`: it is kept, and not shown
         if _formats(frame) or _is_scripts(watcher, frame):
             return
         who, file = message.category.__name__, frame.f_code.co_filename
         watcher.hear("warning", who, str(message.message), file, frame)
+
+    _hook_making(context, warnings.WarningMessage, take)
+
+
+def _hook_making(context: TorchContext, kind: type, take: Take) -> None:
+    """Hand each new object of a class to `take`, with the frame that made it."""
+    made, guarded = kind.__init__, context.guarded
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
@@ -57,11 +67,11 @@ def _hook_warnings(context: TorchContext, watcher: SaidWatcher) -> None:
             raise
         guarded("said", take, self, sys._getframe(1))
 
-    replace(warnings.WarningMessage, "__init__", __init__)
+    replace(kind, "__init__", __init__)
 
 
 def _formats(frame: FrameType) -> bool:
-    """Return whether a warning is only put into words here, or shown to somebody again."""
+    """Return whether a warning is only put into words here, or shown once more."""
     code = frame.f_code
     return code.co_filename == warnings.__file__ and code.co_name in (
         "formatwarning",
@@ -79,11 +89,13 @@ def _is_scripts(watcher: SaidWatcher, frame: FrameType) -> bool:
 
 
 def _hook_logging(context: TorchContext, watcher: SaidWatcher) -> None:
-    made, guarded = logging.LogRecord.__init__, context.guarded
     num_said: dict[tuple[str, int], int] = {}
     last: dict[tuple[str, int], str] = {}
 
     def take(record: Any, frame: FrameType) -> None:
+        level = record.levelno
+        if type(level) is not int or level < logging.WARNING:
+            return
         if record.name == _OF_WARNINGS or watcher.is_users(record.pathname):
             return
         place = record.pathname, record.lineno
@@ -92,14 +104,4 @@ def _hook_logging(context: TorchContext, watcher: SaidWatcher) -> None:
             last[place] = record.getMessage()
         watcher.hear("log", record.name, last[place], record.pathname, frame)
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            made(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        level = self.levelno
-        if type(level) is int and level >= logging.WARNING:
-            guarded("said", take, self, sys._getframe(1))
-
-    replace(logging.LogRecord, "__init__", __init__)
+    _hook_making(context, logging.LogRecord, take)
