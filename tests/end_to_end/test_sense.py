@@ -26,6 +26,7 @@ FAULTY = {
     "one_of_two_never_cleared": "uncleared_gradients",
     "schedule_per_micro_batch": "schedule_too_fast",
     "schedule_too_short": "rate_of_zero",
+    "the_scheduler_is_never_stepped": "unmoved_schedule",
     "evaluation_mode_is_left_on": "updates_in_evaluation",
     "evaluation_mode_until_the_next_epoch": "updates_in_evaluation",
     "mean_square_of_two_shapes": "broadcast_loss",
@@ -88,6 +89,14 @@ def test_a_schedule_per_micro_batch_has_its_updates_and_its_line(found: Found) -
     assert (seen["first_update"], seen["num_updates"], seen["updates_wasted"]) == (30, 120, 91)
     assert seen["advances_per_update"] == 4
     assert found["schedule_per_micro_batch"][0]["line"] == "scheduler.step()"
+
+
+def test_a_scheduler_that_nothing_steps_has_its_name_and_its_line(found: Found) -> None:
+    seen = numbers(found, "the_scheduler_is_never_stepped")
+
+    assert (seen["scheduler"], seen["rate"]) == ("CosineAnnealingLR", "0.01")
+    assert (seen["num_epochs"], seen["num_updates"]) == (3, 210)
+    assert "CosineAnnealingLR(one, 10)" in found["the_scheduler_is_never_stepped"][0]["line"]
 
 
 def test_updates_in_evaluation_mode_begin_after_the_evaluation(found: Found) -> None:

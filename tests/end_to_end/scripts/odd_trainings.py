@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from steptime.core.store import create_run, write_value
 from steptime.diagnose.ailments.sense import senseless
@@ -358,6 +358,73 @@ def schedule_per_micro_batch() -> None:
 @faulty
 def schedule_too_short() -> None:
     schedule(lambda step: max(0.0, 1 - step / 40))
+
+
+def scheduled(
+    make: Callable[[Any], Any], *, num: int = 3, step: Callable[[Any, int], Any] | None = None
+) -> None:
+    model = small()
+    optimizer = sgd(model)
+    scheduler = make(optimizer)
+    loader = DataLoader(TensorDataset(*batch(280)), batch_size=4)
+    for epoch in range(num):
+        for x, y in loader:
+            update(optimizer, functional.mse_loss(model(x), y))
+        if step is not None:
+            step(scheduler, epoch)
+
+
+@healthy
+def scheduler_of_the_plateau_waits() -> None:
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    scheduled(lambda optimizer: plateau(optimizer, patience=100), step=lambda one, _: one.step(1.0))
+
+
+@healthy
+def schedule_of_one_constant() -> None:
+    scheduled(
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0),
+        step=lambda one, _: one.step(),
+    )
+
+
+@healthy
+def stopped_before_its_scheduler_stepped() -> None:
+    scheduled(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1), num=2)
+
+
+@healthy
+def scheduler_of_the_last_part_and_of_an_optimizer_that_rests() -> None:
+    rests = sgd(small())
+    schedules = torch.optim.lr_scheduler
+    resting = schedules.CosineAnnealingLR(rests, 10)
+    scheduled(lambda optimizer: (resting, torch.optim.swa_utils.SWALR(optimizer, 0.01)))
+
+
+@healthy
+def one_scheduler_after_the_other() -> None:
+    schedules = torch.optim.lr_scheduler
+    scheduled(
+        lambda optimizer: schedules.SequentialLR(
+            optimizer,
+            [schedules.ConstantLR(optimizer, 1.0), schedules.ExponentialLR(optimizer, 0.9)],
+            [10],
+        ),
+        step=lambda one, _: one.step(),
+    )
+
+
+@healthy
+def a_scheduler_beside_rates_set_by_hand() -> None:
+    def by_hand(scheduler: Any, epoch: int) -> None:
+        scheduler.optimizer.param_groups[0]["lr"] = 0.01 / (epoch + 2)
+
+    scheduled(lambda one: torch.optim.lr_scheduler.StepLR(one, 1), step=by_hand)
+
+
+@faulty
+def the_scheduler_is_never_stepped() -> None:
+    scheduled(lambda one: torch.optim.lr_scheduler.CosineAnnealingLR(one, 10))
 
 
 # -- modes

@@ -98,7 +98,7 @@ def hook_iter(context: TorchContext, loader_class: Any) -> None:
             guarded("rest", journal.flush)  # an evaluation, perhaps
         guarded("inputs", context.inputs.see, self)
         guarded("longest", context.epochs.begin, self)
-        guarded("sense", context.sense.epochs.begin, self)
+        guarded("sense", context.sense.begin_epoch, self)
         if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
             return original(self)
         outer = journal.top
