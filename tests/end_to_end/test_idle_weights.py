@@ -11,7 +11,9 @@ from end_to_end.harness import needs_linux, needs_torch
 
 pytestmark = [needs_torch, needs_linux]
 
-CAUSES = {"growing_graph", "unused_gradient", "zero_gradient", "no_gradient"}
+CAUSES = {
+    *("growing_graph", "unused_gradient", "unregistered_weights", "zero_gradient", "no_gradient"),
+}
 SLOW = pytest.mark.slow("a training for each way to learn nothing")
 
 
@@ -34,6 +36,17 @@ def test_weights_that_learn_nothing_are_named(run_specimen: RunSpecimen, plant: 
     assert evidence["parameters"] == pytest.approx(68 / 280)
 
 
+@SLOW
+def test_layers_in_a_list_are_named_with_the_list(run_specimen: RunSpecimen) -> None:
+    (finding,) = found(run_specimen("idle_weights", "--plant", "unregistered_weights")).values()
+
+    assert (finding["cause"], finding["severity"]) == ("unregistered_weights", "warning")
+    assert finding["names"] == {
+        "weights": "layers.0.weight, layers.0.bias",
+        "holders": "Net.layers",
+    }
+
+
 @pytest.mark.parametrize("plant", ["growing_graph", pytest.param("carried_state", marks=SLOW)])
 def test_a_graph_that_is_kept_is_found_with_its_line(run_specimen: RunSpecimen, plant: str) -> None:
     (finding,) = found(run_specimen("idle_weights", "--plant", plant)).values()
@@ -45,7 +58,11 @@ def test_a_graph_that_is_kept_is_found_with_its_line(run_specimen: RunSpecimen, 
 
 
 @pytest.mark.parametrize(
-    "plant", ["nothing", *(pytest.param(p, marks=SLOW) for p in ("best_loss", "rarely"))]
+    "plant",
+    [
+        "nothing",
+        *(pytest.param(p, marks=SLOW) for p in ("best_loss", "rarely", "unregistered_but_held")),
+    ],
 )
 def test_a_sound_training_has_no_such_finding(run_specimen: RunSpecimen, plant: str) -> None:
     run = run_specimen("idle_weights", "--plant", plant)

@@ -15,7 +15,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.module_tree import parameters_of
+from ..hooks.module_tree import loose_parameters_of, parameters_of
 from .bracket import is_readable
 from .tensor_bounds import TensorBounds
 
@@ -29,7 +29,7 @@ MAX_ELEMENTS = 20_000_000
 MAX_WAIT = 64
 """Updates in which each optimizer that was known must have stepped, until a sample is closed."""
 
-FINE, NONE, ZERO, UNUSED = "fine", "none", "zero", "unused"
+FINE, NONE, ZERO, UNUSED, LOOSE = "fine", "none", "zero", "unused", "loose"
 
 
 class Suspect:
@@ -121,7 +121,7 @@ class WeightCheck:
         """Take the weights of models that get gradients, but that no optimizer holds."""
         held = {id(weight) for weight in weights_of(optimizers)}
         for model in self.find_models():
-            for _, weight in parameters_of(model):
+            for weight in self._weights_of(model):
                 if id(weight) in held or not weight.requires_grad:
                     continue
                 held.add(id(weight))
@@ -131,6 +131,11 @@ class WeightCheck:
                 is_first, suspect.mark = suspect.mark is None, mark
                 has_gradient = weight.grad is not None and mark is not None
                 suspect.take(UNUSED if has_gradient and (is_same or is_first) else FINE)
+
+    def _weights_of(self, model: Any) -> Iterator[Any]:
+        """Yield the weights of a model, those last that it holds outside of its modules."""
+        yield from (weight for _, weight in parameters_of(model))
+        yield from (weight for _, _, weight in loose_parameters_of(self.torch, model))
 
     def _mark(self, weight: Any) -> tuple[int, float, float] | None:
         """Return what changes when somebody writes to a weight; None where that is not known."""
@@ -143,7 +148,7 @@ class WeightCheck:
         return weight._version, read(address), read(address + (weight.numel() - 1) * size)
 
     def _make_line(self, num_updates: int) -> str:
-        found: dict[str, list[Any]] = {NONE: [], ZERO: [], UNUSED: []}
+        found: dict[str, list[Any]] = {NONE: [], ZERO: [], UNUSED: [], LOOSE: []}
         num = elements = 0
         for suspect in self.suspects.values():
             weight = suspect.reference()
@@ -157,6 +162,13 @@ class WeightCheck:
             found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in held]
         names = self.find_names() if any(found.values()) else {}
         facts: dict[str, Any] = {"n": num_updates, "num": num, "elements": elements}
+        if found[UNUSED]:
+            loose = self.find_loose(names)
+            found[LOOSE] = [weight for weight in found[UNUSED] if id(weight) in loose]
+            found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in loose]
+            holders = [loose[id(weight)][0] for weight in found[LOOSE]]
+            facts["holders"] = list(dict.fromkeys(holders))[:MAX_NAMES]
+            names |= {key: name for key, (_, name) in loose.items()}
         facts["replaced"] = num_replaced(found[UNUSED], found[NONE], names)
         for state, weights in found.items():
             facts[state] = {
@@ -172,6 +184,15 @@ class WeightCheck:
             id(weight): name
             for model in reversed(self.find_models())
             for name, weight in parameters_of(model)
+        }
+
+    def find_loose(self, names: dict[int, str]) -> dict[int, tuple[str, str]]:
+        """Return holder and name, by id, of the weights that no model has registered."""
+        return {
+            id(weight): (holder, name)
+            for model in self.find_models()
+            for holder, name, weight in loose_parameters_of(self.torch, model)
+            if id(weight) not in names
         }
 
     def give_up(self) -> None:

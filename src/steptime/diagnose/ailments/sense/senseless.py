@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
-from steptime.diagnose.ailments.health.idle_weights import UNUSED_GRADIENT
+from steptime.diagnose.ailments.health.idle_weights import UNREGISTERED, UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
@@ -382,5 +382,5 @@ AILMENTS = (
 WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
 """They come before every bottleneck."""
 
-CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause]))
+CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause, UNREGISTERED.cause]))
 """They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""

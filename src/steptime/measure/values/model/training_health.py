@@ -37,6 +37,9 @@ class WeightUse:
             them; on the CPU.
         replaced: how many of these have the shape of a weight that an optimizer holds and no model
             has: the optimizer was made before they were.
+        unregistered: the same as `unused_gradient`, of weights in a list, tuple or dictionary of a
+            module, which torch does not register; None in older records.
+        holders: class and attribute of these lists.
     """
 
     update: int
@@ -46,6 +49,8 @@ class WeightUse:
     zero_gradient: WeightGroup
     unused_gradient: WeightGroup
     replaced: int = 0
+    unregistered: WeightGroup | None = None
+    holders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
