@@ -122,7 +122,7 @@ def test_layers_in_a_list_may_be_trained_frozen_or_written_to() -> None:
             if way == "written":
                 with torch.no_grad():
                     for weight in loose:
-                        weight -= 1e-4 * weight.grad
+                        weight.sub_(1e-4 * weight.grad)
         assert (told["loose"]["num"], told["unused"]["num"]) == (0, 0)
 
 

@@ -15,7 +15,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.module_tree import loose_parameters_of, parameters_of
+from ..hooks.module_tree import has_shape, loose_parameters_of, parameters_of
 from .bracket import is_readable
 from .tensor_bounds import TensorBounds
 
@@ -134,8 +134,9 @@ class WeightCheck:
 
     def _weights_of(self, model: Any) -> Iterator[Any]:
         """Yield the weights of a model, those last that it holds outside of its modules."""
-        yield from (weight for _, weight in parameters_of(model))
-        yield from (weight for _, _, weight in loose_parameters_of(self.torch, model))
+        yield from (weight for _, weight in parameters_of(model) if has_shape(weight))
+        loose = loose_parameters_of(self.torch, model)
+        yield from (weight for _, _, weight in loose if has_shape(weight))
 
     def _mark(self, weight: Any) -> tuple[int, float, float] | None:
         """Return what changes when somebody writes to a weight; None where that is not known."""
