@@ -29,6 +29,8 @@ FAULTY = {
     "the_scheduler_is_never_stepped": "unmoved_schedule",
     "evaluation_mode_is_left_on": "updates_in_evaluation",
     "evaluation_mode_until_the_next_epoch": "updates_in_evaluation",
+    "keeps_every_output": "kept_outputs",
+    "keeps_a_view_of_every_output": "kept_outputs",
     "mean_square_of_two_shapes": "broadcast_loss",
     "absolute_error_of_two_shapes": "broadcast_loss",
     "huber_of_two_shapes_turned": "broadcast_loss",
@@ -106,6 +108,14 @@ def test_updates_in_evaluation_mode_begin_after_the_evaluation(found: Found) -> 
     assert seen["effect"] == "its batch statistics stay as they were and its dropout is off"
     assert numbers(found, "evaluation_mode_until_the_next_epoch")["updates_seen"] == 117
     assert found["evaluation_mode_is_left_on"][0]["line"] == "model.eval()"
+
+
+@pytest.mark.parametrize("name", ["keeps_every_output", "keeps_a_view_of_every_output"])
+def test_outputs_that_are_kept_have_their_number_and_bytes(found: Found, name: str) -> None:
+    seen = numbers(found, name)
+
+    assert (seen["num_outputs"], seen["each"]) == (12, 32 << 20)
+    assert (seen["model"], seen["shape"]) == ("Wide", "(8388608)")
 
 
 @pytest.mark.parametrize(

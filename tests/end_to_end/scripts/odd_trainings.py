@@ -23,6 +23,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from steptime.core.store import create_run, write_value
+from steptime.diagnose.ailments.memory.memory_peaks import KEPT_OUTPUTS
 from steptime.diagnose.ailments.sense import senseless
 from steptime.guest import late
 from steptime.launch.origin import describe_run
@@ -31,6 +32,7 @@ from steptime.measure.fold.run_records import read_records
 from steptime.measure.source.scan import write_source
 
 UPDATES = 60
+ASKED = (*senseless.AILMENTS, KEPT_OUTPUTS)
 Act = Callable[[], Any]
 HEALTHY: list[Act] = []
 FAULTY: list[Act] = []
@@ -550,6 +552,84 @@ def evaluation_mode_until_the_next_epoch() -> None:
                 evaluate(model)
 
 
+# -- what evaluations keep
+
+
+class Wide(nn.Module):
+    """Its outputs are large in evaluation mode; nothing ever touches the memory."""
+
+    def __init__(self, elements: int = 8 << 20) -> None:
+        super().__init__()
+        self.inner = small(dropout=0.2)
+        self.elements = elements
+
+    def forward(self, x: Any) -> Any:
+        made = self.inner(x)
+        return made if self.training else {"logits": made.new_empty(self.elements), "seen": made}
+
+
+def evaluates(
+    keep: Callable[[Any], Any], *, model: nn.Module | None = None, seen: nn.Module | None = None
+) -> None:
+    model = Wide() if model is None else model
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        update(optimizer, loss_of(model))
+        if number % 20 == 19:
+            model.eval()
+            with torch.no_grad():
+                kept = [keep((model if seen is None else seen)(batch()[0])) for _ in range(12)]
+            assert kept
+            model.train()
+
+
+@healthy
+def keeps_a_number_of_each_output() -> None:
+    evaluates(lambda out: out["logits"][:1].clone())
+
+
+@healthy
+def keeps_the_losses_of_an_evaluation() -> None:
+    evaluates(lambda out: functional.mse_loss(out["seen"], torch.ones(8, 1)))
+
+
+@healthy
+def keeps_small_logits() -> None:
+    evaluates(lambda out: out, model=Wide(80))
+
+
+@healthy
+def keeps_what_a_frozen_model_returns() -> None:
+    evaluates(lambda out: out, seen=Wide().eval())
+
+
+@healthy
+def evaluates_on_batches_that_it_has() -> None:
+    class Passing(Wide):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) if self.training else (self.inner(x[:, :6]), x)
+
+    batches = [torch.empty(8, 1 << 20) for _ in range(12)]
+    model = Passing()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(model))
+    model.eval()
+    with torch.no_grad():
+        seen = [model(one)[0].mean() for one in batches]
+    assert seen
+
+
+@faulty
+def keeps_every_output() -> None:
+    evaluates(lambda out: out["logits"])
+
+
+@faulty
+def keeps_a_view_of_every_output() -> None:
+    evaluates(lambda out: out["logits"][:1])
+
+
 # -- losses of two shapes
 
 
@@ -788,7 +868,7 @@ def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     measurement = measure(read_records(run.folder))
     codes = {note.code for note in measurement.notes}
     assert "guest_failures" not in codes, (act.__name__, measurement.notes)
-    found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in senseless.AILMENTS)]
+    found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in ASKED)]
     return [
         {
             "cause": one.cause,

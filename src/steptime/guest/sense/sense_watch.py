@@ -13,6 +13,7 @@ from ...record import kinds
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
+from .kept_outputs import OutputWatch
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
 from .modes import Modes
@@ -42,6 +43,7 @@ class SenseWatch:
         self.loss = LossGraph(self.torch, self.frames)
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
+        self.kept = OutputWatch(self.torch)
         self.num_rested = 0
         self.first: int | None = None
         self.number = 0
@@ -132,6 +134,7 @@ class SenseWatch:
             "evaluated": self.modes.tell(),
             "broadcast": self.loss.broadcast,
             "targets": self.loss.targets,
+            "kept_outputs": self.kept.found,
             "epochs": self.epochs.tell(),
         }
         if not any(facts.values()) or (told := dumps(facts)) == self.told:

@@ -116,6 +116,23 @@ class TargetUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOutputs:
+    """Outputs of a model that were alive at once in one evaluation: those with the most bytes.
+
+    Attributes:
+        model: its class.
+        num: how many outputs, one of each call.
+        bytes: what they hold together [bytes].
+        shape: of the largest tensor in one of them.
+    """
+
+    model: str
+    num: int
+    bytes: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedWorkers:
     """What each worker of a loader does again.
 
@@ -158,6 +175,7 @@ class Sense:
         evaluated: updates in evaluation mode.
         broadcast: a loss of two shapes.
         targets: targets that the loss ignores, where a classification was seen.
+        kept_outputs: outputs that an evaluation keeps, from 64 MiB on.
         repeated: random draws that repeat over workers or epochs.
         duplicated: samples that each worker yields.
         stale: a number of the data set that does not reach the workers.
@@ -169,6 +187,7 @@ class Sense:
     evaluated: EvaluatedUpdates | None = None
     broadcast: BroadcastLoss | None = None
     targets: TargetUse | None = None
+    kept_outputs: KeptOutputs | None = None
     repeated: RepeatedWorkers | None = None
     duplicated: RepeatedWorkers | None = None
     stale: StaleNumber | None = None
