@@ -72,6 +72,26 @@ def test_a_sound_training_has_no_such_finding(run_specimen: RunSpecimen, plant: 
     assert run.data["health"]["kept_graphs"]["are_kept"] is False
 
 
+@SLOW
+def test_rows_without_a_gradient_are_counted_in_a_run(run_specimen: RunSpecimen) -> None:
+    run = run_specimen("dense_updates")
+
+    (finding,) = [one for one in run.findings() if one["cause"] == "dense_updates"]
+    evidence = {item["name"]: item["value"] for item in finding["evidence"]}
+    assert evidence["num_rows"] == 100_000
+    assert 32 < evidence["num_touched"] <= 64
+    assert "optimizer.step()" in finding["where_text"]
+
+
+@SLOW
+@pytest.mark.parametrize("way", ["sparse", "small", "tied"])
+def test_an_embedding_that_is_updated_as_it_must_be(run_specimen: RunSpecimen, way: str) -> None:
+    run = run_specimen("dense_updates", "--way", way)
+
+    assert "dense_updates" not in {one["cause"] for one in run.findings()}
+    assert "guest_failures" not in {note["code"] for note in run.data["notes"]}
+
+
 def test_overfitting_is_found_with_its_best_update(run_specimen: RunSpecimen) -> None:
     run = run_specimen("overfitting")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...record import kinds
 from ..hooks.module_tree import has_shape, loose_parameters_of, parameters_of
+from ..sense.embedding_rows import EmbeddingRows
 from .bracket import is_readable
 from .tensor_bounds import TensorBounds
 
@@ -67,6 +68,7 @@ class WeightCheck:
     def reset(self) -> None:
         """Forget everything: this is a new process."""
         self.suspects: dict[int, Suspect] = {}
+        self.rows = EmbeddingRows(self.torch)
         self.sampled: set[int] = set()
         self.began = FIRST_AT
         self.due = FIRST_AT
@@ -102,6 +104,7 @@ class WeightCheck:
 
     def _take_gradients(self, optimizer: Any) -> None:
         left = MAX_ELEMENTS
+        self.rows.see(optimizer, self.find_models())
         weights = [weight for weight in weights_of([optimizer]) if weight.requires_grad]
         if all(weight.grad is None for weight in weights):
             return  # it gets its gradients in a way of its own
@@ -161,8 +164,9 @@ class WeightCheck:
         if found[UNUSED]:
             held = {id(weight) for weight in weights_of(living_optimizers(self.torch))}
             found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in held]
-        names = self.find_names() if any(found.values()) else {}
+        names = self.find_names() if any(found.values()) or self.rows.tables else {}
         facts: dict[str, Any] = {"n": num_updates, "num": num, "elements": elements}
+        facts["tables"] = self.rows.tell(names)
         if found[UNUSED]:
             loose = self.find_loose(names)
             found[LOOSE] = [weight for weight in found[UNUSED] if id(weight) in loose]

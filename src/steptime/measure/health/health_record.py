@@ -44,6 +44,7 @@ def read_weights(line: Line) -> WeightUse:
         "zero_gradient": line.get("zero"),
         "unused_gradient": line.get("unused"),
         "unregistered": line.get("loose"),
+        "embeddings": line.get("tables", ()),
     }
     return from_json(WeightUse, {**line, **own})
 
