@@ -61,7 +61,8 @@ class EmbeddingRows:
         for weight, group in large:
             if id(weight) in known and len(self.tables) < MAX_TABLES:
                 table = self.tables.setdefault(id(weight), RowUse(weight, optimizer, group))
-                if table.num_looks < MAX_LOOKS and table.reference() is weight:
+                is_same = table.reference() is weight
+                if is_same and table.num_looks < MAX_LOOKS:
                     self._count(weight.grad, table)
 
     def _embeddings_of(self, model: Any) -> Iterator[Any]:

@@ -63,7 +63,7 @@ class Rates:
         if known is None or known[0]() is not scheduler:
             if len(self.schedules) >= MAX_SCHEDULERS:
                 return
-            facts = {"scheduler": type(scheduler).__name__}
+            facts: dict[str, Any] = {"scheduler": type(scheduler).__name__}
             known = weakref.ref(scheduler), id(scheduler.optimizer), facts
             self.schedules[key] = known
         if num <= 1:  # the place of the constructor, and then of the first real step

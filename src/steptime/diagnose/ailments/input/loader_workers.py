@@ -134,7 +134,7 @@ def find_too_many_workers(measurement: Measurement) -> Finding | None:
         cores = min(cores, max(1, math.ceil(host.quota_cores)))
     if host.job_cores < BUSY_CORES.value * cores:
         return None
-    evidence = (
+    evidence: Parts = (
         count("num_workers", num_workers),
         count("usable_cores", cores),
         count("busy_cores", host.job_cores),
