@@ -11,7 +11,9 @@ from end_to_end.harness import needs_linux, needs_torch
 
 pytestmark = [needs_torch, needs_linux]
 
-CAUSES = {"growing_graph", "unused_gradient", "zero_gradient", "no_gradient"}
+CAUSES = {
+    *("growing_graph", "unused_gradient", "unregistered_weights", "zero_gradient", "no_gradient"),
+}
 SLOW = pytest.mark.slow("a training for each way to learn nothing")
 
 
@@ -34,6 +36,17 @@ def test_weights_that_learn_nothing_are_named(run_specimen: RunSpecimen, plant: 
     assert evidence["parameters"] == pytest.approx(68 / 280)
 
 
+@SLOW
+def test_layers_in_a_list_are_named_with_the_list(run_specimen: RunSpecimen) -> None:
+    (finding,) = found(run_specimen("idle_weights", "--plant", "unregistered_weights")).values()
+
+    assert (finding["cause"], finding["severity"]) == ("unregistered_weights", "warning")
+    assert finding["names"] == {
+        "weights": "layers.0.weight, layers.0.bias",
+        "holders": "Net.layers",
+    }
+
+
 @pytest.mark.parametrize("plant", ["growing_graph", pytest.param("carried_state", marks=SLOW)])
 def test_a_graph_that_is_kept_is_found_with_its_line(run_specimen: RunSpecimen, plant: str) -> None:
     (finding,) = found(run_specimen("idle_weights", "--plant", plant)).values()
@@ -45,7 +58,11 @@ def test_a_graph_that_is_kept_is_found_with_its_line(run_specimen: RunSpecimen, 
 
 
 @pytest.mark.parametrize(
-    "plant", ["nothing", *(pytest.param(p, marks=SLOW) for p in ("best_loss", "rarely"))]
+    "plant",
+    [
+        "nothing",
+        *(pytest.param(p, marks=SLOW) for p in ("best_loss", "rarely", "unregistered_but_held")),
+    ],
 )
 def test_a_sound_training_has_no_such_finding(run_specimen: RunSpecimen, plant: str) -> None:
     run = run_specimen("idle_weights", "--plant", plant)
@@ -53,6 +70,26 @@ def test_a_sound_training_has_no_such_finding(run_specimen: RunSpecimen, plant: 
     assert found(run) == {}
     assert run.data["health"]["weights"]["num"] == 6
     assert run.data["health"]["kept_graphs"]["are_kept"] is False
+
+
+@SLOW
+def test_rows_without_a_gradient_are_counted_in_a_run(run_specimen: RunSpecimen) -> None:
+    run = run_specimen("dense_updates")
+
+    (finding,) = [one for one in run.findings() if one["cause"] == "dense_updates"]
+    evidence = {item["name"]: item["value"] for item in finding["evidence"]}
+    assert evidence["num_rows"] == 100_000
+    assert 32 < evidence["num_touched"] <= 64
+    assert "optimizer.step()" in finding["where_text"]
+
+
+@SLOW
+@pytest.mark.parametrize("way", ["sparse", "small", "tied"])
+def test_an_embedding_that_is_updated_as_it_must_be(run_specimen: RunSpecimen, way: str) -> None:
+    run = run_specimen("dense_updates", "--way", way)
+
+    assert "dense_updates" not in {one["cause"] for one in run.findings()}
+    assert "guest_failures" not in {note["code"] for note in run.data["notes"]}
 
 
 def test_overfitting_is_found_with_its_best_update(run_specimen: RunSpecimen) -> None:

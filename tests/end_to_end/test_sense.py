@@ -26,8 +26,11 @@ FAULTY = {
     "one_of_two_never_cleared": "uncleared_gradients",
     "schedule_per_micro_batch": "schedule_too_fast",
     "schedule_too_short": "rate_of_zero",
+    "the_scheduler_is_never_stepped": "unmoved_schedule",
     "evaluation_mode_is_left_on": "updates_in_evaluation",
     "evaluation_mode_until_the_next_epoch": "updates_in_evaluation",
+    "keeps_every_output": "kept_outputs",
+    "keeps_a_view_of_every_output": "kept_outputs",
     "mean_square_of_two_shapes": "broadcast_loss",
     "absolute_error_of_two_shapes": "broadcast_loss",
     "huber_of_two_shapes_turned": "broadcast_loss",
@@ -93,6 +96,14 @@ def test_a_schedule_per_micro_batch_has_its_updates_and_its_line(found: Found) -
     assert found["schedule_per_micro_batch"][0]["line"] == "scheduler.step()"
 
 
+def test_a_scheduler_that_nothing_steps_has_its_name_and_its_line(found: Found) -> None:
+    seen = numbers(found, "the_scheduler_is_never_stepped")
+
+    assert (seen["scheduler"], seen["rate"]) == ("CosineAnnealingLR", "0.01")
+    assert (seen["num_epochs"], seen["num_updates"]) == (3, 210)
+    assert "CosineAnnealingLR(one, 10)" in found["the_scheduler_is_never_stepped"][0]["line"]
+
+
 def test_updates_in_evaluation_mode_begin_after_the_evaluation(found: Found) -> None:
     seen = numbers(found, "evaluation_mode_is_left_on")
 
@@ -100,6 +111,14 @@ def test_updates_in_evaluation_mode_begin_after_the_evaluation(found: Found) -> 
     assert seen["effect"] == "its batch statistics stay as they were and its dropout is off"
     assert numbers(found, "evaluation_mode_until_the_next_epoch")["updates_seen"] == 117
     assert found["evaluation_mode_is_left_on"][0]["line"] == "model.eval()"
+
+
+@pytest.mark.parametrize("name", ["keeps_every_output", "keeps_a_view_of_every_output"])
+def test_outputs_that_are_kept_have_their_number_and_bytes(found: Found, name: str) -> None:
+    seen = numbers(found, name)
+
+    assert (seen["num_outputs"], seen["each"]) == (12, 32 << 20)
+    assert (seen["model"], seen["shape"]) == ("Wide", "(8388608)")
 
 
 @pytest.mark.parametrize(

@@ -472,6 +472,7 @@ def test_slow_workers_report_what_a_batch_takes_them(run_specimen: RunSpecimen) 
 
     assert run.data["workers"]["num_workers"] == 2
     assert run.data["workers"]["num_batches"] == 40
+    assert run.data["workers"]["num_threads"] == 1
     assert_takes(0.040, run.data["workers"]["fetch_s_per_batch"])
     # Two workers load at once, so batches come in pairs: half of the steps wait.
     waits_s = [step.wall_s["input_wait"] for step in run.steps()[1:]]

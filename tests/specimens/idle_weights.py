@@ -17,19 +17,22 @@ class Net(nn.Module):
         self.body = nn.Linear(8, 16)
         self.head = nn.Linear(16, 4)
         self.spare = nn.Linear(16, 4)
+        self.layers = [self.spare]
+        if args.plant in ("unregistered_weights", "unregistered_but_held"):
+            del self.spare
 
     def forward(self, x):
         x = torch.tanh(self.body(x))
         if args.plant == "no_gradient":
             return self.head(x)
-        return self.head(x) + self.spare(x) * (args.plant != "zero_gradient")
+        return self.head(x) + self.layers[0](x) * (args.plant != "zero_gradient")
 
 
 torch.manual_seed(0)
 model = Net()
 held = [*model.body.parameters(), *model.head.parameters()]
-if args.plant != "unused_gradient":
-    held += model.spare.parameters()
+if args.plant not in ("unused_gradient", "unregistered_weights"):
+    held += model.layers[0].parameters()
 optimizer = torch.optim.AdamW(held, lr=1e-3)
 rarely = torch.optim.SGD(model.spare.parameters(), lr=1e-3) if args.plant == "rarely" else None
 total, best, state = 0.0, None, torch.zeros(16, 4)

@@ -22,6 +22,7 @@ from steptime.measure.values.measurement import (
 )
 from steptime.measure.values.observations import HeldObjects, LoaderUse
 from steptime.measure.values.wall_time import WallPart, WallTime
+from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_rank
 
 MIB = 1 << 20
@@ -153,6 +154,32 @@ def test_workers_are_held_against_the_cores_that_may_be_used(
     found = find_too_many_workers(make(loader={"num_workers": num_workers}, host=host))
 
     assert (found and found.severity) == severity
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "threads", "host", "cause"),
+    [
+        (2, 4, {}, "too_many_threads"),
+        (2, 3, {}, None),
+        (2, 4, {"job_cores": 3.0}, None),
+        (9, 1, {}, "too_many_workers"),
+        (9, None, {}, "too_many_workers"),
+    ],
+)
+def test_threads_of_workers_are_held_against_the_cores(
+    num_workers: int, threads: int | None, host: dict[str, float], cause: str | None
+) -> None:
+    workers = replace(WORKERS, num_threads=threads)
+    found = find_too_many_workers(
+        make(loader={"num_workers": num_workers}, workers=workers, host=host)
+    )
+
+    assert (found and found.cause) == cause
+    if cause == "too_many_threads":
+        assert found is not None
+        assert "2 loader workers × 4 threads + 1 of the training = 9 threads on 4 cores" in (
+            describe_finding(found, None)
+        )
 
 
 def test_without_loaders_there_are_no_workers() -> None:

@@ -14,6 +14,7 @@ from steptime.app.run.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.memory.memory_peaks import (
     find_fragmentation,
+    find_kept_outputs,
     find_large_temporaries,
     find_longest_to_come,
     find_peak_by_length,
@@ -25,6 +26,7 @@ from steptime.guest.memory.dissect import private_limit
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Allocator, Anatomy, Death, LastStep, RunPeak
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch, PeakForecast
+from steptime.measure.values.model.sense_values import KeptOutputs, Sense
 from steptime.measure.values.observations import LoaderUse, MemoryUse
 from steptime.report.blocks.work.memory_blocks import memory_blocks
 from steptime.report.words.run.advice import next_act, size_word
@@ -57,6 +59,17 @@ def with_limit(limit: int | None, longest: LongestBatch = COMING) -> Measurement
     )
     rank = replace(make_rank(forward=0.1), host_memory=use)
     return make_measurement(ranks=(rank,), longest_batch=longest)
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(256 << 20, True), ((256 << 20) - 1, False)])
+def test_kept_outputs_are_named_from_a_quarter_of_a_gibibyte_on(
+    kept: int, *, expected: bool
+) -> None:
+    outputs = KeptOutputs(model="Net", num=64, bytes=kept, shape=(16, 8000))
+    finding = find_kept_outputs(make_measurement(sense=Sense(kept_outputs=outputs)))
+
+    assert (finding is not None) is expected
+    assert finding is None or finding.names == {"model": "Net", "shape": "(16, 8000)"}
 
 
 def numbers(finding: Finding | None) -> dict[str, float]:

@@ -11,6 +11,7 @@ import pytest
 from steptime.diagnose.ailments.sense.senseless import (
     find_rate_of_zero,
     find_rows_without_label,
+    find_unmoved_schedule,
     find_updates_in_evaluation,
 )
 from steptime.diagnose.diagnosis import diagnose
@@ -80,6 +81,29 @@ def test_a_schedule_per_micro_batch_is_named_with_what_it_cost() -> None:
         "the learning rate is 0 from update 100 of 400 on, because the scheduler advances 4 times "
         "per update: 301 updates (75.2 %) changed no weight."
     )
+
+
+@pytest.mark.parametrize(
+    ("num_updates", "num_epochs", "changes", "expected"),
+    [
+        (200, 3, {}, "unmoved_schedule"),
+        (199, 3, {}, None),
+        (200, 2, {}, None),
+        (200, 41, {}, None),
+        (200, 3, {"first_update": 2}, None),
+        (200, 3, {"num_advances": 1}, None),
+        (200, 3, {"num_advances": None, "scheduler": None}, None),
+        (200, 3, {"has_moved": True}, None),
+        (200, 3, {"scheduler": "SWALR"}, None),
+    ],
+)
+def test_a_schedule_that_nothing_steps_needs_updates_and_epochs(
+    num_updates: int, num_epochs: int, changes: dict[str, Any], expected: str | None
+) -> None:
+    known = {"scheduler": "StepLR", "num_advances": 0, "has_moved": False, **changes}
+    measurement = seen(num_updates, rates=(rate(None, **known),), num_epochs=num_epochs)
+
+    assert cause(find_unmoved_schedule(measurement)) == expected
 
 
 @pytest.mark.parametrize(("num", "expected"), [(19, False), (20, True), (300, True)])

@@ -82,6 +82,50 @@ def test_a_gradient_that_no_optimizer_uses() -> None:
     assert told["unused"] == {"num": 2, "elements": 8, "names": ["spare.weight", "spare.bias"]}
 
 
+class Listed(Two):
+    """The spare one is in a list, beside layers that torch knows and much that is no layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spare, self.__dict__["itself"] = self.spare, [self]
+        del self.spare
+        self.layers = [self.head, spare]
+        self.scales = {"one": nn.Parameter(torch.ones(1)), "other": 3}
+
+    def forward(self, x: Any) -> Any:
+        return self.layers[0](x) + self.layers[1](x) * self.scales["one"]
+
+
+def test_layers_in_a_list_that_no_optimizer_uses() -> None:
+    model = Listed()
+    told = train(check_of(model), model, [sgd(model)], TWICE)
+
+    names = ["layers.1.weight", "layers.1.bias", "scales.one"]
+    assert told["loose"] == {"num": 3, "elements": 9, "names": names}
+    assert told["holders"] == ["Listed.layers", "Listed.scales"]
+    assert (told["unused"]["num"], told["num"]) == (0, 5)
+
+
+def test_layers_in_a_list_may_be_trained_frozen_or_written_to() -> None:
+    for way in ("held", "frozen", "written"):
+        model = Listed()
+        check, optimizers = check_of(model), [sgd(model)]
+        loose = [*model.layers[1].parameters(), model.scales["one"]]
+        if way == "held":
+            optimizers[0].add_param_group({"params": loose})
+        elif way == "frozen":
+            for weight in loose:
+                weight.requires_grad_(False)
+        told = {}
+        for number in range(TWICE):
+            told = train(check, model, optimizers, number + 1, first=number) or told
+            if way == "written":
+                with torch.no_grad():
+                    for weight in loose:
+                        weight.sub_(1e-4 * weight.grad)
+        assert (told["loose"]["num"], told["unused"]["num"]) == (0, 0)
+
+
 def test_one_sample_says_nothing() -> None:
     model = Two()
     model.factor = None

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from steptime.core.store import create_run, write_value
+from steptime.diagnose.ailments.memory.memory_peaks import KEPT_OUTPUTS
 from steptime.diagnose.ailments.sense import senseless
 from steptime.guest import late
 from steptime.launch.origin import describe_run
@@ -31,6 +32,7 @@ from steptime.measure.fold.run_records import read_records
 from steptime.measure.source.scan import write_source
 
 UPDATES = 60
+ASKED = (*senseless.AILMENTS, KEPT_OUTPUTS)
 Act = Callable[[], Any]
 HEALTHY: list[Act] = []
 FAULTY: list[Act] = []
@@ -360,6 +362,73 @@ def schedule_too_short() -> None:
     schedule(lambda step: max(0.0, 1 - step / 40))
 
 
+def scheduled(
+    make: Callable[[Any], Any], *, num: int = 3, step: Callable[[Any, int], Any] | None = None
+) -> None:
+    model = small()
+    optimizer = sgd(model)
+    scheduler = make(optimizer)
+    loader = DataLoader(TensorDataset(*batch(280)), batch_size=4)
+    for epoch in range(num):
+        for x, y in loader:
+            update(optimizer, functional.mse_loss(model(x), y))
+        if step is not None:
+            step(scheduler, epoch)
+
+
+@healthy
+def scheduler_of_the_plateau_waits() -> None:
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    scheduled(lambda optimizer: plateau(optimizer, patience=100), step=lambda one, _: one.step(1.0))
+
+
+@healthy
+def schedule_of_one_constant() -> None:
+    scheduled(
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0),
+        step=lambda one, _: one.step(),
+    )
+
+
+@healthy
+def stopped_before_its_scheduler_stepped() -> None:
+    scheduled(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1), num=2)
+
+
+@healthy
+def scheduler_of_the_last_part_and_of_an_optimizer_that_rests() -> None:
+    rests = sgd(small())
+    schedules = torch.optim.lr_scheduler
+    resting = schedules.CosineAnnealingLR(rests, 10)
+    scheduled(lambda optimizer: (resting, torch.optim.swa_utils.SWALR(optimizer, 0.01)))
+
+
+@healthy
+def one_scheduler_after_the_other() -> None:
+    schedules = torch.optim.lr_scheduler
+    scheduled(
+        lambda optimizer: schedules.SequentialLR(
+            optimizer,
+            [schedules.ConstantLR(optimizer, 1.0), schedules.ExponentialLR(optimizer, 0.9)],
+            [10],
+        ),
+        step=lambda one, _: one.step(),
+    )
+
+
+@healthy
+def a_scheduler_beside_rates_set_by_hand() -> None:
+    def by_hand(scheduler: Any, epoch: int) -> None:
+        scheduler.optimizer.param_groups[0]["lr"] = 0.01 / (epoch + 2)
+
+    scheduled(lambda one: torch.optim.lr_scheduler.StepLR(one, 1), step=by_hand)
+
+
+@faulty
+def the_scheduler_is_never_stepped() -> None:
+    scheduled(lambda one: torch.optim.lr_scheduler.CosineAnnealingLR(one, 10))
+
+
 # -- modes
 
 
@@ -586,6 +655,84 @@ def two_heads_of_unlike_numbers_of_targets() -> None:
 @faulty
 def means_of_unlike_texts_are_equals() -> None:
     tokens(lambda pair, *_: functional.cross_entropy(*pair) / 4)
+
+
+# -- what evaluations keep
+
+
+class Wide(nn.Module):
+    """Its outputs are large in evaluation mode; nothing ever touches the memory."""
+
+    def __init__(self, elements: int = 8 << 20) -> None:
+        super().__init__()
+        self.inner = small(dropout=0.2)
+        self.elements = elements
+
+    def forward(self, x: Any) -> Any:
+        made = self.inner(x)
+        return made if self.training else {"logits": made.new_empty(self.elements), "seen": made}
+
+
+def evaluates(
+    keep: Callable[[Any], Any], *, model: nn.Module | None = None, seen: nn.Module | None = None
+) -> None:
+    model = Wide() if model is None else model
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        update(optimizer, loss_of(model))
+        if number % 20 == 19:
+            model.eval()
+            with torch.no_grad():
+                kept = [keep((model if seen is None else seen)(batch()[0])) for _ in range(12)]
+            assert kept
+            model.train()
+
+
+@healthy
+def keeps_a_number_of_each_output() -> None:
+    evaluates(lambda out: out["logits"][:1].clone())
+
+
+@healthy
+def keeps_the_losses_of_an_evaluation() -> None:
+    evaluates(lambda out: functional.mse_loss(out["seen"], torch.ones(8, 1)))
+
+
+@healthy
+def keeps_small_logits() -> None:
+    evaluates(lambda out: out, model=Wide(80))
+
+
+@healthy
+def keeps_what_a_frozen_model_returns() -> None:
+    evaluates(lambda out: out, seen=Wide().eval())
+
+
+@healthy
+def evaluates_on_batches_that_it_has() -> None:
+    class Passing(Wide):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) if self.training else (self.inner(x[:, :6]), x)
+
+    batches = [torch.empty(8, 1 << 20) for _ in range(12)]
+    model = Passing()
+    optimizer = sgd(model)
+    for _ in range(UPDATES):
+        update(optimizer, loss_of(model))
+    model.eval()
+    with torch.no_grad():
+        seen = [model(one)[0].mean() for one in batches]
+    assert seen
+
+
+@faulty
+def keeps_every_output() -> None:
+    evaluates(lambda out: out["logits"])
+
+
+@faulty
+def keeps_a_view_of_every_output() -> None:
+    evaluates(lambda out: out["logits"][:1])
 
 
 # -- losses of two shapes
@@ -826,7 +973,7 @@ def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     measurement = measure(read_records(run.folder))
     codes = {note.code for note in measurement.notes}
     assert "guest_failures" not in codes, (act.__name__, measurement.notes)
-    found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in senseless.AILMENTS)]
+    found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in ASKED)]
     return [
         {
             "cause": one.cause,

@@ -20,7 +20,12 @@ from steptime.diagnose.ailments.ranks import desynced, ranks, stalled
 from steptime.diagnose.ailments.said import library_warnings
 from steptime.diagnose.ailments.script import script_faults, shifted
 from steptime.diagnose.ailments.sense import senseless
-from steptime.diagnose.ailments.waste import needless_work, repeated_work, wasted_work
+from steptime.diagnose.ailments.waste import (
+    dense_updates,
+    needless_work,
+    repeated_work,
+    wasted_work,
+)
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
@@ -40,6 +45,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *wasted_work.AILMENTS,
     *needless_work.AILMENTS,
     *repeated_work.AILMENTS,
+    *dense_updates.AILMENTS,
     *unused_graphs.AILMENTS,
     *zero_products.AILMENTS,
     *senseless.AILMENTS,

@@ -15,7 +15,8 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.module_tree import parameters_of
+from ..hooks.module_tree import has_shape, loose_parameters_of, parameters_of
+from ..sense.embedding_rows import EmbeddingRows
 from .bracket import is_readable
 from .tensor_bounds import TensorBounds
 
@@ -29,7 +30,7 @@ MAX_ELEMENTS = 20_000_000
 MAX_WAIT = 64
 """Updates in which each optimizer that was known must have stepped, until a sample is closed."""
 
-FINE, NONE, ZERO, UNUSED = "fine", "none", "zero", "unused"
+FINE, NONE, ZERO, UNUSED, LOOSE = "fine", "none", "zero", "unused", "loose"
 
 
 class Suspect:
@@ -67,6 +68,7 @@ class WeightCheck:
     def reset(self) -> None:
         """Forget everything: this is a new process."""
         self.suspects: dict[int, Suspect] = {}
+        self.rows = EmbeddingRows(self.torch)
         self.sampled: set[int] = set()
         self.began = FIRST_AT
         self.due = FIRST_AT
@@ -102,6 +104,7 @@ class WeightCheck:
 
     def _take_gradients(self, optimizer: Any) -> None:
         left = MAX_ELEMENTS
+        self.rows.see(optimizer, self.find_models())
         weights = [weight for weight in weights_of([optimizer]) if weight.requires_grad]
         if all(weight.grad is None for weight in weights):
             return  # it gets its gradients in a way of its own
@@ -121,7 +124,7 @@ class WeightCheck:
         """Take the weights of models that get gradients, but that no optimizer holds."""
         held = {id(weight) for weight in weights_of(optimizers)}
         for model in self.find_models():
-            for _, weight in parameters_of(model):
+            for weight in self._weights_of(model):
                 if id(weight) in held or not weight.requires_grad:
                     continue
                 held.add(id(weight))
@@ -131,6 +134,12 @@ class WeightCheck:
                 is_first, suspect.mark = suspect.mark is None, mark
                 has_gradient = weight.grad is not None and mark is not None
                 suspect.take(UNUSED if has_gradient and (is_same or is_first) else FINE)
+
+    def _weights_of(self, model: Any) -> Iterator[Any]:
+        """Yield the weights of a model, those last that it holds outside of its modules."""
+        yield from (weight for _, weight in parameters_of(model) if has_shape(weight))
+        loose = loose_parameters_of(self.torch, model)
+        yield from (weight for _, _, weight in loose if has_shape(weight))
 
     def _mark(self, weight: Any) -> tuple[int, float, float] | None:
         """Return what changes when somebody writes to a weight; None where that is not known."""
@@ -143,7 +152,7 @@ class WeightCheck:
         return weight._version, read(address), read(address + (weight.numel() - 1) * size)
 
     def _make_line(self, num_updates: int) -> str:
-        found: dict[str, list[Any]] = {NONE: [], ZERO: [], UNUSED: []}
+        found: dict[str, list[Any]] = {NONE: [], ZERO: [], UNUSED: [], LOOSE: []}
         num = elements = 0
         for suspect in self.suspects.values():
             weight = suspect.reference()
@@ -155,8 +164,16 @@ class WeightCheck:
         if found[UNUSED]:
             held = {id(weight) for weight in weights_of(living_optimizers(self.torch))}
             found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in held]
-        names = self.find_names() if any(found.values()) else {}
+        names = self.find_names() if any(found.values()) or self.rows.tables else {}
         facts: dict[str, Any] = {"n": num_updates, "num": num, "elements": elements}
+        facts["tables"] = self.rows.tell(names)
+        if found[UNUSED]:
+            loose = self.find_loose(names)
+            found[LOOSE] = [weight for weight in found[UNUSED] if id(weight) in loose]
+            found[UNUSED] = [weight for weight in found[UNUSED] if id(weight) not in loose]
+            holders = [loose[id(weight)][0] for weight in found[LOOSE]]
+            facts["holders"] = list(dict.fromkeys(holders))[:MAX_NAMES]
+            names |= {key: name for key, (_, name) in loose.items()}
         facts["replaced"] = num_replaced(found[UNUSED], found[NONE], names)
         for state, weights in found.items():
             facts[state] = {
@@ -172,6 +189,15 @@ class WeightCheck:
             id(weight): name
             for model in reversed(self.find_models())
             for name, weight in parameters_of(model)
+        }
+
+    def find_loose(self, names: dict[int, str]) -> dict[int, tuple[str, str]]:
+        """Return holder and name, by id, of the weights that no model has registered."""
+        return {
+            id(weight): (holder, name)
+            for model in self.find_models()
+            for holder, name, weight in loose_parameters_of(self.torch, model)
+            if id(weight) not in names
         }
 
     def give_up(self) -> None:

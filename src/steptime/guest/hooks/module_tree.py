@@ -8,7 +8,13 @@ dictionaries of the instance; modules are told apart by their identity.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
+
+REGISTERED = ("_modules", "_parameters")
+
+MAX_HELD = 64
+"""Members of a list that are looked at: a module may hold a whole data set in one."""
 
 
 def held_by(module: Any, name: str) -> list[tuple[str, Any]]:
@@ -39,6 +45,26 @@ def parameters_of(root: Any) -> Iterator[tuple[str, Any]]:
             if id(weight) not in seen:
                 seen.add(id(weight))
                 yield f"{path}.{name}" if path else name, weight
+
+
+def loose_parameters_of(torch: Any, root: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield the parameters in plain lists, tuples and dictionaries of a model's modules.
+
+    Torch does not register them: `parameters()` has none of them. Each has its holder, such as
+    `Net.layers`, and its name; one that is registered somewhere else may be among them.
+    """
+    for path, module in modules_of(root):
+        for name, held in list(object.__getattribute__(module, "__dict__").items()):
+            if name in REGISTERED or type(held) not in (list, tuple, dict):
+                continue
+            holder, path_to = f"{type(module).__name__}.{name}", f"{path}.{name}" if path else name
+            items = held.items() if type(held) is dict else enumerate(held)
+            for key, one in list(islice(items, MAX_HELD)):
+                if issubclass(type(one), torch.nn.Module):
+                    for inner, weight in parameters_of(one):
+                        yield holder, f"{path_to}.{key}.{inner}", weight
+                elif issubclass(type(one), torch.nn.Parameter):
+                    yield holder, f"{path_to}.{key}", one
 
 
 def has_parameters(module: Any) -> bool:

@@ -35,13 +35,21 @@ class Rates:
     def _change(self, key: int, optimizer: Any, value: Any, number: int) -> None:
         if key not in self.values and len(self.values) >= MAX_OPTIMIZERS:
             return
+        is_new, before = key not in self.values, self.values.get(key)
         self.values[key] = value
         rate = self.known.setdefault(
-            key, {"kind": type(optimizer).__name__, "first_update": number, "highest": 0.0}
+            key,
+            {
+                "kind": type(optimizer).__name__,
+                "first_update": number,
+                "highest": 0.0,
+                "has_moved": False,
+            },
         )
         if type(value) not in (float, int):  # a tensor would have to be read from its device
-            rate["zero_since"] = None
+            rate["zero_since"], rate["has_moved"] = None, True
             return
+        rate["has_moved"] |= not is_new and value != before
         rate["highest"] = max(rate["highest"], value)
         if value != 0 or not _are_zero(optimizer):
             rate["zero_since"] = None
@@ -55,7 +63,8 @@ class Rates:
         if known is None or known[0]() is not scheduler:
             if len(self.schedules) >= MAX_SCHEDULERS:
                 return
-            known = weakref.ref(scheduler), id(scheduler.optimizer), {}
+            facts: dict[str, Any] = {"scheduler": type(scheduler).__name__}
+            known = weakref.ref(scheduler), id(scheduler.optimizer), facts
             self.schedules[key] = known
         if num <= 1:  # the place of the constructor, and then of the first real step
             place = innermost(self.frames.stack(frame))

@@ -14,11 +14,12 @@ from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
 from .accumulated import Accumulated
+from .kept_outputs import OutputWatch
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, factor_of, nodes_of, shapes_of
 from .modes import Modes
 from .uncleared import FollowedGradient, Uncleared
-from .worker_facts import EpochBook
+from .worker_facts import MAX_DATA_SETS, EpochBook
 
 
 class SenseWatch:
@@ -44,8 +45,11 @@ class SenseWatch:
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
         self.accumulated = Accumulated()
+        self.kept = OutputWatch(self.torch)
         self.num_rested = 0
         self.first: int | None = None
+        self.number = 0
+        self.turns: dict[int, tuple[int, int]] = {}  # by data set: epochs, updates as one began
         self.told = ""
         if self.is_off:
             self.stop()
@@ -54,6 +58,15 @@ class SenseWatch:
         """Watch nothing in this process."""
         self.is_off = True
         self.loss.due = NEVER
+
+    def begin_epoch(self, loader: Any) -> None:
+        """Take the beginning of an epoch of a loader; one without an update counts no further."""
+        self.epochs.begin(loader)
+        self.accumulated.begin_epoch()
+        key, now = id(loader.dataset), self.number
+        num, before = self.turns.get(key, (0, -1))
+        if now > before and (key in self.turns or len(self.turns) < MAX_DATA_SETS):
+            self.turns[key] = num + 1, now
 
     def begin_backward(self, journal: Journal, args: Any) -> None:
         """Take the beginning of a backward call that is not inside another one."""
@@ -108,6 +121,7 @@ class SenseWatch:
         if self.first is None:  # backward calls before it were counted as updates
             self.first = journal.num_updates - 1
         key, number = id(optimizer), journal.num_updates - self.first
+        self.number = number
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
         self.accumulated.end_step(optimizer)
@@ -116,16 +130,12 @@ class SenseWatch:
 
     def end_rested(self, optimizer: Any, num_updates: int) -> None:
         """Take the end of an update that is only timed."""
-        self.rates.end_step(id(optimizer), optimizer, num_updates - (self.first or 0))
+        self.number = num_updates - (self.first or 0)
+        self.rates.end_step(id(optimizer), optimizer, self.number)
 
     def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
         """Take a step of a scheduler that begins."""
         self.rates.see_scheduler(scheduler, frame)
-
-    def begin_epoch(self, loader: Any) -> None:
-        """Take the beginning of an epoch of a loader."""
-        self.epochs.begin(loader)
-        self.accumulated.begin_epoch()
 
     def see_eval(self, module: Any, frame: FrameType) -> None:
         """Take a call of `eval()` that begins."""
@@ -137,11 +147,16 @@ class SenseWatch:
         facts = {
             "uncleared": next(iter(self.uncleared.found.values()), None),
             "rates": self.rates.tell(),
+            "num_epochs": max(
+                (num for key, (num, _) in self.turns.items() if key in self.epochs.trained),
+                default=0,
+            ),
             "evaluated": self.modes.tell(),
             "broadcast": self.loss.broadcast,
             "targets": self.loss.targets,
             "left_over": self.accumulated.tell_left(),
             "unequal": self.accumulated.tell_unequal(),
+            "kept_outputs": self.kept.found,
             "epochs": self.epochs.tell(),
         }
         if not any(facts.values()) or (told := dumps(facts)) == self.told:

@@ -122,6 +122,7 @@ class WorkerSums:
     shared_dirty: int | None = None
     private_dirty: int | None = None
     opens_images: bool = False
+    num_threads: int | None = None
     first_fetch_ns: int | None = None
 
 

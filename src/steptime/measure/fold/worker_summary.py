@@ -32,6 +32,7 @@ def summarize_workers(records: RunRecords) -> WorkerSummary | None:
             collate_s_per_batch=sum(s.collate_ns for _, s in records.workers) * NS / num_batches,
             cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
             opens_images=any(sums.opens_images for _, sums in records.workers),
+            num_threads=max((s.num_threads or 0 for _, s in records.workers), default=0) or None,
         ),
         **memory_of_workers(records.workers),
         **first_of_workers(records),

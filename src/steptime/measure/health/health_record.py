@@ -43,6 +43,8 @@ def read_weights(line: Line) -> WeightUse:
         "without_gradient": line.get("none"),
         "zero_gradient": line.get("zero"),
         "unused_gradient": line.get("unused"),
+        "unregistered": line.get("loose"),
+        "embeddings": line.get("tables", ()),
     }
     return from_json(WeightUse, {**line, **own})
 

@@ -280,6 +280,7 @@ class WorkerSummary:
         private_bytes: memory of all workers that is their own at the end [bytes].
         private_growth_bytes: how much of it came after their first batch was asked for [bytes].
         opens_images: whether Pillow opened an image in a worker.
+        num_threads: threads of torch in each worker, the most of one; torch sets 1 itself.
         first_start_s: from the begin of the first epoch until the first worker was ready [s].
         first_fetch_s: time in which the first worker read and made its first batch [s].
     """
@@ -293,6 +294,7 @@ class WorkerSummary:
     private_bytes: int | None = None
     private_growth_bytes: int | None = None
     opens_images: bool = False
+    num_threads: int | None = None
     first_start_s: float | None = None
     first_fetch_s: float | None = None
 

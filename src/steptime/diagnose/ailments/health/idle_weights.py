@@ -65,6 +65,18 @@ def find_unused_gradients(measurement: Measurement) -> Finding | None:
     return replace(found, severity=Severity.WARNING, evidence=evidence)
 
 
+def find_unregistered_weights(measurement: Measurement) -> Finding | None:
+    """No bottleneck: weights get gradients, but `parameters()` of no model has them."""
+    none = WeightGroup(num=0, elements=0)
+    found = _of_group(measurement, UNREGISTERED, lambda use: use.unregistered or none)
+    health = measurement.health
+    if found is None or health is None or health.weights is None:
+        return None
+    holders = ", ".join(health.weights.holders[:MAX_NAMES])
+    names = {**(found.names or {}), "holders": holders}
+    return replace(found, severity=Severity.WARNING, names=names)
+
+
 def find_zero_gradients(measurement: Measurement) -> Finding | None:
     """No bottleneck: the gradients of some weights are exactly zero."""
     return _of_group(measurement, ZERO_GRADIENT, lambda use: use.zero_gradient)
@@ -129,6 +141,20 @@ UNUSED_GRADIENT = Ailment(
     "shorter.",
     when_contended=_COUNTED,
 )
+UNREGISTERED = Ailment(
+    cause="unregistered_weights",
+    what="layers in a Python list get gradients, and no optimizer trains them",
+    needs="`health.weights`",
+    rule=find_unregistered_weights,
+    asked=Asked.ALWAYS,
+    title="layers outside the model",
+    sentence="{num_weights} of {num_all} weights ({parameters} of the parameters) get gradients, "
+    "but no optimizer trains them: {holders} is a plain Python container, whose layers torch does "
+    "not register, so model.parameters() and state_dict() have none of them: {weights}.",
+    remedy="Keep the layers in nn.ModuleList or nn.ModuleDict, and weights in nn.ParameterList, "
+    "before the optimizer is made. If they are not to be trained, set requires_grad_(False).",
+    when_contended=_COUNTED,
+)
 ZERO_GRADIENT = Ailment(
     cause="zero_gradient",
     what="the gradients of some weights are exactly zero",
@@ -156,4 +182,4 @@ NO_GRADIENT = Ailment(
     remedy="Look whether the loss depends on them, and whether something on the way is detached.",
     when_contended=_COUNTED,
 )
-AILMENTS = (GROWING_GRAPH, UNUSED_GRADIENT, ZERO_GRADIENT, NO_GRADIENT)
+AILMENTS = (GROWING_GRAPH, UNUSED_GRADIENT, UNREGISTERED, ZERO_GRADIENT, NO_GRADIENT)

@@ -132,18 +132,25 @@ def find_too_many_workers(measurement: Measurement) -> Finding | None:
     num_workers, cores = sum(num for num, _ in by_rank), max(allowed)
     if host.quota_cores is not None:
         cores = min(cores, max(1, math.ceil(host.quota_cores)))
-    if num_workers <= cores or host.job_cores < BUSY_CORES.value * cores:
+    if host.job_cores < BUSY_CORES.value * cores:
+        return None
+    evidence: Parts = (
+        count("num_workers", num_workers),
+        count("usable_cores", cores),
+        count("busy_cores", host.job_cores),
+    )
+    each = (measurement.workers.num_threads if measurement.workers else None) or 1
+    own = sum(rank.num_threads or 1 for rank in measurement.ranks)
+    num_threads = num_workers * each + own
+    if each > 1 and num_threads > FAR_TOO_MANY.value * cores:
+        parts = (("worker_threads", each), ("main_threads", own), ("num_threads", num_threads))
+        evidence += tuple(count(name, value) for name, value in parts)
+        return make_finding(TOO_MANY_THREADS, severity=Severity.WARNING, evidence=evidence)
+    if num_workers <= cores:
         return None
     is_far = num_workers > FAR_TOO_MANY.value * cores
-    return make_finding(
-        TOO_MANY_WORKERS,
-        severity=Severity.WARNING if is_far else Severity.INFO,
-        evidence=(
-            count("num_workers", num_workers),
-            count("usable_cores", cores),
-            count("busy_cores", host.job_cores),
-        ),
-    )
+    severity = Severity.WARNING if is_far else Severity.INFO
+    return make_finding(TOO_MANY_WORKERS, severity=severity, evidence=evidence)
 
 
 def find_late_first_batch(measurement: Measurement) -> Finding | None:
@@ -219,6 +226,19 @@ TOO_MANY_WORKERS = Ailment(
     levers=("dataloader",),
     when_contended=by_facts("It goes by the number of workers and by the cores of this run alone."),
 )
+TOO_MANY_THREADS = replace(
+    TOO_MANY_WORKERS,
+    cause="too_many_threads",
+    what="the loader's workers compute with several threads each, and the cores are busy",
+    needs="`num_workers`, threads of a worker, the cores by affinity and quota, `host_load`",
+    title="more threads than cores",
+    sentence="{num_workers} loader workers × {worker_threads} threads + {main_threads} of the "
+    "training = {num_threads} threads on {usable_cores} cores, of which {busy_cores} are busy.",
+    explanation="Torch gives each worker one thread; the script has set more, which wait for "
+    "one another.",
+    remedy="Leave a worker its one thread (no torch.set_num_threads in worker_init_fn or in the "
+    "data set), and use as many workers as there are cores at most.",
+)
 
 
 def _first_row(cause: str, *, what: str, explanation: str | None = None, remedy: str) -> Ailment:
@@ -278,6 +298,6 @@ LATE_FIRST_BATCH = _first_row(
     remedy="See what the workers do until then: steptime attach shows them while the run waits.",
 )
 AILMENTS = (
-    *(WORKER_COPIES, TOO_MANY_WORKERS),
+    *(WORKER_COPIES, TOO_MANY_WORKERS, TOO_MANY_THREADS),
     *(SLOW_WORKER_START, SLOW_FIRST_FETCH, SLOW_FIRST_READ, LATE_FIRST_BATCH, DROPPED_BATCHES),
 )

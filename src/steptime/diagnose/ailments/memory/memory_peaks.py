@@ -7,7 +7,7 @@ from dataclasses import replace
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.scale import Threshold
-from steptime.diagnose.ailments.signals import count, make_finding, share, size
+from steptime.diagnose.ailments.signals import count, make_finding, share, site_of, size
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.anatomy import Allocator, Anatomy
@@ -44,6 +44,33 @@ MIN_FRAGMENT_FRACTION = Threshold(
 MIN_FRAGMENT_BYTES = Threshold(
     name="MIN_FRAGMENT_BYTES", value=256 << 20, why="a dozen of the allocator's smallest segments"
 )
+
+
+MIN_KEPT_BYTES = Threshold(
+    name="MIN_KEPT_BYTES",
+    value=256 << 20,
+    why="with less, an evaluation of twice the size would fit as well",
+)
+
+
+def find_kept_outputs(measurement: Measurement) -> Finding | None:
+    """No bottleneck: an evaluation holds what its model returned for all batches at once."""
+    found = None if measurement.sense is None else measurement.sense.kept_outputs
+    if found is None or found.bytes < MIN_KEPT_BYTES.value:
+        return None
+    finding = make_finding(
+        KEPT_OUTPUTS,
+        severity=Severity.WARNING,
+        evidence=(
+            *size("kept", found.bytes),
+            count("num_outputs", found.num),
+            *size("each", found.bytes / found.num),
+        ),
+    )
+    shape = ", ".join(map(str, found.shape))
+    finding = replace(finding, names={"model": found.model, "shape": f"({shape})"})
+    site = site_of(measurement, "evaluation")
+    return finding if site is None else replace(finding, where=site.place, where_text=site.text)
 
 
 def find_longest_to_come(measurement: Measurement) -> Finding | None:
@@ -230,4 +257,19 @@ FRAGMENTATION = Ailment(
     remedy="Set PYTORCH_ALLOC_CONF=expandable_segments:True.",
     when_contended=by_facts(_BY_BYTES),
 )
-AILMENTS = (LONGEST_TO_COME, PEAK_BY_LENGTH, LARGE_TEMPORARIES, FRAGMENTATION)
+KEPT_OUTPUTS = Ailment(
+    cause="kept_outputs",
+    what="an evaluation keeps the outputs of all its batches",
+    needs="`sense.kept_outputs`",
+    rule=find_kept_outputs,
+    asked=Asked.ALWAYS,
+    thresholds=(MIN_KEPT_BYTES,),
+    title="evaluation keeps outputs",
+    sentence="an evaluation keeps the outputs of its batches: {kept} are alive at once, in "
+    "{num_outputs} outputs {shape} of {model} with {each} each.",
+    remedy="Where a metric or an argmax per batch is enough, compute it before the next batch and "
+    "let the output go (Hugging Face: preprocess_logits_for_metrics); what must be kept can go to "
+    "the host (eval_accumulation_steps).",
+    when_contended=by_facts(_BY_BYTES),
+)
+AILMENTS = (KEPT_OUTPUTS, LONGEST_TO_COME, PEAK_BY_LENGTH, LARGE_TEMPORARIES, FRAGMENTATION)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
-from steptime.diagnose.ailments.health.idle_weights import UNUSED_GRADIENT
+from steptime.diagnose.ailments.health.idle_weights import UNREGISTERED, UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
@@ -52,6 +52,22 @@ MIN_UNEQUAL = Threshold(
     why="targets of the largest micro-batch of an update to those of its smallest: less matters "
     "little",
 )
+UNMOVED_UPDATES = Threshold(
+    name="UNMOVED_UPDATES", value=200, why="updates: a trial of a script may be shorter"
+)
+UNMOVED_EPOCHS = Threshold(
+    name="UNMOVED_EPOCHS",
+    value=3,
+    why="epochs: a scheduler that is stepped after each would have moved by the third",
+)
+MIN_EPOCH = Threshold(
+    name="MIN_EPOCH",
+    value=5,
+    why="updates per epoch: a script that asks a new iterator for each batch has no epochs",
+)
+_MADE_TO_WAIT = ("SWALR",)
+"""Schedulers that are stepped in the last part of a training alone."""
+
 _ADVANCES = 1.5
 """Advances per update: a schedule per epoch has less than one, one per update has one."""
 
@@ -95,6 +111,22 @@ def find_rate_of_zero(measurement: Measurement) -> Finding | None:
     is_most = wasted >= MOST_AT_ZERO.value * num
     finding = _placed(row, evidence, rate.place)
     return replace(finding, severity=_CRITICAL) if is_most else finding
+
+
+def find_unmoved_schedule(measurement: Measurement) -> Finding | None:
+    """No bottleneck: a scheduler was made for an optimizer, and nothing ever stepped it."""
+    sense, num = _sense(measurement), measurement.num_optimizer_updates
+    num_epochs = sense.num_epochs
+    if num_epochs < UNMOVED_EPOCHS.value or num < MIN_EPOCH.value * num_epochs:
+        return None
+    for rate in sense.rates:
+        is_long = num - rate.first_update + 1 >= UNMOVED_UPDATES.value
+        is_still = rate.num_advances == 0 and not rate.has_moved
+        if is_long and is_still and rate.scheduler and rate.scheduler not in _MADE_TO_WAIT:
+            evidence = (count("num_updates", num), count("num_epochs", num_epochs))
+            names = {"scheduler": rate.scheduler, "rate": f"{rate.highest:g}"}
+            return _placed(UNMOVED_SCHEDULE, evidence, rate.place, names)
+    return None
 
 
 def find_updates_in_evaluation(measurement: Measurement) -> Finding | None:
@@ -259,6 +291,7 @@ def _row(
     """Return a row of this family, all of which hold whoever else is there."""
     thresholds = {
         find_rate_of_zero: (MIN_AT_ZERO, FEW_UPDATES, MOST_AT_ZERO),
+        find_unmoved_schedule: (UNMOVED_UPDATES, UNMOVED_EPOCHS, MIN_EPOCH),
         find_updates_in_evaluation: (FEW_UPDATES, MIN_EVALUATED),
         find_rows_without_label: (MIN_ROWS_WITHOUT, MIN_ROWS),
         find_left_over: (MIN_LEFT,),
@@ -307,6 +340,17 @@ SCHEDULE_TOO_FAST = _row(
     "no weight.",
     "Step the scheduler where the optimizer steps, once per update.",
     title="learning rate 0",
+    needs="`sense.rates`",
+)
+UNMOVED_SCHEDULE = _row(
+    "unmoved_schedule",
+    find_unmoved_schedule,
+    "a scheduler was made, and nothing steps it",
+    "the learning rate never moved from {rate}: a {scheduler} was made, and its step() was never "
+    "called in {num_epochs} epochs with {num_updates} updates.",
+    "Call scheduler.step() after optimizer.step(), once per update or once per epoch, as the "
+    "schedule counts; or do not make a scheduler.",
+    title="schedule never stepped",
     needs="`sense.rates`",
 )
 EVALUATED = _row(
@@ -394,11 +438,11 @@ STALE = _row(
     needs="`sense.stale`",
 )
 AILMENTS = (
-    *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
+    *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, UNMOVED_SCHEDULE, EVALUATED, BROADCAST),
     *(NO_LABEL, LEFT_OVER, UNEQUAL, DUPLICATED, REPEATED_DRAWS, STALE),
 )
 WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
 """They come before every bottleneck."""
 
-CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause]))
+CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause, UNREGISTERED.cause]))
 """They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""

@@ -201,6 +201,7 @@ class WorkerFile:
     def __init__(self, context: TorchContext, number: int) -> None:
         name = worker_file(os.getppid(), number)
         self.path = os.path.join(context.recorder.run, name)
+        self.torch = context.torch
         self.batches = 0
         self.fetch_ns = 0
         self.collate_ns = 0
@@ -237,6 +238,7 @@ class WorkerFile:
             "fetch_ns": self.fetch_ns - self.collate_ns,
             "collate_ns": self.collate_ns,
             "cpu_ns": process_time_ns() - self.cpu_zero_ns,
+            "num_threads": self.torch.get_num_threads(),
         }
         if "PIL.JpegImagePlugin" in sys.modules:  # Pillow loads it when it opens an image
             sums["opens_images"] = True

@@ -164,6 +164,9 @@ def run_other(
         drop_frame(error)
         raise
     context.guarded("call", end_call, context, journal, module, kind, result)
+    if kind == EVALUATES and context.first_journal is journal and id(module) in context.trained:
+        given = (*args, *kwargs.values())
+        context.guarded("sense", context.see_kept, module, given, result, journal.num_updates)
     if kind in (IS_PLAIN, ACTS):
         context.guarded("again", context.see_again, module, args, kwargs, result, began)
     return result

@@ -109,6 +109,7 @@ class TorchContext(Context):
         self.see_graph = without_dynamo(torch, self._see_graph)
         self.check_weights = without_dynamo(torch, self._check_weights)
         self.dissect = without_dynamo(torch, self._dissect)
+        self.see_kept = without_dynamo(torch, self._see_kept)
 
     def _make_journals(self, recorder: Recorder) -> Journals:
         """Return what gives each thread its journal."""
@@ -174,6 +175,10 @@ class TorchContext(Context):
         known = [reference() for _, reference in list(self.recorder.optimizers.values())]
         self.weights.begin_step(optimizer, known, journal.num_updates)
         self._disturb_since(journal, began)
+
+    def _see_kept(self, module: Any, given: Any, result: Any, number: int) -> None:
+        """Follow what a model returned in an evaluation."""
+        self.sense.kept.see_call(module, given, result, number)
 
     def see_epoch(self, journal: Journal, iterator: Any, batch: Any) -> None:
         """Look at the epoch of a loader that trains."""

@@ -42,6 +42,8 @@ class LearningRate:
         first_update: its first update, from 1, over all optimizers of the thread.
         highest: the highest rate of its first group of weights.
         zero_since: the update from which on the rates of all its groups are 0, to the end.
+        has_moved: whether it ever changed, or is in a tensor, which is not read.
+        scheduler: class of the scheduler that advances it most; None without one.
         num_advances: how often its scheduler advanced; None without a scheduler.
         place: the line that advances it, or that made it where it never advanced.
     """
@@ -50,6 +52,8 @@ class LearningRate:
     first_update: int
     highest: float
     zero_since: int | None = None
+    has_moved: bool = True
+    scheduler: str | None = None
     num_advances: int | None = None
     place: SenseLine | None = None
 
@@ -150,6 +154,23 @@ class UnequalParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOutputs:
+    """Outputs of a model that were alive at once in one evaluation: those with the most bytes.
+
+    Attributes:
+        model: its class.
+        num: how many outputs, one of each call.
+        bytes: what they hold together [bytes].
+        shape: of the largest tensor in one of them.
+    """
+
+    model: str
+    num: int
+    bytes: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedWorkers:
     """What each worker of a loader does again.
 
@@ -188,11 +209,13 @@ class Sense:
     Attributes:
         uncleared: gradients that nothing clears.
         rates: learning rates and schedulers.
+        num_epochs: epochs of the data set that was trained on most often, of loaders alone.
         evaluated: updates in evaluation mode.
         broadcast: a loss of two shapes.
         targets: targets that the loss ignores, where a classification was seen.
         left_over: batches that an epoch's end leaves without an update of their own.
         unequal: micro-batches of unlike numbers of targets.
+        kept_outputs: outputs that an evaluation keeps, from 64 MiB on.
         repeated: random draws that repeat over workers or epochs.
         duplicated: samples that each worker yields.
         stale: a number of the data set that does not reach the workers.
@@ -200,11 +223,13 @@ class Sense:
 
     uncleared: UnclearedGradients | None = None
     rates: tuple[LearningRate, ...] = ()
+    num_epochs: int = 0
     evaluated: EvaluatedUpdates | None = None
     broadcast: BroadcastLoss | None = None
     targets: TargetUse | None = None
     left_over: LeftOver | None = None
     unequal: UnequalParts | None = None
+    kept_outputs: KeptOutputs | None = None
     repeated: RepeatedWorkers | None = None
     duplicated: RepeatedWorkers | None = None
     stale: StaleNumber | None = None

@@ -23,6 +23,28 @@ class WeightGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingUse:
+    """The rows of an embedding that had a gradient, where all of them were updated.
+
+    Attributes:
+        name: of its weight in the model.
+        optimizer: class of the optimizer that updates it.
+        moves: whether it changes a row without a gradient, by momentum or decay.
+        rows: how many it has, from 10,000 on.
+        touched: the most of them that had a gradient, in up to two early updates; of a gradient
+            over 20 million elements an estimate, from one row in so many.
+        elements: how many numbers it holds.
+    """
+
+    name: str
+    optimizer: str
+    moves: bool
+    rows: int
+    touched: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUse:
     """Which weights learned nothing, in each of at least two samples of the first thread.
 
@@ -37,6 +59,10 @@ class WeightUse:
             them; on the CPU.
         replaced: how many of these have the shape of a weight that an optimizer holds and no model
             has: the optimizer was made before they were.
+        unregistered: the same as `unused_gradient`, of weights in a list, tuple or dictionary of a
+            module, which torch does not register; None in older records.
+        holders: class and attribute of these lists.
+        embeddings: large embeddings whose gradients are dense.
     """
 
     update: int
@@ -46,6 +72,9 @@ class WeightUse:
     zero_gradient: WeightGroup
     unused_gradient: WeightGroup
     replaced: int = 0
+    unregistered: WeightGroup | None = None
+    holders: tuple[str, ...] = ()
+    embeddings: tuple[EmbeddingUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
