@@ -30,6 +30,7 @@ from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
 from steptime.measure.source.scan import write_source
 
+HERE = Path(__file__).parent
 UPDATES = 60
 Act = Callable[[], Any]
 HEALTHY: list[Act] = []
@@ -706,21 +707,31 @@ def the_epoch_does_not_reach_the_workers() -> None:
     epochs(Curriculum(seeds="never"), sets=True, persistent_workers=True)
 
 
+def new_run(store: Path) -> Path:
+    """The folder of a run that is to come."""
+    run = create_run(store, started_unix_s=time.time())
+    record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
+    write_value(run, "command.json", replace(record, exit_code=0, cwd=str(HERE)))
+    return run.folder
+
+
 def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     """What the sense checks find in one training."""
-    run = create_run(store, started_unix_s=time.time())
-    here = str(Path(__file__).parent)
-    record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
-    write_value(run, "command.json", replace(record, exit_code=0, cwd=here))
+    folder = new_run(store)
     torch.manual_seed(0)
-    visit = late.Visit(str(run.folder))
+    visit = late.Visit(str(folder))
     visit.begin()
     act()
     visit.end()
-    write_source(run.folder, cwd=here)
-    measurement = measure(read_records(run.folder))
+    return found_in(folder, act.__name__)
+
+
+def found_in(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What the sense checks find in the record of a training."""
+    write_source(folder, cwd=str(HERE))
+    measurement = measure(read_records(folder))
     codes = {note.code for note in measurement.notes}
-    assert "guest_failures" not in codes, (act.__name__, measurement.notes)
+    assert "guest_failures" not in codes, (name, measurement.notes)
     found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in senseless.AILMENTS)]
     return [
         {

@@ -13,9 +13,11 @@ from ...record import kinds
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
+from .few_elements import _strided, ask_elements
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
 from .modes import Modes
+from .replicas import Replicas, _living, some_of
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import EpochBook
 
@@ -42,6 +44,7 @@ class SenseWatch:
         self.loss = LossGraph(self.torch, self.frames)
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
+        self.replicas = Replicas(self.torch)
         self.num_rested = 0
         self.first: int | None = None
         self.told = ""
@@ -62,6 +65,9 @@ class SenseWatch:
             self.uncleared.skip()
         else:  # a probe would count what a look allocates
             self.uncleared.begin_backward(may_read=journal.probe is None)
+        if self.replicas.models:
+            may_read = journal.probe is None and not self._is_seen()
+            self.replicas.begin_backward(may_read=may_read)
         if journal.num_updates >= self.loss.due and journal.probe is None:
             self.loss.plan(journal.num_updates)
             if not self._is_seen():
@@ -92,12 +98,20 @@ class SenseWatch:
         key, number = id(optimizer), journal.num_updates - self.first
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
+        if self.replicas.models:
+            self.replicas.end_step(optimizer, may_read=not self._is_seen())
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
     def end_rested(self, optimizer: Any, num_updates: int) -> None:
         """Take the end of an update that is only timed."""
         self.rates.end_step(id(optimizer), optimizer, num_updates - (self.first or 0))
+
+    def begin_call(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Take an outermost call of a model with gradients."""
+        self.modes.see_call(module)
+        if self.replicas.awaits is not None:
+            self.replicas.begin_call(module, args, kwargs, may_read=not self._is_seen())
 
     def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
         """Take a step of a scheduler that begins."""
@@ -109,7 +123,10 @@ class SenseWatch:
             self.modes.see_eval(module, frame)
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """Return a line if there is something new."""
+        """Return the lines with what is new."""
+        return self.replicas.poll() + self._tell()
+
+    def _tell(self) -> str:
         facts = {
             "uncleared": next(iter(self.uncleared.found.values()), None),
             "rates": self.rates.tell(),
@@ -129,10 +146,10 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 TAKE_TENSORS = (
-    *(nodes_of, shapes_of),
+    *(nodes_of, shapes_of, _living, some_of, ask_elements, _strided),
     *(
         one
-        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes)
+        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Replicas)
         for one in _functions_of(kind)
     ),
 )

@@ -13,6 +13,7 @@ from steptime.core.evidence import Evidence
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
 from steptime.diagnose.ailments.health.idle_weights import UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
+from steptime.diagnose.ailments.sense import on_ranks
 from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -334,6 +335,7 @@ STALE = _row(
 AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, EVALUATED, BROADCAST),
     *(NO_LABEL, DUPLICATED, REPEATED_DRAWS, STALE),
+    *on_ranks.AILMENTS,
 )
 WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
 """They come before every bottleneck."""

@@ -1,0 +1,108 @@
+"""Ailments of data-parallel trainings whose ranks learn apart, or learn the same twice.
+
+They are facts of the script, and none is a bottleneck; docs/explanation/diagnosis.md has the
+reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
+from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
+from steptime.diagnose.values.finding import Finding, Severity
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.model.sense_values import Drift
+
+
+def find_drift(measurement: Measurement) -> Finding | None:
+    """No bottleneck: the weights of data-parallel ranks differ, though DDP made them equal."""
+    found = None if measurement.sense is None else measurement.sense.drift
+    if found is None:
+        return None
+    reason, remedy = _reason(found)
+    begin = "before the first update"
+    if found.first_update is not None:
+        begin = f"from update {found.first_update} on"
+    evidence = (
+        share("difference", found.difference),
+        count("num_updates", found.num_updates),
+        count("num_local", found.num_local),
+        count("num_exchanges", found.num_exchanges),
+    )
+    names = {
+        "begin": begin,
+        "ranks": f"{found.ranks[0]} and {found.ranks[1]}",
+        "reason": reason,
+        "remedy": remedy,
+    }
+    site = site_of(measurement, "backward") if found.num_local else None
+    made = make_finding(DRIFT, severity=Severity.WARNING, evidence=(), site=site)
+    return replace(made, evidence=evidence, names=names)
+
+
+def _reason(found: Drift) -> tuple[str, str]:
+    """Return why the replicas drift, as far as that is known, and what mends it."""
+    if found.first_update is not None and found.num_local:
+        return (
+            f", because no_sync covers the last backward call before {found.num_local} of the "
+            f"first {found.num_updates} updates: gradients that come after the exchange stay on "
+            "their rank",
+            "Leave the last backward call before each update out of no_sync",
+        )
+    if not found.num_exchanges:
+        return (
+            ", because nothing is exchanged: no call goes through DistributedDataParallel",
+            "Call the model that DistributedDataParallel returns, and not the module inside",
+        )
+    return "", "Load weights and optimizer states on each rank, and change weights on each alike"
+
+
+def find_same_inputs(measurement: Measurement) -> Finding | None:
+    """No bottleneck: data-parallel ranks are given the same inputs."""
+    found = None if measurement.sense is None else measurement.sense.same_inputs
+    if found is None:
+        return None
+    *most, last = map(str, found.ranks)
+    evidence = (count("num_same", len(found.ranks)), count("num_calls", found.num_calls))
+    made = make_finding(SAME_INPUTS, severity=Severity.WARNING, evidence=evidence)
+    return replace(made, names={"ranks": f"{', '.join(most)} and {last}"})
+
+
+def _row(
+    cause: str, rule: Rule, what: str, sentence: str, remedy: str, *, title: str, needs: str
+) -> Ailment:
+    return Ailment(
+        cause=cause,
+        what=what,
+        needs=needs,
+        rule=rule,
+        asked=Asked.ALWAYS,
+        title=title,
+        sentence=sentence,
+        remedy=remedy,
+        when_contended=by_facts("Other programs do not change what the script computes."),
+    )
+
+
+DRIFT = _row(
+    "replicas_drift",
+    find_drift,
+    "the weights of data-parallel ranks differ",
+    "{begin}, the weights of ranks {ranks} differ, at last by {difference} of what "
+    "training has changed in them{reason}.",
+    "{remedy}.",
+    title="replicas drift (suspected)",
+    needs="`sense.drift`",
+)
+SAME_INPUTS = _row(
+    "same_samples_on_ranks",
+    find_same_inputs,
+    "data-parallel ranks train on the same samples",
+    "ranks {ranks} train on the same samples: the inputs of their first "
+    "{num_calls} forward calls are equal, so {num_same} ranks do the work of one.",
+    "Give the loader a DistributedSampler, or each rank another seed for its order.",
+    title="duplicated samples (suspected)",
+    needs="`sense.same_inputs`",
+)
+AILMENTS = (DRIFT, SAME_INPUTS)
