@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data.distributed import DistributedSampler
 
 from steptime.core.store import create_run, write_value
 from steptime.diagnose.ailments.sense import senseless
@@ -690,6 +691,51 @@ def workers_share_an_iterable() -> None:
 @healthy
 def an_iterable_of_one_constant() -> None:
     epochs(Stream("constant"))
+
+
+def distributed_epochs(
+    rows: Any, *, sets: bool = False, num: int = 3, evaluates: bool = False, **options: Any
+) -> None:
+    """Epochs of one rank's sampler; a process group is not needed."""
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    sampler = DistributedSampler(rows, 2, 0, **options)
+    loader = DataLoader(rows, batch_size=4, sampler=None if evaluates else sampler)
+    held_out = DataLoader(Crops(seeds="never"), batch_size=4, sampler=sampler)
+    for epoch in range(num):
+        if sets:
+            sampler.set_epoch(epoch)
+        for x, y in loader:
+            update(optimizer, functional.mse_loss(model(x), y))
+        if evaluates:
+            with torch.no_grad():
+                for x, _ in held_out:
+                    model(x)
+
+
+@healthy
+def the_sampler_is_told_each_epoch() -> None:
+    distributed_epochs(Crops(seeds="never"), sets=True)
+
+
+@healthy
+def the_sampler_does_not_shuffle() -> None:
+    distributed_epochs(Crops(seeds="never"), shuffle=False)
+
+
+@healthy
+def a_single_epoch_in_any_order() -> None:
+    distributed_epochs(Crops(seeds="never"), num=1)
+
+
+@healthy
+def evaluations_have_the_same_order() -> None:
+    distributed_epochs(Crops(seeds="never"), evaluates=True)
+
+
+@faulty
+def the_sampler_is_never_told_the_epoch() -> None:
+    distributed_epochs(Crops(seeds="never"))
 
 
 @faulty

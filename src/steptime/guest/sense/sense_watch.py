@@ -18,6 +18,7 @@ from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
 from .modes import Modes
 from .replicas import Replicas, _living, some_of
+from .sampler_orders import SamplerOrders
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import EpochBook
 
@@ -35,6 +36,7 @@ class SenseWatch:
         self.recorder = recorder
         self.frames = frames
         self.is_off = False
+        self.trained = trained
         self.epochs = EpochBook(trained)  # a worker, which is forked, knows its epoch by it
         self.reset()
 
@@ -45,6 +47,7 @@ class SenseWatch:
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
         self.replicas = Replicas(self.torch)
+        self.orders = SamplerOrders(self.torch, self.trained)
         self.num_rested = 0
         self.first: int | None = None
         self.told = ""
@@ -113,6 +116,11 @@ class SenseWatch:
         if self.replicas.awaits is not None:
             self.replicas.begin_call(module, args, kwargs, may_read=not self._is_seen())
 
+    def end_epoch(self, iterator: Any) -> None:
+        """Take the end of an epoch of a loader."""
+        if not self.is_off:
+            self.orders.end_epoch(iterator)
+
     def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
         """Take a step of a scheduler that begins."""
         self.rates.see_scheduler(scheduler, frame)
@@ -134,6 +142,7 @@ class SenseWatch:
             "broadcast": self.loss.broadcast,
             "targets": self.loss.targets,
             "epochs": self.epochs.tell(),
+            "order": self.orders.tell(),
         }
         if not any(facts.values()) or (told := dumps(facts)) == self.told:
             return ""

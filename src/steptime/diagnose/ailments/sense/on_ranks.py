@@ -1,4 +1,4 @@
-"""Ailments of data-parallel trainings whose ranks learn apart, or learn the same twice.
+"""Ailments of data-parallel trainings: ranks that learn apart, or the same, and orders that repeat.
 
 They are facts of the script, and none is a bottleneck; docs/explanation/diagnosis.md has the
 reasons.
@@ -69,6 +69,15 @@ def find_same_inputs(measurement: Measurement) -> Finding | None:
     return replace(made, names={"ranks": f"{', '.join(most)} and {last}"})
 
 
+def find_kept_order(measurement: Measurement) -> Finding | None:
+    """No bottleneck: a distributed sampler shuffles each epoch in the same way."""
+    found = None if measurement.sense is None else measurement.sense.order
+    if found is None:
+        return None
+    evidence = (count("num_epochs", found.num_epochs), count("epoch", found.epoch))
+    return make_finding(KEPT_ORDER, severity=Severity.WARNING, evidence=evidence)
+
+
 def _row(
     cause: str, rule: Rule, what: str, sentence: str, remedy: str, *, title: str, needs: str
 ) -> Ailment:
@@ -105,4 +114,14 @@ SAME_INPUTS = _row(
     title="duplicated samples (suspected)",
     needs="`sense.same_inputs`",
 )
-AILMENTS = (DRIFT, SAME_INPUTS)
+KEPT_ORDER = _row(
+    "same_order",
+    find_kept_order,
+    "a distributed sampler shuffles each epoch in the same way",
+    "DistributedSampler gave the same order in each of {num_epochs} epochs: its epoch stays "
+    "{epoch}, because set_epoch is not called between them.",
+    "Call sampler.set_epoch(epoch) before each epoch.",
+    title="same order",
+    needs="`sense.order`",
+)
+AILMENTS = (DRIFT, SAME_INPUTS, KEPT_ORDER)

@@ -179,6 +179,19 @@ class SameInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOrder:
+    """A distributed sampler that has shuffled several epochs in the same way.
+
+    Attributes:
+        num_epochs: whole epochs of a loader that trains.
+        epoch: that of the sampler in all of them.
+    """
+
+    num_epochs: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sense:
     """What tells whether a training does what its owner thinks; None where nothing was seen.
 
@@ -193,6 +206,7 @@ class Sense:
         stale: a number of the data set that does not reach the workers.
         drift: weights that differ between ranks.
         same_inputs: inputs that several ranks get.
+        order: an order of samples that each epoch has.
     """
 
     uncleared: UnclearedGradients | None = None
@@ -205,3 +219,4 @@ class Sense:
     stale: StaleNumber | None = None
     drift: Drift | None = None
     same_inputs: SameInputs | None = None
+    order: KeptOrder | None = None
