@@ -11,7 +11,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.desync import CollectiveCall, Desync
-from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.machine_load import HostLoad, WorkerSummary
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
@@ -22,7 +22,6 @@ from steptime.measure.values.measurement import (
     RankSummary,
     Span,
     SteadyWindow,
-    WorkerSummary,
 )
 from steptime.measure.values.model.anatomy import (
     PARTS,

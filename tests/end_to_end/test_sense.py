@@ -43,6 +43,7 @@ FAULTY = {
     "workers_draw_the_same": "repeated_draws",
     "each_worker_yields_everything": "duplicated_samples",
     "the_epoch_does_not_reach_the_workers": "stale_number",
+    "the_sampler_is_never_told_the_epoch": "same_order",
 }
 
 Found = Mapping[str, list[dict[str, Any]]]
@@ -161,3 +162,9 @@ def test_what_workers_repeat_has_its_name(found: Found) -> None:
     assert (seen["generator"], seen["num_epochs"]) == ("Crops.rng", 3)
     assert (stale["attribute"], stale["last"], stale["kept"]) == ("Curriculum.epoch", 2, 0)
     assert numbers(found, "each_worker_yields_everything")["num_workers"] == 2
+
+
+def test_an_order_that_repeats_has_its_epochs(found: Found) -> None:
+    seen = numbers(found, "the_sampler_is_never_told_the_epoch")
+
+    assert (seen["num_epochs"], seen["epoch"]) == (3, 0)

@@ -36,7 +36,8 @@ from steptime.machine.values.inventory_values import (
     Ram,
     RdmaDevice,
 )
-from steptime.measure.values.measurement import Phase, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Phase
 from steptime.measure.values.model.work import ClassCount, Count
 from steptime.measure.values.observations import MemoryUse
 from unit.builders import make_measurement, make_rank

@@ -61,6 +61,17 @@ def compute_of(measurement: Measurement) -> Finding:
     return found
 
 
+def test_an_exchange_between_ranks_is_no_part_of_the_arithmetic() -> None:
+    exchange = replace(operator("", "communication", 400), name="c10d.allreduce_")
+    found = compute_of(timed(exchange, operator("relu", "elementwise", 310)))
+
+    assert found.cause == "elementwise"
+    assert found.names is not None
+    assert found.names["operator"] == "relu"
+    assert numbers(found)["elementwise"] == pytest.approx(0.31)
+    assert compute_of(timed(exchange, operator("mm", "matmul", 310))).cause is None
+
+
 def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
     run = timed(operator("bernoulli_", "elementwise", 500), operator("mm", "matmul", 310))
     found = compute_of(run)

@@ -22,7 +22,8 @@ from steptime.diagnose.values.finding import (
     HeldBy,
     Severity,
 )
-from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Measurement, Span
 from steptime.measure.values.observations import (
     Compilation,
     CompileEvent,

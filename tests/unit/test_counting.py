@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,6 +14,8 @@ from torch.nn import functional as F  # noqa: E402, N812
 import steptime  # noqa: E402
 from counted_models import PLANTED, Gpt, words  # noqa: E402
 from steptime.core.codec import from_json, to_json  # noqa: E402
+from steptime.guest.count.operators.flops import OperatorWork, find_work  # noqa: E402
+from steptime.measure.profile.operator_classes import class_of_operator  # noqa: E402
 from steptime.measure.values.model.work import CLASSES, Count  # noqa: E402
 
 # `torch.compile` imports modules of torch's that torch itself has deprecated.
@@ -302,6 +306,22 @@ def test_a_lookup_and_its_gradient_are_charged_nothing() -> None:
 
     assert found.total == 0
     assert found.covered_fraction == 1.0
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no ranks")
+def test_each_operator_between_ranks_is_communication_and_nothing_else() -> None:
+    importlib.import_module("torch.distributed._functional_collectives")
+    named = {one.partition(".")[0] for one in torch._C._dispatch_get_all_op_names()}
+    between = [one for one in named if "c10d" in one.partition("::")[0]]
+    assert {"c10d::allreduce_", "_c10d_functional::wait_tensor"} <= set(between)
+
+    for name in between:
+        space, _, short = name.partition("::")
+        packet = getattr(getattr(torch.ops, space), short)
+        func = getattr(packet, packet.overloads()[0])
+        assert find_work(func, (), {}, None) == OperatorWork("communication"), name
+        assert class_of_operator(name) == "communication", name
+    assert class_of_operator("record_param_comms") == "communication"
 
 
 def test_bytes_give_an_arithmetic_intensity() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from steptime.diagnose.diagnosis import diagnose
-from steptime.measure.values.measurement import Measurement, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse
 from steptime.report.words.run.advice import bench_command, next_act, trial_command, trial_levers
 from steptime.report.words.run.input_levers import fits_input

@@ -15,11 +15,8 @@ from steptime.diagnose.ailments.input.loader_workers import (
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.fold.run_records import WorkerHead, WorkerSums
 from steptime.measure.fold.worker_summary import memory_of_workers
-from steptime.measure.values.machine_load import HostLoad
-from steptime.measure.values.measurement import (
-    Measurement,
-    WorkerSummary,
-)
+from steptime.measure.values.machine_load import HostLoad, WorkerSummary
+from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import HeldObjects, LoaderUse
 from steptime.measure.values.wall_time import WallPart, WallTime
 from steptime.report.words.run.run_words import describe_finding

@@ -16,7 +16,8 @@ from steptime.diagnose.values.finding import BottleneckKind, Severity
 from steptime.measure.fold.code_places import CodePlaces
 from steptime.measure.source.loop_marks import LoopMark
 from steptime.measure.source.scan import Source
-from steptime.measure.values.measurement import Measurement, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import (
     GcPauses,
     LeverUse,

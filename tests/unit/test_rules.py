@@ -25,7 +25,8 @@ from steptime.diagnose.ailments.verdicts import (
 from steptime.diagnose.contended import is_contended
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
-from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Measurement, Span
 from steptime.measure.values.wall_time import WallPart, WallTime
 from steptime.report.words.run.run_words import describe_finding
 from unit.builders import make_measurement, make_quantity, make_rank, make_steady

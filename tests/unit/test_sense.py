@@ -10,10 +10,10 @@ import pytest
 
 from steptime.diagnose.ailments.sense.senseless import (
     find_rate_of_zero,
-    find_rows_without_label,
     find_unmoved_schedule,
     find_updates_in_evaluation,
 )
+from steptime.diagnose.ailments.sense.taught import find_rows_without_label
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.sense.find_sense import find_duplicated, find_repeated, find_stale

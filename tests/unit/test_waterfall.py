@@ -278,6 +278,18 @@ def test_a_delay_grows_its_part_alone(phase: str, part: str) -> None:
     assert grown == pytest.approx({**dict.fromkeys(PARTS, 0.0), part: 0.1}, abs=1e-9)
 
 
+def test_operators_between_ranks_inside_backward_are_communication() -> None:
+    product, times_s = make_group(time_s=0.12), {"backward": 0.2, "communication": 0.01}
+    before = cut(make_run(make_count(product), times_s))
+    exchange = make_group("communication", time_s=0.05, flops=0, dtype=None)
+    after = cut(make_run(make_count(product, exchange), times_s))
+
+    assert_whole(after)
+    grown = {name: after.time_of(name) - before.time_of(name) for name in PARTS}
+    wanted = {**dict.fromkeys(PARTS, 0.0), "communication": 0.05, "launch": -0.05}
+    assert grown == pytest.approx(wanted, abs=1e-9)
+
+
 def test_more_work_of_elements_grows_bandwidth_alone() -> None:
     product = make_group(time_s=0.12)
     less = make_count(product, elementwise(time_s=0.02, gigabytes=0.2))

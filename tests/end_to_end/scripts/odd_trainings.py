@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data.distributed import DistributedSampler
 
 from steptime.core.store import create_run, write_value
 from steptime.diagnose.ailments.memory.memory_peaks import KEPT_OUTPUTS
@@ -31,6 +32,7 @@ from steptime.measure.fold.run_fold import measure
 from steptime.measure.fold.run_records import read_records
 from steptime.measure.source.scan import write_source
 
+HERE = Path(__file__).parent
 UPDATES = 60
 ASKED = (*senseless.AILMENTS, KEPT_OUTPUTS)
 Act = Callable[[], Any]
@@ -943,6 +945,51 @@ def an_iterable_of_one_constant() -> None:
     epochs(Stream("constant"))
 
 
+def distributed_epochs(
+    rows: Any, *, sets: bool = False, num: int = 3, evaluates: bool = False, **options: Any
+) -> None:
+    """Epochs of one rank's sampler; a process group is not needed."""
+    model = nn.Linear(6, 1)
+    optimizer = sgd(model)
+    sampler = DistributedSampler(rows, 2, 0, **options)
+    loader = DataLoader(rows, batch_size=4, sampler=None if evaluates else sampler)
+    held_out = DataLoader(Crops(seeds="never"), batch_size=4, sampler=sampler)
+    for epoch in range(num):
+        if sets:
+            sampler.set_epoch(epoch)
+        for x, y in loader:
+            update(optimizer, functional.mse_loss(model(x), y))
+        if evaluates:
+            with torch.no_grad():
+                for x, _ in held_out:
+                    model(x)
+
+
+@healthy
+def the_sampler_is_told_each_epoch() -> None:
+    distributed_epochs(Crops(seeds="never"), sets=True)
+
+
+@healthy
+def the_sampler_does_not_shuffle() -> None:
+    distributed_epochs(Crops(seeds="never"), shuffle=False)
+
+
+@healthy
+def a_single_epoch_in_any_order() -> None:
+    distributed_epochs(Crops(seeds="never"), num=1)
+
+
+@healthy
+def evaluations_have_the_same_order() -> None:
+    distributed_epochs(Crops(seeds="never"), evaluates=True)
+
+
+@faulty
+def the_sampler_is_never_told_the_epoch() -> None:
+    distributed_epochs(Crops(seeds="never"))
+
+
 @faulty
 def workers_draw_the_same() -> None:
     epochs(Crops(), shuffle=True)
@@ -958,21 +1005,31 @@ def the_epoch_does_not_reach_the_workers() -> None:
     epochs(Curriculum(seeds="never"), sets=True, persistent_workers=True)
 
 
+def new_run(store: Path) -> Path:
+    """The folder of a run that is to come."""
+    run = create_run(store, started_unix_s=time.time())
+    record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
+    write_value(run, "command.json", replace(record, exit_code=0, cwd=str(HERE)))
+    return run.folder
+
+
 def observe(act: Act, store: Path) -> list[dict[str, Any]]:
     """What the sense checks find in one training."""
-    run = create_run(store, started_unix_s=time.time())
-    here = str(Path(__file__).parent)
-    record = describe_run(run.run_id, ("python", __file__), environment={}, started_unix_s=1e9)
-    write_value(run, "command.json", replace(record, exit_code=0, cwd=here))
+    folder = new_run(store)
     torch.manual_seed(0)
-    visit = late.Visit(str(run.folder))
+    visit = late.Visit(str(folder))
     visit.begin()
     act()
     visit.end()
-    write_source(run.folder, cwd=here)
-    measurement = measure(read_records(run.folder))
+    return found_in(folder, act.__name__)
+
+
+def found_in(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What the sense checks find in the record of a training."""
+    write_source(folder, cwd=str(HERE))
+    measurement = measure(read_records(folder))
     codes = {note.code for note in measurement.notes}
-    assert "guest_failures" not in codes, (act.__name__, measurement.notes)
+    assert "guest_failures" not in codes, (name, measurement.notes)
     found = [rule(measurement) for rule in dict.fromkeys(row.rule for row in ASKED)]
     return [
         {

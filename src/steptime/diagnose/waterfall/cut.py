@@ -27,6 +27,9 @@ from steptime.measure.values.model.work import ClassCount, Count, GroupCount
 MODEL = ("forward", "forward_and_loss", "backward")
 """Phases whose operators the guest counts."""
 
+EXCHANGE = "communication"
+"""The class of operators that no roof of one machine bounds."""
+
 ROUNDING = 1e-9
 """Share of a step that rounding leaves in differences of equal bounds."""
 
@@ -50,14 +53,19 @@ _CHAIN = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
 
 def groups_of(count: Count, *, is_on_device: bool = False) -> tuple[GroupCount, ...]:
-    """Return the count's groups, or its classes where it has no groups.
+    """Return the count's groups, or its classes where it has no groups; no communication.
 
     Args:
         count: the count of a step.
         is_on_device: whether to take the times on the device.
     """
-    groups = count.groups or _classes_as_groups(count)
-    return tuple(_on_device(one) for one in groups) if is_on_device else groups
+    groups = [one for one in count.groups or _classes_as_groups(count) if one.name != EXCHANGE]
+    return tuple(_on_device(one) for one in groups) if is_on_device else tuple(groups)
+
+
+def exchange_s(count: Count) -> float:
+    """Return the time of the operators that move elements between ranks [s]."""
+    return math.fsum(one.time_s or 0.0 for one in count.classes if one.name == EXCHANGE)
 
 
 def _on_device(one: GroupCount) -> GroupCount:
@@ -219,17 +227,24 @@ def _rate(name: str, value: float | None, unit: str = "flops_per_s") -> tuple[Te
     return () if value is None else (Term(name=name, value=value, unit=unit),)
 
 
-def phase_part(cut: Cut, name: str, phase: str, *, off_s: float = 0.0) -> WaterfallPart:
-    """Return a part that is a phase as it was measured, without `off_s` off the core."""
+def phase_part(
+    cut: Cut, name: str, phase: str, *, off_s: float = 0.0, more_s: float = 0.0
+) -> WaterfallPart:
+    """Return a part that is a phase as it was measured, without `off_s` off the core.
+
+    Operators inside the model's phases that belong to it add `more_s`.
+    """
+    more = (Term(name="operators", value=more_s, unit="s"),) if more_s else ()
     off = (Term(name="off_core", value=off_s, unit="s"),) if off_s else ()
     return WaterfallPart(
         name=name,
-        time_s=cut.phase_s(phase) - off_s,
-        formula="share × step − off the core" if off else "share × step",
+        time_s=cut.phase_s(phase) - off_s + more_s,
+        formula="share × step" + " − off the core" * bool(off) + " + operators" * bool(more),
         terms=(
             Term(name="share", value=cut.clock.shares.get(phase, 0.0), unit="fraction"),
             Term(name="step", value=cut.step_s, unit="s"),
             *off,
+            *more,
         ),
     )
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from steptime.diagnose.ailments.signals import is_on_device
 from steptime.diagnose.values.reach_values import Roofline, RooflinePoint, Roofs
+from steptime.diagnose.waterfall.cut import EXCHANGE
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.work import ClassCount, Count
 
@@ -27,7 +28,7 @@ def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
     count = measurement.count
     if count is None:
         return Roofline(roofs=found, missing=measurement.count_missing or "not_counted")
-    classes = count.classes
+    classes = tuple(one for one in count.classes if one.name != EXCHANGE)
     if is_on_device(measurement):
         classes = tuple(replace(one, time_s=one.device_time_s) for one in classes)
     whole_s = math.fsum(one.time_s or 0.0 for one in classes)

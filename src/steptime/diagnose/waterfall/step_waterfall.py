@@ -36,9 +36,11 @@ from steptime.diagnose.waterfall.chain import Bounds, bounds_of
 from steptime.diagnose.waterfall.cut import (
     BY_PHASE,
     COMPUTING,
+    EXCHANGE,
     MODEL,
     Cut,
     conclude,
+    exchange_s,
     groups_of,
     operator_parts,
     phase_part,
@@ -114,7 +116,9 @@ def _why_not(m: Measurement, count: Count | None, roofs: Roofs | str) -> str | N
 
 def _cut_on_host(cut: Cut) -> Waterfall:
     off_s = math.fsum(cut.off_core_s(name) for name in MODEL)
-    busy_s = cut.phase_s(*MODEL) - off_s
+    model_s = cut.phase_s(*MODEL) - off_s
+    exchanged_s = min(model_s, exchange_s(cut.count))
+    busy_s = model_s - exchanged_s
     groups = groups_of(cut.count)
     bounds, scale = _fit(cut, groups, busy_s)
     parts = operator_parts(cut, bounds)
@@ -141,7 +145,13 @@ def _cut_on_host(cut: Cut) -> Waterfall:
         parts.append(_contention(cut, taken))
     share = taken / lost if lost else 0.0  # what others did not take, a phase has waited
     parts += [
-        phase_part(cut, name, phase, off_s=share * own_off_s.get(name, 0.0))
+        phase_part(
+            cut,
+            name,
+            phase,
+            off_s=share * own_off_s.get(name, 0.0),
+            more_s=exchanged_s if name == EXCHANGE else 0.0,
+        )
         for name, phase in BY_PHASE.items()
     ]
     lacking = tuple(dict.fromkeys(w for one in bounds for w in one.lacking))

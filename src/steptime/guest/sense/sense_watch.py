@@ -14,10 +14,13 @@ from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
 from .accumulated import Accumulated
+from .few_elements import ask_elements, strided
 from .kept_outputs import OutputWatch
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, factor_of, nodes_of, shapes_of
 from .modes import Modes
+from .replicas import Replicas, living, some_of
+from .sampler_orders import SamplerOrders
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import MAX_DATA_SETS, EpochBook
 
@@ -35,6 +38,7 @@ class SenseWatch:
         self.recorder = recorder
         self.frames = frames
         self.is_off = False
+        self.trained = trained
         self.epochs = EpochBook(trained)  # a worker, which is forked, knows its epoch by it
         self.reset()
 
@@ -46,6 +50,8 @@ class SenseWatch:
         self.modes = Modes(self.torch, self.frames)
         self.accumulated = Accumulated()
         self.kept = OutputWatch(self.torch)
+        self.replicas = Replicas(self.torch)
+        self.orders = SamplerOrders(self.torch, self.trained)
         self.num_rested = 0
         self.first: int | None = None
         self.number = 0
@@ -81,6 +87,8 @@ class SenseWatch:
             self.uncleared.skip()
         else:
             self.uncleared.begin_backward(may_read=may_read)
+        if self.replicas.models:
+            self.replicas.begin_backward(may_read=may_read and not self._is_seen())
         accumulated, is_due = self.accumulated, may_read and journal.num_updates >= self.loss.due
         if is_due:
             self.loss.plan(journal.num_updates)
@@ -125,6 +133,8 @@ class SenseWatch:
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
         self.accumulated.end_step(optimizer)
+        if self.replicas.models:
+            self.replicas.end_step(optimizer, may_read=not self._is_seen())
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
@@ -132,6 +142,17 @@ class SenseWatch:
         """Take the end of an update that is only timed."""
         self.number = num_updates - (self.first or 0)
         self.rates.end_step(id(optimizer), optimizer, self.number)
+
+    def begin_call(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Take an outermost call of a model with gradients."""
+        self.modes.see_call(module)
+        if self.replicas.awaits is not None:
+            self.replicas.begin_call(module, args, kwargs, may_read=not self._is_seen())
+
+    def end_epoch(self, iterator: Any) -> None:
+        """Take the end of an epoch of a loader."""
+        if not self.is_off:
+            self.orders.end_epoch(iterator)
 
     def see_scheduler(self, scheduler: Any, frame: FrameType) -> None:
         """Take a step of a scheduler that begins."""
@@ -143,7 +164,10 @@ class SenseWatch:
             self.modes.see_eval(module, frame)
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """Return a line if there is something new."""
+        """Return the lines with what is new."""
+        return self.replicas.poll() + self._tell()
+
+    def _tell(self) -> str:
         facts = {
             "uncleared": next(iter(self.uncleared.found.values()), None),
             "rates": self.rates.tell(),
@@ -158,6 +182,7 @@ class SenseWatch:
             "unequal": self.accumulated.tell_unequal(),
             "kept_outputs": self.kept.found,
             "epochs": self.epochs.tell(),
+            "order": self.orders.tell(),
         }
         if not any(facts.values()) or (told := dumps(facts)) == self.told:
             return ""
@@ -170,10 +195,18 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 TAKE_TENSORS = (
-    *(nodes_of, shapes_of, factor_of),
+    *(nodes_of, shapes_of, factor_of, living, some_of, ask_elements, strided),
     *(
         one
-        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Accumulated)
+        for kind in (
+            SenseWatch,
+            Uncleared,
+            FollowedGradient,
+            LossGraph,
+            Modes,
+            Accumulated,
+            Replicas,
+        )
         for one in _functions_of(kind)
     ),
 )

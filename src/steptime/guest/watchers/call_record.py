@@ -69,7 +69,10 @@ def find_arguments(function: Any) -> Arguments:
 
 
 class CallRecord:
-    """The record of this process; `begin` and `end` are called around each collective."""
+    """The record of this process; `begin` and `end` are called around each collective.
+
+    `largest` is the most elements that a call had since somebody set it to zero.
+    """
 
     def __init__(self, torch: Any, run: str, places: FileOwners) -> None:
         self.distributed = torch.distributed
@@ -85,7 +88,7 @@ class CallRecord:
         """Start from nothing: this is a new process, or a forked child."""
         self.block: Any = None
         self.is_off = not self.is_wanted
-        self.num_calls = 0
+        self.num_calls = self.largest = 0
         self.numbers: list[int] = [0]  # calls so far, by group
         self.sent: list[int] = [0]  # the same of those between two ranks
         self.groups: dict[str, int] = {}
@@ -115,6 +118,8 @@ class CallRecord:
         elements, kind = -1, 0
         if type(tensor) in self.kinds and not self.num_modes() and self.tracing() is None:
             elements = tensor.numel()
+            if elements > self.largest:
+                self.largest = elements
             dtype = tensor.dtype
             kind = self.types.get(dtype) or self.add_type(dtype)
         counts = self.sent if where.is_sent else self.numbers

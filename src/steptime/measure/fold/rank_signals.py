@@ -27,7 +27,7 @@ from steptime.measure.health.health_record import read_bracket, read_graphs, rea
 from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.memory.epoch_lines import EpochSeen, read_epoch
-from steptime.measure.sense.sense_record import SenseSeen, read_sense
+from steptime.measure.sense.sense_record import InputsSeen, ReplicaSeen, SenseSeen, read_sense
 from steptime.measure.tried.trial_lines import LeverLine
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.layer_health import Bracket, LayerHealth
@@ -86,6 +86,8 @@ class Signals:
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
     sense: SenseSeen | None = None
+    replicas: tuple[ReplicaSeen, ...] = ()
+    rank_inputs: InputsSeen | None = None
     evaluations: tuple[EvaluationRow, ...] = ()
     batches: tuple[BatchRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
@@ -277,6 +279,8 @@ TAKE_SIGNAL: Mapping[str, Take] = {
     kinds.GRAPHS_KEPT: _set("kept_graphs", read_graphs),
     kinds.WEIGHTS: _set("weight_use", read_weights),
     kinds.SENSE: _set("sense", read_sense),
+    kinds.REPLICAS: _add("replicas", _one(ReplicaSeen)),
+    kinds.RANK_INPUTS: _set("rank_inputs", lambda line: from_json(InputsSeen, line)),
     kinds.EVALUATIONS: _add("evaluations", health_rows.evaluations),
     kinds.BATCHES: _add("batches", batch_rows.batches),
     kinds.LONGEST: _add("epochs", lambda line: [read_epoch(line)]),

@@ -141,7 +141,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         ),
         balance=find_balance(folded.ranks, by_length),
         health=health,
-        sense=find_sense(busiest, records, places),
+        sense=find_sense(busiest, ranks, records, places),
         wall_time=timed(health=health, places=places),
         asked=steps_asked(busiest),
         loops=find_loops(busiest, places),

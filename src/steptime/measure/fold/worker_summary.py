@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from steptime.measure.fold.run_records import RunRecords, WorkerHead, WorkerSums
-from steptime.measure.values.measurement import WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
 from steptime.record.places import NS
 
 Workers = Sequence[tuple[WorkerHead, WorkerSums]]

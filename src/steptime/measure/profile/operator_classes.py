@@ -72,8 +72,9 @@ _ELEMENTWISE = frozenset(
     )
 )
 _COMMUNICATION = (
-    *("c10d::", "_c10d_functional", "nccl:", "gloo:", "mpi:", "ucc:", "record_param_comms"),
-    *("torch.distributed.ddp.reducer", "torch::distributed::reducer", "fsdp::", "symm_mem::"),
+    *("c10d", "_c10d_functional", "_dtensor::", "nccl:", "gloo:", "mpi:", "ucc:"),
+    *("torch.distributed.ddp.reducer", "torch::distributed::reducer", "record_param_comms"),
+    *("fsdp::", "symm_mem::"),
 )
 _OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#", "aten::_fused_adam", "aten::_fused_sgd")
 _OPTIMIZERS = (*_OPTIMIZER, "aten::_fused_adagrad")

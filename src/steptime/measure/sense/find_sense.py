@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from steptime.core.codec import from_json, to_json
+from steptime.measure.sense.find_replicas import find_drift, find_same_inputs
 from steptime.measure.sense.sense_record import EpochNumbers, WorkerSeen
 from steptime.measure.values.model.sense_values import RepeatedWorkers, Sense, StaleNumber
 
@@ -24,7 +25,9 @@ NUM_ALIKE = 3
 themselves: an order is drawn once."""
 
 
-def find_sense(rank: RankSteps, records: RunRecords, places: CodePlaces) -> Sense | None:
+def find_sense(
+    rank: RankSteps, ranks: Sequence[RankSteps], records: RunRecords, places: CodePlaces
+) -> Sense | None:
     """Return what tells whether the training does what its owner thinks; None if nothing does."""
     seen = rank.signals.sense
     if seen is None:
@@ -37,6 +40,8 @@ def find_sense(rank: RankSteps, records: RunRecords, places: CodePlaces) -> Sens
         repeated=find_repeated(workers),
         duplicated=find_duplicated(workers),
         stale=find_stale(workers, seen.epochs),
+        drift=find_drift(ranks),
+        same_inputs=find_same_inputs(ranks),
     )
 
 

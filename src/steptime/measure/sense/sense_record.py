@@ -1,4 +1,4 @@
-"""Reads the lines of the sense checks: `se` of a rank, and `ws` of its loader's workers."""
+"""Reads the lines of the sense checks: `se`, `rp`, `ri` of a rank, `ws` of its loader's workers."""
 
 from __future__ import annotations
 
@@ -45,6 +45,39 @@ class WorkerSeen:
     numbers: Mapping[str, int]
     states: tuple[str, ...] = ()
     batches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSeen:
+    """A few weights of a rank's data-parallel models after `n` updates.
+
+    `ranks` are those of the model; `largest` is the size of the largest weight that was read, and
+    `moved` the most elements that the script has moved between ranks itself, None where that is not
+    known. `hooked` says that a hook of the script's exchanges gradients, `written` that the script
+    has changed weights since the update before.
+    """
+
+    n: int
+    ranks: tuple[int, ...]
+    values: tuple[float, ...]
+    largest: int
+    moved: int | None
+    hooked: bool
+    written: bool
+    exchanges: int
+    local: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsSeen:
+    """Digests of the first inputs of a data-parallel model.
+
+    `talks` says that ranks exchange something in its forward.
+    """
+
+    ranks: tuple[int, ...]
+    digests: tuple[str, ...]
+    talks: bool
 
 
 def read_sense(line: Line) -> SenseSeen:

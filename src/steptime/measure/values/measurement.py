@@ -14,7 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
-from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.machine_load import HostLoad, WorkerSummary
 from steptime.measure.values.model.anatomy import Anatomy
 from steptime.measure.values.model.attention_call import AttentionCall
 from steptime.measure.values.model.health import Health
@@ -263,40 +263,6 @@ class RankSummary:
     capabilities: tuple[str, ...] | None = None
     optimizers: tuple[str, ...] = ()
     num_exchanges: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSummary:
-    """What the DataLoader's worker processes reported, over all of them.
-
-    Attributes:
-        num_workers: worker processes that were seen.
-        num_batches: batches that they made.
-        fetch_s_per_batch: mean time in which a worker reads the samples of a batch [s].
-        collate_s_per_batch: mean time in which a worker makes a batch of them [s].
-        cpu_s_per_batch: mean CPU time of a worker per batch [s].
-        copied_bytes: memory that all workers copied because they, or the training process, wrote to
-            pages that they shared [bytes]; null where the system does not say.
-        private_bytes: memory of all workers that is their own at the end [bytes].
-        private_growth_bytes: how much of it came after their first batch was asked for [bytes].
-        opens_images: whether Pillow opened an image in a worker.
-        num_threads: threads of torch in each worker, the most of one; torch sets 1 itself.
-        first_start_s: from the begin of the first epoch until the first worker was ready [s].
-        first_fetch_s: time in which the first worker read and made its first batch [s].
-    """
-
-    num_workers: int
-    num_batches: int
-    fetch_s_per_batch: float
-    collate_s_per_batch: float
-    cpu_s_per_batch: float | None = None
-    copied_bytes: int | None = None
-    private_bytes: int | None = None
-    private_growth_bytes: int | None = None
-    opens_images: bool = False
-    num_threads: int | None = None
-    first_start_s: float | None = None
-    first_fetch_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,10 @@ PARTS = (*_OF_MODEL, *OF_PHASES)
 _OF_CLASS: Mapping[str, str] = {
     **dict.fromkeys(("matmul", "convolution", "attention", "recurrent"), "products"),
     **dict.fromkeys(("embedding", "sparse"), "lookups"),
+    "communication": "communication",
 }
-"""The part of each class of operators; the others work on single values."""
+"""The part of each class of operators; the others work on single values. Communication is no
+arithmetic, and so no part."""
 
 _MODEL_PHASES = ("forward", "loss", "forward_and_loss", "backward")
 
@@ -122,7 +124,9 @@ def _parts_of_model(measurement: Measurement) -> dict[str, float]:
         return {}
     sums = dict.fromkeys(_OF_MODEL, 0.0)
     for one in count.classes:
-        sums[_OF_CLASS.get(one.name, "elementwise")] += time_of(one)
+        part = _OF_CLASS.get(one.name, "elementwise")
+        if part in sums:
+            sums[part] += time_of(one)
     for row in count.operators:  # those that draw numbers have no class of their own
         if part_of(row) == "random_numbers":
             of_class = _OF_CLASS.get(row.kind, "elementwise")

@@ -22,7 +22,8 @@ from steptime.diagnose.ailments.signals import (
     size,
 )
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.values.measurement import Measurement, WorkerSummary
+from steptime.measure.values.machine_load import WorkerSummary
+from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import HeldObjects, LoaderUse
 
 MIN_COPIED_BYTES = Threshold(

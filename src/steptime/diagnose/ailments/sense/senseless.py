@@ -6,18 +6,15 @@ rule gives no finding; docs/explanation/diagnosis.md has the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule, by_facts
 from steptime.diagnose.ailments.health.idle_weights import UNREGISTERED, UNUSED_GRADIENT
 from steptime.diagnose.ailments.scale import Threshold
-from steptime.diagnose.ailments.signals import count, make_finding, share, site_of
+from steptime.diagnose.ailments.sense import on_ranks, taught
+from steptime.diagnose.ailments.sense.sense_rows import at_phase, placed, sense_of, sense_row
+from steptime.diagnose.ailments.signals import count, share
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.model.sense_values import Sense, SenseLine
-from steptime.measure.values.observations import place_text
 
 MIN_AT_ZERO = Threshold(
     name="MIN_AT_ZERO",
@@ -34,23 +31,6 @@ MIN_EVALUATED = Threshold(
     name="MIN_EVALUATED",
     value=0.05,
     why="of the updates since the first: fewer may be a second pass that is meant",
-)
-MIN_ROWS_WITHOUT = Threshold(
-    name="MIN_ROWS_WITHOUT",
-    value=0.2,
-    why="of the rows: texts that were cut before their answer are a few percent",
-)
-MIN_ROWS = Threshold(
-    name="MIN_ROWS", value=32, why="rows that were sampled: of fewer the share is not known"
-)
-MIN_LEFT = Threshold(
-    name="MIN_LEFT", value=0.02, why="of an epoch's batches: less is lost by drop_last, too"
-)
-MIN_UNEQUAL = Threshold(
-    name="MIN_UNEQUAL",
-    value=1.5,
-    why="targets of the largest micro-batch of an update to those of its smallest: less matters "
-    "little",
 )
 UNMOVED_UPDATES = Threshold(
     name="UNMOVED_UPDATES", value=200, why="updates: a trial of a script may be shorter"
@@ -80,16 +60,16 @@ _SCALED_BY_RATE = (
 
 def find_uncleared_gradients(measurement: Measurement) -> Finding | None:
     """No bottleneck: nothing clears the gradients, so that each update uses the sum of all."""
-    found = _sense(measurement).uncleared
+    found = sense_of(measurement).uncleared
     if found is None:
         return None
     evidence = (count("num_updates", found.num_updates),)
-    return replace(_at_phase(UNCLEARED, evidence, measurement, "backward"), severity=_CRITICAL)
+    return replace(at_phase(UNCLEARED, evidence, measurement, "backward"), severity=_CRITICAL)
 
 
 def find_rate_of_zero(measurement: Measurement) -> Finding | None:
     """No bottleneck: the learning rate is zero, so that the updates change nothing."""
-    rates, num = _sense(measurement).rates, measurement.num_optimizer_updates
+    rates, num = sense_of(measurement).rates, measurement.num_optimizer_updates
     if not rates or any(rate.zero_since is None for rate in rates):
         return None  # one optimizer may rest while another trains
     rate = min(rates, key=lambda one: one.zero_since or 0)
@@ -109,13 +89,13 @@ def find_rate_of_zero(measurement: Measurement) -> Finding | None:
         evidence.append(count("advances_per_update", per_update))
     row = RATE_OF_ZERO if per_update < _ADVANCES else SCHEDULE_TOO_FAST
     is_most = wasted >= MOST_AT_ZERO.value * num
-    finding = _placed(row, evidence, rate.place)
+    finding = placed(row, evidence, rate.place)
     return replace(finding, severity=_CRITICAL) if is_most else finding
 
 
 def find_unmoved_schedule(measurement: Measurement) -> Finding | None:
     """No bottleneck: a scheduler was made for an optimizer, and nothing ever stepped it."""
-    sense, num = _sense(measurement), measurement.num_optimizer_updates
+    sense, num = sense_of(measurement), measurement.num_optimizer_updates
     num_epochs = sense.num_epochs
     if num_epochs < UNMOVED_EPOCHS.value or num < MIN_EPOCH.value * num_epochs:
         return None
@@ -125,13 +105,13 @@ def find_unmoved_schedule(measurement: Measurement) -> Finding | None:
         if is_long and is_still and rate.scheduler and rate.scheduler not in _MADE_TO_WAIT:
             evidence = (count("num_updates", num), count("num_epochs", num_epochs))
             names = {"scheduler": rate.scheduler, "rate": f"{rate.highest:g}"}
-            return _placed(UNMOVED_SCHEDULE, evidence, rate.place, names)
+            return placed(UNMOVED_SCHEDULE, evidence, rate.place, names)
     return None
 
 
 def find_updates_in_evaluation(measurement: Measurement) -> Finding | None:
     """No bottleneck: an evaluation left the model in evaluation mode, and training went on."""
-    found, num = _sense(measurement).evaluated, measurement.num_optimizer_updates
+    found, num = sense_of(measurement).evaluated, measurement.num_optimizer_updates
     if found is None or num < found.first_update:
         return None
     part = found.num_updates / (num - found.first_update + 1)
@@ -147,13 +127,13 @@ def find_updates_in_evaluation(measurement: Measurement) -> Finding | None:
         "effect": " and ".join(_EFFECTS.get(one, one) for one in found.what),
     }
     if found.place is None:
-        return replace(_at_phase(EVALUATED, evidence, measurement, "evaluation"), names=names)
-    return _placed(EVALUATED, evidence, found.place, names)
+        return replace(at_phase(EVALUATED, evidence, measurement, "evaluation"), names=names)
+    return placed(EVALUATED, evidence, found.place, names)
 
 
 def find_broadcast_loss(measurement: Measurement) -> Finding | None:
     """No bottleneck: a loss compares each prediction with every target."""
-    found = _sense(measurement).broadcast
+    found = sense_of(measurement).broadcast
     if found is None:
         return None
     shapes = {
@@ -161,7 +141,7 @@ def find_broadcast_loss(measurement: Measurement) -> Finding | None:
         "target": _shape(found.target or _other(found.prediction)),
         "result": _shape(found.result),
     }
-    finding = _placed(BROADCAST, (), found.place, shapes)
+    finding = placed(BROADCAST, (), found.place, shapes)
     return finding if found.target is None else replace(finding, severity=_CRITICAL)
 
 
@@ -170,82 +150,34 @@ def _other(prediction: tuple[int, ...]) -> tuple[int, ...]:
     return prediction[:1] if len(prediction) > 1 else (*prediction, 1)
 
 
-def find_rows_without_label(measurement: Measurement) -> Finding | None:
-    """No bottleneck: many rows have no target that teaches anything."""
-    found = _sense(measurement).targets
-    if found is None or found.rows < MIN_ROWS.value or not found.targets:
-        return None
-    part = found.rows_without / found.rows
-    if part < MIN_ROWS_WITHOUT.value:
-        return None
-    evidence = (
-        share("rows_without", part),
-        share("useful", found.useful / found.targets),
-        count("num_rows", found.rows),
-        count("num_updates", found.num_updates),
-        count("ignored", found.ignored),
-    )
-    return _at_phase(NO_LABEL, evidence, measurement, "loss")
-
-
-def find_left_over(measurement: Measurement) -> Finding | None:
-    """No bottleneck: an epoch ends within an update, and nothing takes its last batches."""
-    found = _sense(measurement).left_over
-    if found is None or found.left < MIN_LEFT.value * found.batches:
-        return None
-    evidence = (
-        *(count("batches", found.batches), count("num_parts", found.num_parts)),
-        *(count("left", found.left), share("left_share", found.left / found.batches)),
-        count("num_epochs", found.num_epochs),
-    )
-    joined = f"the next update adds up {found.num_parts + found.left} backward passes with them"
-    cleared = "their gradients are cleared before an update uses them"
-    fate: dict[bool | None, str] = {True: cleared, False: joined}
-    names = {"fate": fate.get(found.cleared, f"they are cleared unused, or {joined}")}
-    return replace(_at_phase(LEFT_OVER, evidence, measurement, "backward"), names=names)
-
-
-def find_unequal_parts(measurement: Measurement) -> Finding | None:
-    """No bottleneck: means over unlike numbers of targets are added as equals."""
-    found = _sense(measurement).unequal
-    if found is None or found.ratio < MIN_UNEQUAL.value:
-        return None
-    evidence = (
-        *(count("num_parts", found.num_parts), count("num_updates", found.num_updates)),
-        *(count("least", found.least), count("most", found.most)),
-        count("ratio", round(found.ratio, 1)),
-    )
-    return _at_phase(UNEQUAL, evidence, measurement, "loss")
-
-
 def find_repeated_draws(measurement: Measurement) -> Finding | None:
     """No bottleneck: workers begin with one state of a generator, and draw the same numbers."""
-    found = _sense(measurement).repeated
+    found = sense_of(measurement).repeated
     if found is None:
         return None
     evidence = (count("num_workers", found.num_workers), count("num_epochs", found.num_epochs))
     repeats = _AGAIN if found.num_epochs > 1 else ""
     names = {"generator": ", ".join(found.names), "repeats": repeats}
-    return _placed(REPEATED_DRAWS, evidence, None, names)
+    return placed(REPEATED_DRAWS, evidence, None, names)
 
 
 def find_duplicated_samples(measurement: Measurement) -> Finding | None:
     """No bottleneck: each worker yields the whole of an iterable."""
-    found = _sense(measurement).duplicated
+    found = sense_of(measurement).duplicated
     if found is None:
         return None
     evidence = (count("num_workers", found.num_workers),)
-    finding = _placed(DUPLICATED, evidence, None, {"data_set": found.data_set})
+    finding = placed(DUPLICATED, evidence, None, {"data_set": found.data_set})
     return replace(finding, severity=_CRITICAL)
 
 
 def find_stale_number(measurement: Measurement) -> Finding | None:
     """No bottleneck: what the script sets on its data set does not reach the workers."""
-    found = _sense(measurement).stale
+    found = sense_of(measurement).stale
     if found is None:
         return None
     evidence = (count("last", found.parent[-1]), count("kept", found.worker))
-    return _placed(STALE, evidence, None, {"attribute": found.name})
+    return placed(STALE, evidence, None, {"attribute": found.name})
 
 
 _CRITICAL = Severity.CRITICAL
@@ -257,61 +189,11 @@ _EFFECTS = {
 """What evaluation mode changes; the words are those of the sentence."""
 
 
-def _sense(measurement: Measurement) -> Sense:
-    return measurement.sense or Sense()
-
-
 def _shape(sizes: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
-def _at_phase(
-    row: Ailment, evidence: Iterable[Evidence], measurement: Measurement, phase: str
-) -> Finding:
-    site = site_of(measurement, phase)
-    found = make_finding(row, severity=Severity.WARNING, evidence=(), site=site)
-    return replace(found, evidence=tuple(evidence))
-
-
-def _placed(
-    row: Ailment,
-    evidence: Iterable[Evidence],
-    place: SenseLine | None,
-    names: Mapping[str, str] | None = None,
-) -> Finding:
-    found = make_finding(row, severity=Severity.WARNING, evidence=evidence)
-    if place is not None:
-        found = replace(found, where=place_text(place.file, place.line), where_text=place.text)
-    return replace(found, names=names)
-
-
-def _row(
-    cause: str, rule: Rule, what: str, sentence: str, remedy: str, *, title: str, needs: str
-) -> Ailment:
-    """Return a row of this family, all of which hold whoever else is there."""
-    thresholds = {
-        find_rate_of_zero: (MIN_AT_ZERO, FEW_UPDATES, MOST_AT_ZERO),
-        find_unmoved_schedule: (UNMOVED_UPDATES, UNMOVED_EPOCHS, MIN_EPOCH),
-        find_updates_in_evaluation: (FEW_UPDATES, MIN_EVALUATED),
-        find_rows_without_label: (MIN_ROWS_WITHOUT, MIN_ROWS),
-        find_left_over: (MIN_LEFT,),
-        find_unequal_parts: (MIN_UNEQUAL,),
-    }
-    return Ailment(
-        cause=cause,
-        what=what,
-        needs=needs,
-        rule=rule,
-        asked=Asked.ALWAYS,
-        thresholds=thresholds.get(rule, ()),
-        title=title,
-        sentence=sentence,
-        remedy=remedy,
-        when_contended=by_facts("Other programs do not change what the script computes."),
-    )
-
-
-UNCLEARED = _row(
+UNCLEARED = sense_row(
     "uncleared_gradients",
     find_uncleared_gradients,
     "gradients are never cleared",
@@ -321,7 +203,7 @@ UNCLEARED = _row(
     title="gradients not cleared",
     needs="`sense.uncleared`",
 )
-RATE_OF_ZERO = _row(
+RATE_OF_ZERO = sense_row(
     "rate_of_zero",
     find_rate_of_zero,
     "the learning rate is zero long before the end",
@@ -330,8 +212,9 @@ RATE_OF_ZERO = _row(
     "Make the schedule as long as the training, or end the training with the schedule.",
     title="learning rate 0",
     needs="`sense.rates`",
+    thresholds=(MIN_AT_ZERO, FEW_UPDATES, MOST_AT_ZERO),
 )
-SCHEDULE_TOO_FAST = _row(
+SCHEDULE_TOO_FAST = sense_row(
     "schedule_too_fast",
     find_rate_of_zero,
     "the scheduler advances several times per update, and the learning rate is zero early",
@@ -341,8 +224,9 @@ SCHEDULE_TOO_FAST = _row(
     "Step the scheduler where the optimizer steps, once per update.",
     title="learning rate 0",
     needs="`sense.rates`",
+    thresholds=(MIN_AT_ZERO, FEW_UPDATES, MOST_AT_ZERO),
 )
-UNMOVED_SCHEDULE = _row(
+UNMOVED_SCHEDULE = sense_row(
     "unmoved_schedule",
     find_unmoved_schedule,
     "a scheduler was made, and nothing steps it",
@@ -352,8 +236,9 @@ UNMOVED_SCHEDULE = _row(
     "schedule counts; or do not make a scheduler.",
     title="schedule never stepped",
     needs="`sense.rates`",
+    thresholds=(UNMOVED_UPDATES, UNMOVED_EPOCHS, MIN_EPOCH),
 )
-EVALUATED = _row(
+EVALUATED = sense_row(
     "updates_in_evaluation",
     find_updates_in_evaluation,
     "the model trains in evaluation mode after an evaluation",
@@ -362,8 +247,9 @@ EVALUATED = _row(
     "Call model.train() after each evaluation.",
     title="evaluation mode",
     needs="`sense.evaluated`",
+    thresholds=(FEW_UPDATES, MIN_EVALUATED),
 )
-BROADCAST = _row(
+BROADCAST = sense_row(
     "broadcast_loss",
     find_broadcast_loss,
     "the loss compares each prediction with every target",
@@ -374,40 +260,7 @@ BROADCAST = _row(
     title="loss of two shapes",
     needs="`sense.broadcast`",
 )
-NO_LABEL = _row(
-    "rows_without_label",
-    find_rows_without_label,
-    "many rows have no label at all",
-    "{rows_without} of the rows have no label at all (all targets are {ignored}, which the loss "
-    "ignores), and {useful} of the targets teach anything, in {num_rows} rows of {num_updates} "
-    "sampled updates.",
-    "Look at how labels are masked: where the marker that begins an answer is not found in a row, "
-    "fail or drop the row.",
-    title="rows without labels",
-    needs="`sense.targets`",
-)
-LEFT_OVER = _row(
-    "left_over_batches",
-    find_left_over,
-    "an epoch ends within an update, and its last batches get none of their own",
-    "an epoch has {batches} batches and an update takes {num_parts}, so {left} batches of each "
-    "epoch ({left_share}) are left over: {fate} (seen at {num_epochs} ends of epochs).",
-    "Let the last batch of an epoch make an update too, or count the batches over all epochs.",
-    title="batches left over",
-    needs="`sense.left_over`",
-)
-UNEQUAL = _row(
-    "unequal_micro_batches",
-    find_unequal_parts,
-    "means over unlike numbers of targets are averaged as equals",
-    "each update adds {num_parts} mean losses as equals, although they are means over {least} to "
-    "{most} targets: in the median of {num_updates} sampled updates, a target of the smallest "
-    "micro-batch has {ratio} times the weight of one of the largest.",
-    "Sum the loss over targets (reduction='sum') and divide by their number in the whole update.",
-    title="unequal micro-batches",
-    needs="`sense.unequal`",
-)
-REPEATED_DRAWS = _row(
+REPEATED_DRAWS = sense_row(
     "repeated_draws",
     find_repeated_draws,
     "random draws of a data set repeat in each worker",
@@ -417,7 +270,7 @@ REPEATED_DRAWS = _row(
     title="repeated randomness",
     needs="`sense.repeated`",
 )
-DUPLICATED = _row(
+DUPLICATED = sense_row(
     "duplicated_samples",
     find_duplicated_samples,
     "each worker yields the whole of an iterable data set",
@@ -427,7 +280,7 @@ DUPLICATED = _row(
     title="duplicated samples",
     needs="`sense.duplicated`",
 )
-STALE = _row(
+STALE = sense_row(
     "stale_number",
     find_stale_number,
     "a number that the script sets on its data set does not reach persistent workers",
@@ -439,7 +292,9 @@ STALE = _row(
 )
 AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, UNMOVED_SCHEDULE, EVALUATED, BROADCAST),
-    *(NO_LABEL, LEFT_OVER, UNEQUAL, DUPLICATED, REPEATED_DRAWS, STALE),
+    *taught.AILMENTS,
+    *(DUPLICATED, REPEATED_DRAWS, STALE),
+    *on_ranks.AILMENTS,
 )
 WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
 """They come before every bottleneck."""

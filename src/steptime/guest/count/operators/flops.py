@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from ..tensor_facts import is_sparse, is_view, largest, num_stored
 from .operator_names import (
     ATTENTION,
+    COMMUNICATION,
     CONVOLUTION,
     ELEMENTWISE,
     EMBEDDING,
+    EXCHANGES,
     IDLE,
     LOOKUPS,
     MATMUL,
@@ -68,6 +70,8 @@ def find_work(
     if formula is not None:
         bound = dict(zip([one.name for one in schema.arguments], args)) | dict(kwargs)
         return formula(bound, result)
+    if is_exchange(func):
+        return OperatorWork(COMMUNICATION)
     if is_view(func) or name in MOVES:
         return OperatorWork(ELEMENTWISE)
     if name.partition("::")[0] in IDLE:
@@ -84,6 +88,11 @@ def find_work(
     if name.startswith("aten::") and short.lstrip("_").startswith(WINDOWS):
         return OperatorWork(OTHER, pointwise=largest(args, result))
     return OperatorWork(OTHER, None)
+
+
+def is_exchange(func: Any) -> bool:
+    """Return whether an operator moves elements between ranks."""
+    return getattr(func, "namespace", None) in EXCHANGES
 
 
 def formula_of(name: str) -> Callable[[Bound, Any], OperatorWork] | None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 CLASSES = (
     *("matmul", "convolution", "attention", "recurrent"),
-    *("normalization", "elementwise", "embedding", "sparse", "other"),
+    *("normalization", "elementwise", "embedding", "sparse", "communication", "other"),
 )
 MATMUL, CONVOLUTION, ATTENTION, RECURRENT = CLASSES[:4]
-NORMALIZATION, ELEMENTWISE, EMBEDDING, SPARSE, OTHER = CLASSES[4:]
+NORMALIZATION, ELEMENTWISE, EMBEDDING, SPARSE, COMMUNICATION, OTHER = CLASSES[4:]
 
 LOOKUPS = {
     **dict.fromkeys(("aten::embedding", "aten::embedding_dense_backward"), EMBEDDING),
@@ -21,8 +21,14 @@ LOOKUPS = {
 }
 """Lookups and their gradients count as no FLOPs, as in every published convention."""
 
-IDLE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp", "profiler")
-"""Namespaces without products: communication between ranks, and marks for a profiler."""
+EXCHANGES = (
+    *("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd"),
+    *("_dtensor", "fsdp"),
+)
+"""Namespaces of communication between ranks, with the copies before and behind it."""
+
+IDLE = (*EXCHANGES, "profiler")
+"""Namespaces without products: communication, and marks for a profiler."""
 
 MOVES = frozenset(
     f"aten::{name}"

@@ -106,6 +106,8 @@ def watch(context: TorchContext, model: Any) -> None:
     ten and every hundredth) stays there.
     """
     context.ddp_models.add(model)
+    if not context.sense.is_off:
+        context.guarded("sense", context.sense.replicas.meet, model, context.calls)
     if getattr(model, "device_type", None) == "cpu":
         model._set_ddp_runtime_logging_sample_rate(1)
     seen: dict[int, int] = {}

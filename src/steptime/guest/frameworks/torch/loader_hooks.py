@@ -81,6 +81,8 @@ def hook_next(context: TorchContext, iterator_class: Any) -> None:
                 except BaseException:
                     fail("loader")
         except BaseException as error:
+            if type(error) is StopIteration:
+                context.guarded("sense", context.sense.end_epoch, self)
             drop_frame(error)
             raise
 

@@ -106,7 +106,7 @@ def run_forward(
     try:
         journal.note(ENTER_FORWARD, FORWARD)
         context.see_shape(journal, args, kwargs, is_plain=False)
-        context.sense.modes.see_call(module)
+        context.sense.begin_call(module, args, kwargs)
         probe = context.choose_probe(journal)
         if anatomy is not None and anatomy.awaits_call:
             context.dissect("see_call", module)
@@ -124,6 +124,8 @@ def run_forward(
         drop_frame(error)
         raise
     try:
+        if context.sense.replicas.awaits is not None:
+            context.sense.replicas.end_call(module)
         if anatomy is not None and anatomy.awaits_backward:
             context.dissect("see_result", result)
         if known is not None and not journal.is_sampled:

@@ -13,7 +13,7 @@ from functools import cache
 
 from steptime.measure.values.model import work
 
-CLASSES = (*work.CLASSES[:-1], "optimizer", "copy", "communication", work.CLASSES[-1])
+CLASSES = (*work.CLASSES[:-2], "optimizer", "copy", *work.CLASSES[-2:])
 """Classes of what ran: those of the count of work, and those that only take time."""
 
 

@@ -203,6 +203,54 @@ class StaleNumber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Two ranks of a data-parallel model whose weights differ.
+
+    Attributes:
+        ranks: the two.
+        first_update: the update after which they were first seen to differ; None where they
+            differed before the first.
+        difference: of a few weights, as a share of what training has changed in them.
+        num_updates: updates that were watched.
+        num_local: those before which the last backward call ran under `no_sync`.
+        num_exchanges: forward calls of DDP after which gradients were to be exchanged.
+    """
+
+    ranks: tuple[int, ...]
+    first_update: int | None
+    difference: float
+    num_updates: int
+    num_local: int
+    num_exchanges: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameInputs:
+    """Ranks of a data-parallel model that are given the same inputs.
+
+    Attributes:
+        ranks: these ranks.
+        num_calls: forward calls that were compared.
+    """
+
+    ranks: tuple[int, ...]
+    num_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOrder:
+    """A distributed sampler that has shuffled several epochs in the same way.
+
+    Attributes:
+        num_epochs: whole epochs of a loader that trains.
+        epoch: that of the sampler in all of them.
+    """
+
+    num_epochs: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sense:
     """What tells whether a training does what its owner thinks; None where nothing was seen.
 
@@ -219,6 +267,9 @@ class Sense:
         repeated: random draws that repeat over workers or epochs.
         duplicated: samples that each worker yields.
         stale: a number of the data set that does not reach the workers.
+        drift: weights that differ between ranks.
+        same_inputs: inputs that several ranks get.
+        order: an order of samples that each epoch has.
     """
 
     uncleared: UnclearedGradients | None = None
@@ -233,3 +284,6 @@ class Sense:
     repeated: RepeatedWorkers | None = None
     duplicated: RepeatedWorkers | None = None
     stale: StaleNumber | None = None
+    drift: Drift | None = None
+    same_inputs: SameInputs | None = None
+    order: KeptOrder | None = None

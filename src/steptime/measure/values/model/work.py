@@ -22,6 +22,7 @@ CLASSES = (
     "elementwise",
     "embedding",
     "sparse",
+    "communication",
     "other",
 )
 """Operator classes; `sparse` covers graphs too: products with sparse matrices, sums by index."""
@@ -37,7 +38,7 @@ class ClassCount:
 
     Attributes:
         name: `matmul`, `convolution`, `attention`, `recurrent`, `normalization`, `elementwise`,
-            `embedding`, `sparse` (graphs, too) or `other`.
+            `embedding`, `sparse` (graphs, too), `communication` (between ranks) or `other`.
         num: how many operators ran.
         flops: work of the class, a part of the total [FLOP].
         pointwise_flops: one FLOP for each element of operators without a product; it is never
