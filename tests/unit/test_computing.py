@@ -89,7 +89,7 @@ def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
         abs=1e-9,
     )
     text = describe_finding(found, 1.0)
-    assert "take 50.0 % of a step, most of it bernoulli_ in Net.drop (Dropout)" in text
+    assert "take 50.0 % of a step, led by bernoulli_ in Net.drop (Dropout)" in text
     assert "By time, matmul and convolution take 31.0 % of a step" in text
     assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
 

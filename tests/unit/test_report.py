@@ -135,7 +135,7 @@ def test_what_is_never_cut_stands_on_the_smallest_terminal(make) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_colour_adds_nothing_but_colour(name: str) -> None:
-    coloured = show(CASES[name](), force_terminal=True, color_system="standard")
+    coloured = show(CASES[name](), height=24, force_terminal=True, color_system="standard")
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == on_terminal(CASES[name]())
 

@@ -49,9 +49,15 @@ _WORTH_NAMING = 0.01
 
 
 def compute_share(measurement: Measurement) -> float | None:
-    """Return the share of the compute phases in a step; on a device by its own clock only."""
+    """Return the share of the compute phases in a step; on a device by its own clock only.
+
+    Where ranks exchange gradients, the backward waits for others: then it is what operators took.
+    """
     if not is_on_device(measurement):
-        return math.fsum(_awake(measurement, name) for name in COMPUTE_PHASES)
+        of_phases = math.fsum(_awake(measurement, name) for name in COMPUTE_PHASES)
+        parts = parts_of_step(measurement) if len(measurement.ranks) > 1 else {}
+        is_known = not parts.keys().isdisjoint(_OF_MODEL)
+        return min(of_phases, math.fsum(parts.values())) if is_known else of_phases
     device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
     return None if device_s is None or not step_s else device_s / step_s
 
@@ -141,7 +147,8 @@ def _parts_of_model(measurement: Measurement) -> dict[str, float]:
 def _operator_share(measurement: Measurement, count: Count, total_s: float) -> float:
     """Return the share of a step in the operators of the model; zero if they explain little.
 
-    CPU time is compared with CPU time, and wall time with wall time: others make a phase longer.
+    CPU time is compared with CPU time, and wall time with wall time: others make a phase longer;
+    with several ranks, waiting does too.
     But where operators have less than a tenth of their phases, the script slept.
     """
     phases = math.fsum(_phase_share(measurement, name) for name in _MODEL_PHASES)
@@ -149,7 +156,7 @@ def _operator_share(measurement: Measurement, count: Count, total_s: float) -> f
     if not step_s or total_s * MAX_STRETCH.value < phases * step_s:
         return 0.0
     on_cpu_clock = count.clock == "cpu" and not is_on_device(measurement)
-    if not on_cpu_clock:
+    if not on_cpu_clock or len(measurement.ranks) > 1:
         return min(phases, total_s / step_s)
     found = (phase_of(measurement, name) for name in _MODEL_PHASES)
     core_s = math.fsum(phase.cpu_median_s or 0.0 for phase in found if phase is not None)

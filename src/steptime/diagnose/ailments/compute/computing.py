@@ -191,7 +191,7 @@ GRADIENTS = _part_row(
 RANDOM_NUMBERS = _part_row(
     cause="random_numbers",
     what="dropout and random numbers take more of a step than matmul, or a third of it",
-    sentence="dropout and random numbers take {random_numbers} of a step, most of it "
+    sentence="dropout and random numbers take {random_numbers} of a step, led by "
     "{operator} in {module}; all arithmetic takes {compute}.",
     remedy="Draw fewer of them: drop out after the first layer, where the data is smaller, or only "
     "what is not zero. torch.compile draws them inside of fused kernels.",
@@ -200,7 +200,7 @@ RANDOM_NUMBERS = _part_row(
 ELEMENTWISE = _part_row(
     cause="elementwise",
     what="elementwise operators (activations, norms, copies) take more of the step than matmul",
-    sentence="elementwise operators take {elementwise} of a step, most of it {operator} in "
+    sentence="elementwise operators take {elementwise} of a step, led by {operator} in "
     "{module}; all arithmetic takes {compute}.",
     remedy="Let torch.compile fuse them, so that each value is read and written once.",
     levers=(
@@ -211,7 +211,7 @@ ELEMENTWISE = _part_row(
 LOOKUPS = _part_row(
     cause="lookups",
     what="embedding or gather, and sums by index (graphs), take more of the step than matmul",
-    sentence="embedding or gather, and sums by index, take {lookups} of a step, most of it "
+    sentence="embedding or gather, and sums by index, take {lookups} of a step, led by "
     "{operator} in {module}; all arithmetic takes {compute}.",
     remedy="Gather fewer rows: a product with a sparse matrix sums over the edges of a graph "
     "without writing one row for each, and rows that are needed twice can be gathered once.",
