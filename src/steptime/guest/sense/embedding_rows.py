@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..health.number_fetch import NumberFetch
-from ..hooks.module_tree import held_by, modules_of
+from ..hooks.module_tree import has_shape, held_by, modules_of
 
 MIN_ROWS = 10_000
 """A dense update of fewer takes microseconds."""
@@ -55,7 +55,8 @@ class EmbeddingRows:
 
     def see(self, optimizer: Any, models: Iterable[Any]) -> None:
         """Take the gradients of an optimizer's weights as its step begins."""
-        weights = [(one, group) for group in optimizer.param_groups for one in group["params"]]
+        groups = getattr(optimizer, "param_groups", ())
+        weights = [(one, group) for group in groups for one in group["params"] if has_shape(one)]
         large = [one for one in weights if one[0].dim() == 2 and one[0].shape[0] >= MIN_ROWS]
         known = {id(one) for model in models for one in self._embeddings_of(model)} if large else ()
         for weight, group in large:

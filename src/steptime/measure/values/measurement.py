@@ -332,12 +332,10 @@ class Measurement:
         count: the work of the mean step of the window on one rank; `basis` says how it is known.
         count_missing: why the work is not known, as a machine word; None where it is known, or
             where nothing was reported.
-        memory: what holds the memory, in the rank that holds most; None where no process
-            reported its memory.
+        memory: what holds the memory, in the rank that holds most; None where none reported it.
         profile: what a profiler saw; None where no profile was asked for.
         training: which training of the command this is; None where no process stepped.
-        given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
-            `--peak`.
+        given_peaks: dense peaks of the device by type, as `--peak` gave them [FLOP/s]; or empty.
         outliving: the processes that may go on training although the command has returned.
         sense: what tells whether the training does what its owner thinks.
         health: the losses of the training, numbers that are not finite, and weights that learned
