@@ -20,9 +20,15 @@ def graph() -> LossGraph:
     return LossGraph(torch, Frames(FileOwners(torch)))
 
 
+def ask(found: LossGraph, loss: Any, num_updates: int) -> None:
+    """Let it take a loss as the watch does where one is due."""
+    found.plan(num_updates)
+    found.see((loss,))
+
+
 def seen(loss: Any) -> LossGraph:
     found = graph()
-    found.see((loss,), 0)
+    ask(found, loss, 0)
     return found
 
 
@@ -119,7 +125,7 @@ def test_a_training_without_ignored_targets_is_asked_less_and_less() -> None:
     for number in range(300):
         if number >= found.due:
             when.append(number)
-            found.see((loss_of_tokens(torch.ones(4, 6, dtype=torch.long)),), number)
+            ask(found, loss_of_tokens(torch.ones(4, 6, dtype=torch.long)), number)
 
     assert when == [0, 1, 2, 3, 12, 48, 192]
 
@@ -127,9 +133,25 @@ def test_a_training_without_ignored_targets_is_asked_less_and_less() -> None:
 def test_a_loss_without_anything_of_interest_is_never_asked_again() -> None:
     found = graph()
     for number in range(4):
-        found.see((column().sum(),), number)
+        ask(found, column().sum(), number)
 
     assert found.due == NEVER
+
+
+def part_of(loss: Any) -> tuple[int, float, int] | None:
+    return graph().see_part((loss,))
+
+
+def test_a_part_has_its_targets_its_factor_and_its_classes() -> None:
+    target = torch.zeros(4, 6, dtype=torch.long)
+    target[:, 2:] = -100
+
+    assert part_of(loss_of_tokens(target)) == (8, 1.0, 5)
+    assert part_of(loss_of_tokens(target) / 4) == (8, 0.25, 5)
+    assert part_of(torch.tensor(0.5) * loss_of_tokens(target) * 3) == (8, 1.5, 5)
+    assert part_of(loss_of_tokens(target, reduction="sum")) is None
+    assert part_of(loss_of_tokens(target) + column().sum()) is None
+    assert part_of(2 / loss_of_tokens(target)) is None
 
 
 def test_numbers_of_a_device_are_taken_once_they_have_arrived() -> None:
@@ -151,12 +173,12 @@ def test_numbers_of_a_device_are_taken_once_they_have_arrived() -> None:
     found = graph()
     found.looks, found.are_here = Looks(), lambda _: False  # type: ignore[assignment,method-assign]
     loss = loss_of_tokens(labels(rows_without=3))
-    found.see((loss,), 0)
-    found.see((loss,), 1)
+    ask(found, loss, 0)
+    ask(found, loss, 1)
     assert found.targets is not None
     assert found.targets["num_updates"] == 0
     arrived = True
-    found.see((loss,), 2)
+    ask(found, loss, 2)
 
     assert (found.targets["num_updates"], found.targets["rows_without"]) == (1, 3)
     assert (found.targets["targets"], found.targets["useful"]) == (24, 3)

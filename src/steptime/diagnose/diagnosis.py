@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 WITH_HEADROOM = (
     BottleneckKind.INPUT_BOUND,
     BottleneckKind.HOST_BOUND,
+    BottleneckKind.COMPUTE_BOUND,
     BottleneckKind.MEMORY_BANDWIDTH_BOUND,
     BottleneckKind.MEMORY_CAPACITY_BOUND,
     BottleneckKind.COMMUNICATION_BOUND,

@@ -296,8 +296,8 @@ AILMENTS = (
     *(DUPLICATED, REPEATED_DRAWS, STALE),
     *on_ranks.AILMENTS,
 )
-WRONG = tuple(row.cause for row in AILMENTS if row.cause is not None)
+WRONG = tuple(row.cause for row in (*AILMENTS, UNREGISTERED) if row.cause is not None)
 """They come before every bottleneck."""
 
-CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause, UNREGISTERED.cause]))
+CAUSES = (*WRONG, *filter(None, [UNUSED_GRADIENT.cause]))
 """They come before bottlenecks of the same severity: faster steps do not mend a wrong training."""
