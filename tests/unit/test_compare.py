@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare_cases import make_compared, make_measured, make_set, run_id_of, with_machine
+from compare_cases import (
+    make_compared,
+    make_measured,
+    make_record,
+    make_set,
+    run_id_of,
+    with_machine,
+)
+from steptime.compare.facts import take_run
 from steptime.compare.judge import compare, judge
 from steptime.compare.spread import (
     MIN_DEGREES_SINGLE,
@@ -491,6 +499,22 @@ def test_what_the_machine_did_to_both_of_a_pair_does_not_count() -> None:
 def test_equal_runs_in_pairs_pass_where_the_machine_drifts() -> None:
     assert answer_of(compare_drifting(EQUAL, in_pairs=True)) is GateOutcome.PASSED
     assert compare_drifting(EQUAL, num=3, in_pairs=True).reason == "few_pairs"
+
+
+def test_by_cpu_a_step_is_the_cpu_time_of_its_phases_and_nothing_lies_beside_it() -> None:
+    measured = make_measured(0.1, spans_s={"checkpoint": 2.0})
+    phases = tuple(
+        replace(phase, cpu_mean_s=0.02 if phase.name in ("forward", "backward") else None)
+        for phase in measured.phases
+    )
+    record = make_record()
+    found = take_run(replace(measured, phases=phases), record, place="x", by_cpu=True)
+
+    assert found.step_s == pytest.approx(0.04)
+    assert found.phases_s == {"forward": 0.02, "backward": 0.02}
+    assert (found.duration_s, found.spans_s) == (None, {})
+    assert take_run(measured, record, place="x", by_cpu=True).step_s is None
+    assert take_run(measured, record, place="x").step_s == pytest.approx(0.1)
 
 
 def test_the_interval_of_pairs_is_students_of_their_differences() -> None:

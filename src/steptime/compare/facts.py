@@ -11,39 +11,63 @@ from steptime.compare.traits import traits_of
 from steptime.compare.values import ComparedRun
 from steptime.core.interval import Interval
 from steptime.launch.values import CommandRecord
-from steptime.measure.values.measurement import PHASES, Measurement
+from steptime.measure.values.measurement import PHASES, Measurement, SteadyWindow
 
 _Z = 1.96  # half of a 95 % interval is 1.96 standard errors
 
 
-def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> ComparedRun:
-    """Return what a comparison needs of one run; times that are not positive are absent."""
-    steady = measurement.steady
-    step_s = None
-    if steady is not None:
-        step_s = steady.mean_s
-        if step_s is None and steady.step_time_s is not None:
-            step_s = steady.step_time_s.estimate
+def take_run(
+    measurement: Measurement, record: CommandRecord, *, place: str, by_cpu: bool = False
+) -> ComparedRun:
+    """Return what a comparison needs of one run; times that are not positive are absent.
+
+    Args:
+        measurement: of the run.
+        record: of its command.
+        place: path of its folder.
+        by_cpu: take the CPU time of a step; what lies beside the steps has none, and is absent.
+    """
+    steady, host = measurement.steady, measurement.host
+    phases_s = _cpu_phases_s(measurement) if by_cpu else {}
+    step_s = math.fsum(phases_s.values()) if by_cpu else _step_s(steady)
     if not is_time(step_s):
         step_s = None
-    host = measurement.host
+    window_s = None if steady is None else steady.step_cpu_s if by_cpu else steady.step_time_s
+    duration_s = None if by_cpu else measurement.duration_s
     return ComparedRun(
         run_id=measurement.run_id,
         place=place,
         command=measurement.command,
         started_unix_s=measurement.started_unix_s,
-        duration_s=measurement.duration_s if is_time(measurement.duration_s) else None,
+        duration_s=duration_s if is_time(duration_s) else None,
         end=measurement.end,
         num_steps=measurement.num_steps,
         num_counted=0 if steady is None else steady.num_steps,
         step_s=step_s,
-        error_fraction=_error_fraction(None if steady is None else steady.step_time_s),
-        phases_s=_phases_s(measurement, step_s),
-        spans_s={span.name: span.total_s for span in measurement.spans},
+        error_fraction=_error_fraction(window_s),
+        phases_s=phases_s if by_cpu else _phases_s(measurement, step_s),
+        spans_s={} if by_cpu else {span.name: span.total_s for span in measurement.spans},
         others_cores=None if host is None else host.others_cores,
         host=record.machine.hostname_hash or "",
         traits=traits_of(measurement, record),
     )
+
+
+def _step_s(steady: SteadyWindow | None) -> float | None:
+    if steady is None:
+        return None
+    if steady.mean_s is None and steady.step_time_s is not None:
+        return steady.step_time_s.estimate
+    return steady.mean_s
+
+
+def _cpu_phases_s(measurement: Measurement) -> dict[str, float]:
+    """Return the mean CPU time of each phase [s]; together they are that of a step."""
+    return {
+        phase.name: phase.cpu_mean_s
+        for phase in measurement.phases
+        if phase.name in PHASES and phase.cpu_mean_s is not None
+    }
 
 
 def is_time(value: float | None) -> bool:

@@ -243,6 +243,7 @@ class Comparison:
         needed_runs: about how many runs per side show a difference of the limit, or of 5 % where
             there is no limit; None where the spread is not known.
         gate: the limit and its outcome; None where no limit was set.
+        by_cpu: whether times of steps are CPU time.
     """
 
     a: tuple[ComparedRun, ...]
@@ -260,3 +261,4 @@ class Comparison:
     remarks: tuple[Note, ...]
     needed_runs: int | None = None
     gate: Gate | None = None
+    by_cpu: bool = False

@@ -79,6 +79,7 @@ def compare(
     limit: float | None = None,
     training: int | None = None,
     in_pairs: bool = False,
+    by_cpu: bool = False,
 ) -> RunComparison:
     """Return what was changed between the runs of A and those of B, and how the step time changed.
 
@@ -94,6 +95,8 @@ def compare(
             `ObservedRun` is compared as it is.
         in_pairs: the n-th run of A and the n-th of B were made side by side, and what the machine
             did to both does not count.
+        by_cpu: compare the CPU time of a step, which other programs lengthen least; waiting is not
+            in it.
 
     Raises:
         NotFoundError: there is no such run, or no such training in it.
@@ -117,7 +120,12 @@ NamedRun = tuple[Run, int | None]
 
 
 def compare_runs(
-    a: Sequence[NamedRun], b: Sequence[NamedRun], *, limit: float | None, in_pairs: bool = False
+    a: Sequence[NamedRun],
+    b: Sequence[NamedRun],
+    *,
+    limit: float | None,
+    in_pairs: bool = False,
+    by_cpu: bool = False,
 ) -> Comparison:
     """Return the same for runs that were already found."""
     if in_pairs and len(a) != len(b):
@@ -125,10 +133,13 @@ def compare_runs(
             f"pairs need as many runs of A as of B, got {len(a)} and {len(b)}.",
             hint="Name the runs of A and B in the order in which they were made side by side.",
         )
-    read_a, read_b = ([read_run(run, training=number) for run, number in side] for side in (a, b))
+    read_a, read_b = (
+        [read_run(run, training=number, by_cpu=by_cpu) for run, number in side] for side in (a, b)
+    )
     needs_stored = not in_pairs and judge.wants_stored(read_a, read_b)
-    stored = stored_runs([*a, *b]) if needs_stored else []
-    return judge.compare(read_a, read_b, stored=stored, limit=limit, in_pairs=in_pairs)
+    stored = stored_runs([*a, *b], by_cpu=by_cpu) if needs_stored else []
+    found = judge.compare(read_a, read_b, stored=stored, limit=limit, in_pairs=in_pairs)
+    return replace(found, by_cpu=by_cpu)
 
 
 def _members(side: Side) -> Sequence[str | os.PathLike[str] | ObservedRun]:
@@ -153,7 +164,7 @@ def _named(
     return found
 
 
-def read_run(run: Run, *, training: int | None = None) -> ComparedRun:
+def read_run(run: Run, *, training: int | None = None, by_cpu: bool = False) -> ComparedRun:
     """Return the run as it is compared; if an older Steptime measured it, it is folded again.
 
     Raises:
@@ -176,7 +187,7 @@ def read_run(run: Run, *, training: int | None = None) -> ComparedRun:
     except OSError as error:
         raise StoreError(f"the run in {run.folder} cannot be read: {error}") from error
     place = str(run.folder) if number is None else f"{run.folder} (training {number})"
-    found = take_run(measurement, record, place=place)
+    found = take_run(measurement, record, place=place, by_cpu=by_cpu)
     return replace(found, run_id=run.run_id, training=number)
 
 
@@ -198,7 +209,7 @@ def _number_in(run: Run, measurement: Measurement, training: int | None) -> int 
     return training
 
 
-def stored_runs(named: Sequence[NamedRun]) -> list[ComparedRun]:
+def stored_runs(named: Sequence[NamedRun], *, by_cpu: bool = False) -> list[ComparedRun]:
     """Return other sound runs of the same scripts from the stores of the named runs."""
     found = []
     named_runs = [run for run, _ in named]
@@ -212,7 +223,7 @@ def stored_runs(named: Sequence[NamedRun]) -> list[ComparedRun]:
             others = [run for run in runs if run.folder not in folders]
             for run in others[:MAX_STORED]:
                 with suppress(SteptimeError):
-                    found.append(read_run(run, training=training))
+                    found.append(read_run(run, training=training, by_cpu=by_cpu))
     return found
 
 

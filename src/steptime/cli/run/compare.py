@@ -46,6 +46,7 @@ OPTIONS = (
 judging:
   --fail-if-slower P%  exit with code 5 if B is slower than A by more than P%
   --pairs  the n-th runs of A and B were made side by side: compare within pairs
+  --cpu  compare the CPU time of a step, which other programs lengthen least
   --first-difference  name the first step and module at which two runs with checksums part
   --force  judge the runs even if they are unlike: from two machines, for example
 output:

@@ -153,7 +153,9 @@ class ComparisonRequest:
 
 def comparison_report(found: Comparison, *, asked: ComparisonRequest) -> Sheet:
     """Return the report of a comparison."""
-    sides = labeled(("A", _side(found.a)), ("B", _side(found.b)))
+    sides = labeled(
+        *((name, _side(runs, found)) for name, runs in (("A", found.a), ("B", found.b)))
+    )
     parts = (
         ("", sides),
         ("Where they part", _parting(asked.first_difference)),
@@ -203,7 +205,7 @@ def previous_blocks(found: Comparison) -> list[Block]:
     """Return what a run says beside the one before it of the same command, which is A."""
     before = found.a[0].run_id
     return [
-        *labeled(("before", _side(found.a)), ("this run", _side(found.b))),
+        *labeled(("before", _side(found.a, found)), ("this run", _side(found.b, found))),
         *listed("changed", _changes(found.changes)),
         *_tables(found),
         *labeled(("", words.describe_outcome(found))),
@@ -219,14 +221,15 @@ def _id_of(run: ComparedRun) -> str:
     return run.run_id if run.training is None else f"{run.run_id} (training {run.training})"
 
 
-def _side(runs: Sequence[ComparedRun]) -> str:
+def _side(runs: Sequence[ComparedRun], found: Comparison) -> str:
     times = [run.step_s for run in runs if run.step_s is not None]
     ids = [_id_of(run) for run in runs]
     shown = ids if len(ids) <= 3 else [*ids[:2], f"{len(ids) - 2} more"]
     parts = [f"{len(runs)} runs" if len(runs) > 1 else "1 run", *map(printable, shown)]
     if times:
         low, high = format_seconds(min(times)), format_seconds(max(times))
-        parts.append(f"a step takes {low}" if low == high else f"a step takes {low} to {high}")
+        takes = f"a step takes {low}" if low == high else f"a step takes {low} to {high}"
+        parts.append(takes + words.clock_of(found))
     return joined(parts)
 
 
@@ -301,7 +304,9 @@ def _tables(found: Comparison) -> list[Block]:
     rows = [*(_row(describe_phase(one.name), one) for one in phases), _row("all", step)]
     spans = [_row(describe_span(one.name), one) for one in found.spans]
     heading = ("A", "B", "difference", "95 % interval")
-    blocks: list[Block] = [TableBlock(("time per step", *heading), rows, name="Time per step")]
+    title = "CPU time per step" if found.by_cpu else "time per step"
+    name = title[0].upper() + title[1:]
+    blocks: list[Block] = [TableBlock((title, *heading), rows, name=name)]
     if spans:
         name = "Beside the steps"
         blocks += [Blank(), TableBlock((name.lower(), *heading), spans, name=name)]

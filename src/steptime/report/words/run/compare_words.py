@@ -133,7 +133,12 @@ def describe_outcome(found: Comparison) -> str:
     if step is None or step.change is None:
         return f"{OUTCOMES[found.outcome]}."
     change = describe_change(step.change)
-    return f"{OUTCOMES[found.outcome]}: a step takes {_both(step)}, {change}."
+    return f"{OUTCOMES[found.outcome]}: a step takes {_both(step)}{clock_of(found)}, {change}."
+
+
+def clock_of(found: Comparison) -> str:
+    """Say of a step's time that it is CPU time; nothing where it is wall time."""
+    return " (CPU time)" if found.by_cpu else ""
 
 
 def _both(effect: Effect) -> str:
