@@ -73,9 +73,10 @@ def make_measured(
     spans_s: Mapping[str, float] | None = None,
     rest_s: float = 5.0,
     others_cores: float = 0.0,
+    cpu_s: float | None = None,
     **fields: Any,
 ) -> Measurement:
-    """A run whose steps take `step_s` each, divided into phases by `shares`."""
+    """A run whose steps take `step_s` each, and `cpu_s` of CPU, divided into phases by `shares`."""
     seen = 0.0 if step_s is None else step_s
     interval = Interval(estimate=seen, low=seen * 0.999, high=seen * 1.001, n=num_steps - 10)
     steady = SteadyWindow(
@@ -88,7 +89,12 @@ def make_measured(
         mean_s=step_s,
     )
     phases = tuple(
-        Phase(name=name, median_s=seen * shares.get(name, 0.0), fraction=shares.get(name, 0.0))
+        Phase(
+            name=name,
+            median_s=seen * shares.get(name, 0.0),
+            fraction=shares.get(name, 0.0),
+            cpu_mean_s=None if cpu_s is None else cpu_s * shares.get(name, 0.0),
+        )
         for name in PHASES
     )
     spans = {} if spans_s is None else dict(spans_s)

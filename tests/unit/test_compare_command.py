@@ -63,6 +63,21 @@ def test_the_report_says_what_was_changed_and_what_it_did(capsys: Capture) -> No
     assert f"steptime show {run_id_of(5)}" in said
 
 
+def test_cpu_time_is_compared_where_it_is_asked_for(capsys: Capture) -> None:
+    for number in range(8):  # others double the wall time of every third run
+        cpu_s = 0.040 + 0.0001 * (number // 2) + 0.004 * (number % 2)
+        store_run(Path(), 0.2 if number % 3 else 0.1, number=number, cpu_s=cpu_s)
+    runs = [*map(run_id_of, range(0, 8, 2)), "--", *map(run_id_of, range(1, 8, 2))]
+
+    assert main(["compare", *runs, "--pairs", "--fail-if-slower", "5%"]) == 4
+    capsys.readouterr()
+    assert main(["compare", *runs, "--pairs", "--cpu", "--fail-if-slower", "5%"]) == 5
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a step takes 40.1 ms in A and 44.1 ms in B (CPU time), +10.0 %" in said
+    assert "CPU time per step" in said
+    assert "finish" not in said
+
+
 def test_the_document_has_it_all(capsys: Capture) -> None:
     document = document_of(store(QUIET, SLOWER), capsys)
 

@@ -73,7 +73,13 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.comparison_document import comparison_envelope
 
     runs = _find(options, [*a, *b])
-    found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit, in_pairs=options.pairs)
+    found = compare_runs(
+        runs[: len(a)],
+        runs[len(a) :],
+        limit=limit,
+        in_pairs=options.pairs,
+        by_cpu=options.cpu,
+    )
     code = 0 if options.first_difference else exit_code_of(found, is_forced=options.force)
     asked = ComparisonRequest(
         price=parse_price(price),
