@@ -269,22 +269,3 @@ def test_nsight_systems_is_put_around_the_command(tmp_path: Path) -> None:
     if not has_gpu():
         assert data["profile"]["missing"] == "no_device"
         assert "the script used no CUDA device" in done.stderr.decode()
-
-
-def test_the_commands_for_counters_are_printed_and_not_run(profile: Any) -> None:
-    done = profile("plain", "--perf", "--ncu")
-
-    assert "perf stat -d -D " in done.stderr
-    script = SCRIPTS / "profiled.py"
-    assert f" python {script} plain\n" in done.stderr
-    assert "no kernel ran on a device" in done.stderr or has_gpu()
-    words = [*STEPTIME, "show", "last", "--perf"]
-    again = subprocess.run(
-        words,
-        cwd=done.folder,
-        env=environment(done.folder),
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
-    assert "perf stat -d -D " in again.stdout.decode()

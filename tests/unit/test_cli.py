@@ -662,7 +662,7 @@ def test_runs_writes_the_document(tmp_path: Path, capsys: Capture) -> None:
 
 
 def make_options(**fields: str | None) -> argparse.Namespace:
-    values = {"report": None, "json": None, "ncu": None, "perf": False, "count": False}
+    values = {"report": None, "json": None, "count": False}
     return argparse.Namespace(**values | fields)
 
 

@@ -214,7 +214,7 @@ def test_an_id_of_nothing_names_the_kinds_that_were_searched(
     check_failure(capsys, "report", "fit", code=2, says="there are no fits in")
 
 
-@pytest.mark.parametrize("words", [["report", "--training", "2"], ["show", "--perf"]])
+@pytest.mark.parametrize("words", [["report", "--training", "2"], ["show", "--waterfall"]])
 def test_an_option_of_runs_is_refused_for_a_study(
     words: list[str], tmp_path: Path, capsys: Capture
 ) -> None:

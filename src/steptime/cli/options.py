@@ -37,11 +37,6 @@ CONTAINED = """\
   --share-network  let trials use this machine's network and socket files
   --unsafe-trials  run trials even if nothing here keeps them from harm
 """
-COUNTERS = """\
-  --ncu [KERNEL]  print the ncu command that reads the counters of KERNEL, or of the kernel that
-      takes most time
-  --perf  print the perf command that reads the CPU's counters
-"""
 REMOVAL = """\
   --yes  remove without asking
   --dry-run  only say what would be removed

@@ -6,9 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import COUNTERS, ID, JSON, STORE, find_named
+from steptime.cli.options import ID, JSON, STORE, find_named
 from steptime.cli.output import console_for, is_verbose, paint, put, write_json
-from steptime.cli.run.profilers import write_counters
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,10 +34,6 @@ OPTIONS = (
     ID
     + """\
   --training N  show training N of a command that started several
-counters, for a run that was profiled:
-"""
-    + COUNTERS
-    + """\
 output:
   --format {text,md}  md is Markdown, for a pull request or an agent (default: text)
   --waterfall  show where the time of a step goes, compared with what this machine can reach
@@ -47,16 +42,11 @@ output:
     + STORE
 )
 
-_OF_RUN = ("--training", "--waterfall", "--ncu", "--perf")
+_OF_RUN = ("--training", "--waterfall")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print what is known about it."""
-    if options.json is not None and (options.ncu is not None or options.perf):
-        raise UsageError(
-            "--json cannot be combined with --ncu or --perf: those print a command.",
-            hint="Leave --json out.",
-        )
     if options.json is not None and options.waterfall:
         raise UsageError(
             "--waterfall has no effect with --json: the document always holds the waterfall.",
@@ -87,7 +77,6 @@ def _show_run(options: argparse.Namespace, kept: Stored) -> int:
         paint(options, run_report(document, store=store))
     else:
         render(document, console=console, store=store, is_whole=is_verbose())
-    write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0
 
 

@@ -162,9 +162,11 @@ def _check_profiler(wish: ProfileWish | None, environment: Mapping[str, str]) ->
     if wish is None or wish.tool != NSYS:
         return
     if isinstance(find_executable(NSYS, environment), NotStarted):
-        from steptime.report.text.counter_text import PACKAGES
-
-        raise UsageError(f"--nsys needs `{NSYS}`, which is not on PATH.", hint=PACKAGES[NSYS])
+        raise UsageError(
+            f"--nsys needs `{NSYS}`, which is not on PATH.",
+            hint="Install Nsight Systems: the package `nsight-systems-cli` of NVIDIA's "
+            "repository, or the CUDA toolkit's `cuda-nsight-systems-*`.",
+        )
 
 
 def _inside_profiler(options: RunOptions, folder: Path) -> tuple[str, ...]:

@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import COUNTERS, STORE, store_to_write, take_command
+from steptime.cli.options import STORE, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, is_verbose, say, tell, write_json
-from steptime.cli.run.profilers import profile_wish, write_counters
+from steptime.cli.run.profilers import profile_wish
 from steptime.cli.run.stop_options import checksum_level, stop_wish
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from steptime.app.run.beside import MakeLine
     from steptime.app.run.observe import EndedRun
     from steptime.app.run.observed_run import ObservedRun
@@ -56,9 +54,6 @@ profilers (these slow down four steps, and torch may print while it records):
   --profile [STEP]  record three steady steps with torch.profiler, from STEP on (default: 30)
   --nsys [STEP]  the same with Nsight Systems (default: 30)
   --profile-stacks  with --profile: record functions of the script, too
-"""
-    + COUNTERS
-    + """\
 output:
   --report FILE  write the report to FILE as plain text, not to stderr
   --json FILE  write the result to FILE as one JSON document
@@ -181,17 +176,11 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
 def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
-            _render(options, observed, console_for(file, is_plain=True))
+            observed.render(console_for(file, is_plain=True), is_whole=is_verbose())
     elif observed.is_empty:
         say(observed.describe_empty())
     elif sys.stderr is not None and not options.quiet:
-        _render(options, observed, console_for(sys.stderr))
-
-
-def _render(options: argparse.Namespace, observed: ObservedRun, console: Console) -> None:
-    observed.render(console, is_whole=is_verbose())
-    if not observed.is_empty:
-        write_counters(observed.measurement, console, kernel=options.ncu, perf=options.perf)
+        observed.render(console_for(sys.stderr), is_whole=is_verbose())
 
 
 def _write_document(
