@@ -153,7 +153,7 @@ def write_prepared(kind: str, folder: Path) -> None:
         source = open_source(os.environ["DATA_MADE"])
     treatment = Treatment(decode=kind == "b")
     sample = planning.take_sample(source, treatment)
-    plan = planning.make_plan(source, "", treatment, "prepared", sample)
+    plan = planning.make_plan(source, "", treatment, sample)
     conversion.convert(source, folder, plan, treatment)
 
 

@@ -7,7 +7,7 @@ some 40 shards. It is killed by SIGKILL at a moment drawn evenly from the time t
 takes, then begun again, up to three kills, then run to its end. Nothing may be lost or be there
 twice: the samples of the result must be those of the source, in their order, with the checksums of
 all shards and samples; and nothing may be left beside it. A target under its final name is compared
-whenever it appears. The forms to share are killed too, and their files compared with those of a
+whenever it appears. Its files are compared with those of a
 conversion that was not. Results go to benchmarks/results/data_kills.json.
 """
 
@@ -45,8 +45,6 @@ from unit.data_lists import make_mixed  # noqa: E402
 OUT = BENCHMARKS / "results" / "data_kills.json"
 NUM_SAMPLES = 3000
 SHARD_BYTES = 4000
-FORMS = ("prepared", "prepared", "parquet", "tfrecord", "webdataset")
-"""The form to train from is killed as often as two of the others."""
 MAX_KILLS = 3
 
 
@@ -59,13 +57,12 @@ def main() -> None:
     options = parser.parse_args()
     draw, folder = random.Random(options.seed), Path(tempfile.mkdtemp(prefix="kills-"))
     try:
-        source = make_source()
-        plans = {form: plan_of(source, form) for form in set(FORMS)}
-        whole = {form: whole_of(source, folder, form, plans[form]) for form in set(FORMS)}
+        source = make_mixed(NUM_SAMPLES)
+        plan = plan_of(source)
+        whole = whole_of(source, folder, plan)
         cases: list[dict[str, Any]] = []
         while sum(case["num_kills"] for case in cases) < options.kills:
-            form = FORMS[len(cases) % len(FORMS)]
-            cases.append(one_case(source, folder, form, plans[form], whole[form], draw))
+            cases.append(one_case(source, folder, plan, whole, draw))
             print(json.dumps(cases[-1]), flush=True)
     finally:
         shutil.rmtree(folder)
@@ -77,7 +74,7 @@ def main() -> None:
         "numpy": np.__version__,
         "seed": options.seed,
         "num_samples": NUM_SAMPLES,
-        "num_shards": {form: plan.num_shards for form, plan in plans.items()},
+        "num_shards": plan.num_shards,
         "num_kills": sum(case["num_kills"] for case in cases),
         "kills_by_phase": dict(Counter(p for case in cases for p in case["phases"])),
         "num_conversions": len(cases),
@@ -89,24 +86,15 @@ def main() -> None:
     print(document)
 
 
-def make_source() -> Any:
-    """Return the source; its names are text that Parquet takes."""
-    source = make_mixed(NUM_SAMPLES)
-    source.values["name"] = [f"sample {index}" for index in range(NUM_SAMPLES)]
-    return source
-
-
-def plan_of(source: Any, form: str) -> Any:
-    """Return the plan of one form."""
+def plan_of(source: Any) -> Any:
+    """Return the plan."""
     kept = Treatment()
-    return make_plan(
-        source, "lists", kept, form, take_sample(source, kept), shard_bytes=SHARD_BYTES
-    )
+    return make_plan(source, "lists", kept, take_sample(source, kept), shard_bytes=SHARD_BYTES)
 
 
-def whole_of(source: Any, folder: Path, form: str, plan: Any) -> tuple[float, dict[str, str]]:
+def whole_of(source: Any, folder: Path, plan: Any) -> tuple[float, dict[str, str]]:
     """Return how long an undisturbed conversion takes, and its files."""
-    target, started = folder / f"whole-{form}", time.monotonic()
+    target, started = folder / "whole", time.monotonic()
     start(source, target, plan, wait=True)
     return time.monotonic() - started, files_of(target)
 
@@ -127,7 +115,7 @@ def start(source: Any, target: Path, plan: Any, *, wait: bool) -> int:
 
 
 def one_case(
-    source: Any, folder: Path, form: str, plan: Any, whole: tuple[float, Any], draw: random.Random
+    source: Any, folder: Path, plan: Any, whole: tuple[float, Any], draw: random.Random
 ) -> dict[str, Any]:
     """Kill one conversion up to three times, then let it end."""
     target = folder / f"out-{draw.getrandbits(32):08x}"
@@ -144,12 +132,11 @@ def one_case(
     code = 0 if target.exists() else start(source, target, plan, wait=True)
     resumed = target.with_name(target.name + ".resumed")
     case = {
-        "form": form,
         "num_kills": len(phases),
         "phases": phases,
         "exit_code": code,
         "num_resumed": int(resumed.read_text()) if resumed.exists() else 0,
-        "is_equal": is_equal(source, target, form, whole[1]),
+        "is_equal": is_equal(source, target, whole[1]),
         "num_left_over": int(partial_of(target).exists()),
     }
     shutil.rmtree(target)
@@ -175,12 +162,10 @@ def phase_of(target: Path, plan: Any) -> str:
     return "checking" if num_whole == plan.num_shards else "writing"
 
 
-def is_equal(source: Any, target: Path, form: str, whole: dict[str, str]) -> bool:
+def is_equal(source: Any, target: Path, whole: dict[str, str]) -> bool:
     """Return whether a target is what an undisturbed conversion makes."""
     if files_of(target) != whole:
         return False
-    if form != "prepared":
-        return True
     prepared = open_prepared(target)
     if len(prepared) != NUM_SAMPLES or next(prepared.damage(), None) is not None:
         return False

@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_already_and_what_a_kill_left(tmp_path, quick, monke
 
     full = OSError(errno.ENOSPC, "No space left on device")
     for failure, said in ((full, "is full"), (KeyboardInterrupt(), "interrupted")):
-        monkeypatch.setattr(prediction, "make_writer", Mock(side_effect=failure))
+        monkeypatch.setattr(prediction, "PreparedWriter", Mock(side_effect=failure))
         with pytest.raises(SteptimeError, match=said) as error:
             convert_data(request)
         assert error.value.hint.endswith("Nothing was written.")

@@ -6,22 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pyarrow import parquet
 
 from steptime.data.convert import conversion as conversion_module
 from steptime.data.convert.conversion import convert, partial_of
 from steptime.data.convert.conversion_journal import ConversionJournal
 from steptime.data.convert.planning import make_plan, take_sample
 from steptime.data.convert.prepared_writer import PreparedWriter
-from steptime.data.convert.tf_records import encode_examples, frame_examples
 from steptime.data.convert.treatment import Treatment
-from steptime.data.prepared.layout import PreparedColumn
 from steptime.data.prepared.prepared_source import open_prepared
 from steptime.data.source import Column
 from steptime.data.sources.opening import open_source
@@ -32,9 +28,9 @@ KEPT = Treatment()
 TESTS = Path(__file__).resolve().parent.parent
 
 
-def make(source, *, form="prepared", treatment=KEPT, shard_bytes=600):
+def make(source, *, treatment=KEPT, shard_bytes=600):
     sample = take_sample(source, treatment)
-    return make_plan(source, "lists", treatment, form, sample, shard_bytes=shard_bytes)
+    return make_plan(source, "lists", treatment, sample, shard_bytes=shard_bytes)
 
 
 class PowerCutError(BaseException):
@@ -260,82 +256,6 @@ def test_progress_tells_what_is_left(tmp_path):
     assert seen[-1].left_s == 0
 
 
-# --- formats to share -------------------------------------------------------------------
-
-
-def test_webdataset_is_a_plain_tar(tmp_path):
-    source = make_mixed(20)
-    convert(source, tmp_path / "out", make(source, form="webdataset"), KEPT)
-
-    found = {}
-    for path in sorted((tmp_path / "out").glob("*.tar")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                found[member.name] = archive.extractfile(member).read()
-    assert found["000000013.cls"] == b"1"
-    assert found["000000013.json"] == b"3.25"
-    assert found["000000013.bin"] == source.values["data"][13]
-    assert found["000000013.txt"].decode("utf-8", "surrogateescape") == source.values["name"][13]
-    assert len(found) == 20 * 6
-    assert "000000013.pixels.npy" in found
-
-
-def test_parquet_reads_as_a_table(tmp_path):
-    source = make_mixed(20)
-    source.values["name"] = [f"é{index}" for index in range(20)]
-    convert(source, tmp_path / "out", make(source, form="parquet"), KEPT)
-
-    tables = [parquet.read_table(p) for p in sorted((tmp_path / "out").glob("*.parquet"))]
-    names = [name for table in tables for name in table["name"].to_pylist()]
-    assert names == source.values["name"]
-    rows = [row for table in tables for row in table["pixels"].to_pylist()]
-    assert np.array_equal(rows[7], source.values["pixels"][7].reshape(-1))
-
-
-def test_tfrecord_has_lengths_and_crcs(tmp_path):
-    source = make_mixed(20)
-    convert(source, tmp_path / "out", make(source, form="tfrecord"), KEPT)
-
-    paths = sorted((tmp_path / "out").glob("*.tfrecord"))
-    again = open_source(tmp_path / "out")
-    assert len(again) == 20
-    assert again.read([3])["pixels"] == [source.values["pixels"][3].tobytes()]
-    damaged = bytearray(paths[0].read_bytes())
-    damaged[20] ^= 1
-    paths[0].write_bytes(damaged)
-    with pytest.raises(DataError, match="row 0 cannot be read: its checksum is wrong"):
-        open_source(paths[0]).read([0])
-
-
-def test_an_example_is_the_published_bytes():
-    """As protoc writes it: Example { features { feature { "a": int64_list [3, -1] } } }."""
-    column = PreparedColumn(name="a", kind="number", dtype="int64", shape=(2,))
-    (record,) = encode_examples([column], 0, {"a": np.array([[3, -1]])})
-
-    integers = b"\x03" + b"\xff" * 9 + b"\x01"
-    feature = b"\x1a\x0d" + b"\x0a\x0b" + integers
-    entry = b"\x0a\x01a" + b"\x12" + bytes([len(feature)]) + feature
-    features = b"\x0a" + bytes([len(entry)]) + entry
-    assert record == b"\x0a" + bytes([len(features)]) + features
-    assert len(frame_examples([record])) == len(record) + 16
-
-
-@pytest.mark.parametrize("form", ["parquet", "tfrecord", "webdataset"])
-def test_what_is_shared_is_read_again_by_open_source(tmp_path, form):
-    folder = write_folder(tmp_path / "files")
-    source = open_source(folder)
-    plan = make_plan(source, str(folder), KEPT, form, take_sample(source, KEPT), shard_bytes=400)
-
-    convert(source, tmp_path / "out", plan, KEPT)
-
-    again = open_source(tmp_path / "out")
-    values = again.read(range(len(again)))
-    data, label = (name for kind in ("bytes", "number") for name, k, *_ in again.columns
-                   if k == kind)  # fmt: skip
-    assert list(values[data]) == list(source.read(range(30))["data"])
-    assert [int(x) for x in values[label]] == [int(x) for x in source.read(range(30))["label"]]
-
-
 # --- from a folder ----------------------------------------------------------------------
 
 
@@ -350,7 +270,7 @@ def write_folder(folder, num=30):
 def test_a_folder_is_listed_beside_its_copy_and_open_source_knows_the_copy(tmp_path):
     folder = write_folder(tmp_path / "files")
     source = open_source(folder)
-    plan = make_plan(source, str(folder), KEPT, "prepared", take_sample(source, KEPT))
+    plan = make_plan(source, str(folder), KEPT, take_sample(source, KEPT))
 
     convert(source, tmp_path / "out", plan, KEPT)
 
@@ -369,7 +289,7 @@ def test_checksums_are_plain_crc32(tmp_path):
     """So that anybody can compare them."""
     folder = write_folder(tmp_path / "files", num=3)
     source = open_source(folder)
-    plan = make_plan(source, str(folder), KEPT, "prepared", take_sample(source, KEPT))
+    plan = make_plan(source, str(folder), KEPT, take_sample(source, KEPT))
     convert(source, tmp_path / "out", plan, KEPT)
 
     found = np.load(tmp_path / "out" / "checksums.npy")

@@ -18,9 +18,9 @@ from unit.data_lists import ListSource, make_mixed
 KEPT = Treatment()
 
 
-def prepare(source, target, *, form="prepared", shard_bytes=600, treatment=KEPT, **options):
+def prepare(source, target, *, shard_bytes=600, treatment=KEPT, **options):
     sample = take_sample(source, treatment)
-    plan = make_plan(source, "lists", treatment, form, sample, shard_bytes=shard_bytes)
+    plan = make_plan(source, "lists", treatment, sample, shard_bytes=shard_bytes)
     return convert(source, target, plan, treatment, **options)
 
 
@@ -158,7 +158,7 @@ def test_a_value_of_another_shape_makes_the_column_vary(tmp_path):
     rows = [np.full((2,), index, np.int16) for index in range(9)] + [np.zeros((3,), np.int16)]
     source = ListSource([Column("x", "array", "int16")], {"x": rows})
     plan = make_plan(
-        source, "lists", KEPT, "prepared",
+        source, "lists", KEPT,
         take_sample(ListSource(source.columns, {"x": rows[:9]}), KEPT), shard_bytes=8,
     )  # fmt: skip
     assert plan.columns[0].file is not None

@@ -31,14 +31,13 @@ SCRATCH = ".steptime-"
 class ConversionRequest:
     """What is asked for, by the words of the command line.
 
-    None as `source_format` tells it by the contents; `form` is `prepared`, `parquet`, `tfrecord` or
-    `webdataset`; `resize` is `256` (the shorter side) or `256x192`; `quality` is that of JPEG.
+    None as `source_format` tells it by the contents; `resize` is `256` (the shorter side) or
+    `256x192`; `quality` is that of JPEG.
     """
 
     source: str
     target: str
     source_format: str | None = None
-    form: str = "prepared"
     decode: bool = False
     resize: str | None = None
     quality: int | None = None
@@ -76,7 +75,7 @@ def convert_data(
         sample = planning.take_sample(source, treatment)
         is_here = os.path.exists(request.source)
         place = os.path.abspath(request.source) if is_here else source.place_of(0)
-        plan = planning.make_plan(source, place, treatment, request.form, sample)
+        plan = planning.make_plan(source, place, treatment, sample)
         memory = read_available_bytes() or 0
         with _scratch(target.parent) as scratch:
             predicted = prediction.predict(source, sample, plan, scratch, memory_bytes=memory)

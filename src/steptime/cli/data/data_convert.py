@@ -11,23 +11,19 @@ from steptime.cli.output import console_for, write_json
 SUMMARY = "prepare data once, so that reading it costs little"
 DESCRIPTION = """\
 Convert data to plain mapped arrays (values of one shape) and Arrow files
-(values that vary), or to a format to share. It measures on a sample what that
-gives, says so, and does it where reading becomes at least 1.1x as fast. An
-interrupted conversion continues with the same command; all that was written is
-read back."""
+(values that vary). It measures on a sample what that gives, says so, and does it
+where reading becomes at least 1.1x as fast. An interrupted conversion continues
+with the same command; all that was written is read back."""
 USAGE = "steptime data convert SOURCE TARGET [options]"
 EXAMPLES = """\
 examples:
   steptime data convert photos photos.prepared --decode --resize 256x256
   steptime data convert records.parquet records.prepared --dry-run
-  steptime data convert photos shards --to webdataset
 """
 OPTIONS = (
     """\
   SOURCE  a file or folder
   TARGET  the folder to make; it must not exist
-form:
-  --to {prepared,parquet,tfrecord,webdataset}  the form to make (default: prepared)
   --format NAME  of SOURCE; without it, told by its contents
 pictures; without these, their bytes are kept:
   --decode  store pixels, as RGB
@@ -61,7 +57,6 @@ def execute(options: argparse.Namespace) -> int:
         source=options.source,
         target=options.target,
         source_format=options.format,
-        form=options.to,
         decode=options.decode,
         resize=options.resize,
         quality=options.jpeg,

@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from steptime.core.codec import render
 from steptime.core.units import format_bytes
 from steptime.data.convert.conversion_journal import (
     JOURNAL,
@@ -29,11 +30,10 @@ from steptime.data.convert.conversion_journal import (
     write_durably,
 )
 from steptime.data.convert.folder_list import FILES, write_files
-from steptime.data.convert.forms import PREPARED, index_file, make_writer
 from steptime.data.convert.planning import DAMAGED, with_varying_shapes
-from steptime.data.convert.shard_writer import Batch, Settle, ShardWriter
+from steptime.data.convert.prepared_writer import Batch, PreparedWriter, Settle
 from steptime.data.convert.treatment import Treatment, treat
-from steptime.data.prepared.layout import PreparedIndex
+from steptime.data.prepared.layout import INDEX, PreparedIndex
 from steptime.data.prepared.sample_checksums import VaryingShapeError
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Conversion, ConversionProgress
@@ -154,14 +154,14 @@ class _ShardRun:
     def run(self) -> int:
         """Write and check all shards; return how many were finished before."""
         before = set(self._journal.shards)
-        writer = make_writer(self._plan, self._partial)
+        writer = PreparedWriter(self._partial, self._plan.columns, self._plan.num_samples)
         with closing(writer), ThreadPoolExecutor(self._num_threads) as pool:
             self._pool = pool
             self._write_all(writer)
             self._check_all(writer, before)
         return len(before & set(self._journal.shards))
 
-    def _write_all(self, writer: ShardWriter) -> None:
+    def _write_all(self, writer: PreparedWriter) -> None:
         """Write the shards that are missing; each is settled while the next one is written."""
         missing = [n for n in range(self._plan.num_shards) if n not in self._journal.shards]
         pace = _Pace(self._show, "convert", self._plan, len(missing))
@@ -175,11 +175,11 @@ class _ShardRun:
         for one in unsettled:
             one.result()
 
-    def _write(self, writer: ShardWriter, number: int, pace: _Pace) -> Settle:
+    def _write(self, writer: PreparedWriter, number: int, pace: _Pace) -> Settle:
         rows = self._rows_of(number)
         return writer.write(number, rows.start, self._batches(rows.start, rows.stop, pace))
 
-    def _settle(self, writer: ShardWriter, number: int, settle: Settle) -> None:
+    def _settle(self, writer: PreparedWriter, number: int, settle: Settle) -> None:
         """Have a shard on the disk and in the journal, and read it back."""
         shard, num_rows = settle(), len(self._rows_of(number))
         if shard.rows != num_rows:
@@ -216,7 +216,7 @@ class _ShardRun:
 
         return list(self._pool.map(one, zip(rows, values, strict=True)))
 
-    def _check_all(self, writer: ShardWriter, before: set[int]) -> None:
+    def _check_all(self, writer: PreparedWriter, before: set[int]) -> None:
         """Read the shards of an earlier process back; one that is damaged is written again."""
         pace = _Pace(self._show, "check", self._plan, self._plan.num_shards)
         for number in range(self._plan.num_shards):
@@ -255,7 +255,7 @@ def _finish(source: SampleSource, partial: Path, target: Path, journal: Conversi
     """Write the index, take away what only resuming needs, and give the folder its name."""
     plan = journal.plan
     origin = plan.origin
-    if plan.form == PREPARED and write_files(source, Path(origin.place), partial / FILES):
+    if write_files(source, Path(origin.place), partial / FILES):
         origin = dataclasses.replace(origin, files=FILES)
     index = PreparedIndex(
         num_samples=plan.num_samples,
@@ -264,8 +264,7 @@ def _finish(source: SampleSource, partial: Path, target: Path, journal: Conversi
         origin=origin,
         treatment=plan.treatment,
     )
-    name, text = index_file(plan, index)
-    write_durably(partial / name, text.encode("ascii"))
+    write_durably(partial / INDEX, render(index).encode("ascii"))
     refuse_target(target)  # somebody may have made it meanwhile
     os.rename(partial, target)
     sync_folder(target.parent)

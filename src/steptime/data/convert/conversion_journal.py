@@ -27,7 +27,6 @@ class ConversionPlan:
     """What is made of what.
 
     Attributes:
-        form: `prepared`, `parquet`, `tfrecord` or `webdataset`.
         origin: the source.
         num_samples: of it.
         columns: of the target.
@@ -36,7 +35,6 @@ class ConversionPlan:
         is_fast: pictures are decoded by the faster decoder, which was compared with Pillow.
     """
 
-    form: str
     origin: Origin
     num_samples: int
     columns: tuple[PreparedColumn, ...]
@@ -51,8 +49,7 @@ class ConversionPlan:
 
     def is_of_the_same(self, other: ConversionPlan) -> bool:
         """Whether both make the same of the same; columns and shards are those of the older."""
-        return (self.form, self.origin, self.num_samples, self.treatment) == (
-            other.form,
+        return (self.origin, self.num_samples, self.treatment) == (
             other.origin,
             other.num_samples,
             other.treatment,

@@ -1,6 +1,6 @@
 """Plans a conversion from a sample of the data: the target's columns, and how large a shard is.
 
-In: a source, a treatment, a form. Out: the sample, as it is and as it would be stored, and the
+In: a source, a treatment. Out: the sample, as it is and as it would be stored, and the
 plan. A shape that all of the sample have is taken for everybody's; a conversion that meets another
 one begins again with a column that varies.
 """
@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from steptime.data.convert.conversion_journal import ConversionPlan
-from steptime.data.convert.forms import PREPARED
-from steptime.data.convert.shard_writer import Batch
+from steptime.data.convert.prepared_writer import Batch
 from steptime.data.convert.treatment import Treatment, can_be_fast, treat
 from steptime.data.prepared.layout import Origin, PreparedColumn
 from steptime.data.source import Column, SampleSource
@@ -120,7 +119,6 @@ def make_plan(
     source: SampleSource,
     place: str,
     treatment: Treatment,
-    form: str,
     sample: TakenSample,
     *,
     shard_bytes: int | None = None,
@@ -131,12 +129,11 @@ def make_plan(
         source: what is read.
         place: where it is, for a person.
         treatment: what is done to pictures.
-        form: one of `FORMS`.
         sample: of the source.
         shard_bytes: about so large is a shard; None for the usual size.
     """
     columns = tuple(
-        _target_column(number, column, sample.stored[column.name], treatment, form)
+        _target_column(number, column, sample.stored[column.name], treatment)
         for number, column in enumerate(source.columns)
     )
     total = sum(size_of(value) for values in sample.stored.values() for value in values)
@@ -145,7 +142,6 @@ def make_plan(
         few = row_bytes * len(source) // SMALL_SHARDS
         shard_bytes = min(SHARD_BYTES, max(SMALL_SHARD_BYTES, few))
     return ConversionPlan(
-        form=form,
         origin=Origin(
             name=source.name,
             place=place,
@@ -161,7 +157,7 @@ def make_plan(
 
 
 def _target_column(
-    number: int, column: Column, values: list[Any], treatment: Treatment, form: str
+    number: int, column: Column, values: list[Any], treatment: Treatment
 ) -> PreparedColumn:
     if column.kind == "image" and treatment.decode:
         column = column._replace(kind="array", dtype="uint8", shape=None)
@@ -174,7 +170,7 @@ def _target_column(
         kind=column.kind,
         dtype=column.dtype or np.asarray(values[0]).dtype.name,
         shape=shapes.pop() if is_fixed else None,
-        file=f"{number:02}-{_plain(column.name)}.npy" if is_fixed and form == PREPARED else None,
+        file=f"{number:02}-{_plain(column.name)}.npy" if is_fixed else None,
         classes=column.classes,
     )
 

@@ -8,7 +8,6 @@ the core; so waiting for a disk or a store counts, and a busy machine does not.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import random
@@ -18,13 +17,14 @@ from contextlib import closing, suppress
 from itertools import cycle
 from pathlib import Path
 
+from steptime.core.codec import render
 from steptime.core.interval import Interval
 from steptime.core.stats import median, median_interval
 from steptime.data.convert.conversion_journal import ConversionPlan
-from steptime.data.convert.forms import PREPARED, index_file, make_writer
 from steptime.data.convert.planning import DAMAGED, TakenSample, as_batch, size_of
+from steptime.data.convert.prepared_writer import PreparedWriter
 from steptime.data.pictures import decode_by_pillow, decode_picture, has_pillow
-from steptime.data.prepared.layout import PreparedIndex
+from steptime.data.prepared.layout import INDEX, PreparedIndex
 from steptime.data.prepared.prepared_source import PreparedSource
 from steptime.data.source import SampleSource
 from steptime.data.values.conversion_values import Prediction
@@ -61,14 +61,12 @@ def predict(
     stored_bytes, copy, write_s = _write_copy(sample, plan, scratch)
     target_bytes = _total_bytes(sample, plan, stored_bytes)
     disk = disk_rate(scratch)
-    rounds: list[tuple[float, float]] = []
-    if copy is not None:
-        with closing(copy):
-            # Neighbors would be a view that nobody reads.
-            shuffled = random.Random(1).sample(range(n), n)
-            rounds = _alternate(_reader(source, sample.indices), _reader(copy, shuffled))
-    source_s = median([one for one, _ in rounds]) if rounds else sample.convert_s / n
-    target_s = median([other for _, other in rounds]) if rounds else source_s
+    with closing(copy):
+        # Neighbors would be a view that nobody reads.
+        shuffled = random.Random(1).sample(range(n), n)
+        rounds = _alternate(_reader(source, sample.indices), _reader(copy, shuffled))
+    source_s = median([one for one, _ in rounds])
+    target_s = median([other for _, other in rounds])
     slow = {
         which: size / plan.num_samples / disk if disk and size > memory_bytes else 0.0
         for which, size in (("source", source.num_bytes or 0), ("target", target_bytes.estimate))
@@ -76,7 +74,7 @@ def predict(
     status = os.statvfs(scratch)
     return Prediction(
         source_format=source.name,
-        target_format=plan.form,
+        target_format="prepared",
         treatment=plan.treatment,
         num_samples=plan.num_samples,
         num_sampled=n,
@@ -84,7 +82,7 @@ def predict(
         target_bytes=target_bytes,
         source_s=max(source_s, slow["source"]),
         target_s=max(target_s, slow["target"]),
-        gain=_gain(rounds, slow["source"], slow["target"]) if rounds else None,
+        gain=_gain(rounds, slow["source"], slow["target"]),
         convert_s=(sample.convert_s + write_s) / n * plan.num_samples,
         disk_bytes_per_s=disk,
         free_bytes=status.f_bavail * status.f_frsize,
@@ -95,20 +93,16 @@ def predict(
 
 def _write_copy(
     sample: TakenSample, plan: ConversionPlan, scratch: Path
-) -> tuple[float, PreparedSource | None, float]:
+) -> tuple[float, PreparedSource, float]:
     """Write the sample as the plan says; return its bytes, its reader, and the time it took."""
     n = len(sample.indices)
-    small = dataclasses.replace(plan, num_samples=n, rows_per_shard=n)
     started = time.perf_counter()
-    with closing(make_writer(small, scratch)) as writer:
+    with closing(PreparedWriter(scratch, plan.columns, n)) as writer:
         shard = writer.write(0, 0, [as_batch(plan.columns, sample.stored)])()
     write_s = time.perf_counter() - started
     size = sum(shard.sizes.values())
-    if plan.form != PREPARED:
-        return size, None, write_s
     index = PreparedIndex(num_samples=n, columns=plan.columns, shards=(shard,), origin=plan.origin)
-    name, text = index_file(small, index)
-    (scratch / name).write_text(text, encoding="ascii")
+    (scratch / INDEX).write_text(render(index), encoding="ascii")
     return size, PreparedSource(scratch, index), write_s
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from steptime.data.convert.shard_writer import Batch, Settle
 from steptime.data.prepared.column_files import (
     ArrayFile,
     file_checksum,
@@ -26,6 +25,12 @@ from steptime.data.prepared.layout import (
 )
 from steptime.data.prepared.prepared_source import PreparedSource
 from steptime.data.prepared.sample_checksums import fixed_rows, sample_checksums
+from steptime.data.source import Values
+
+Batch: TypeAlias = Mapping[str, Values]
+
+Settle: TypeAlias = Callable[[], Shard]
+"""Has a written shard on the disk on return; another thread may call it."""
 
 
 class PreparedWriter:
@@ -52,7 +57,13 @@ class PreparedWriter:
         self._files[CHECKSUMS] = ArrayFile(folder / CHECKSUMS, "uint32", (num_samples,))
 
     def write(self, number: int, first: int, batches: Iterable[Batch]) -> Settle:
-        """Write a shard, and return what has it on the disk."""
+        """Write a shard, and return what has it on the disk.
+
+        Args:
+            number: of the shard.
+            first: its first sample.
+            batches: its samples, in order.
+        """
         crcs, at = dict.fromkeys(self._files, 0), first
         varying: dict[str, list[Any]] = {column.name: [] for column in self._varying}
         for batch in batches:
@@ -81,7 +92,10 @@ class PreparedWriter:
                      arrow=arrow, buffers=buffers)  # fmt: skip
 
     def damaged(self, number: int, shard: Shard) -> str | None:
-        """Read a shard back from the disk; return what is not as written, None if all is."""
+        """Read a shard back from the disk; return what is not as written, None if all is.
+
+        It compares the checksum of each file, and that of each sample as the source gave it.
+        """
         for name, expected in shard.checksums.items():
             if name in self._files:
                 found = self._files[name].checksum(shard.first, shard.rows)

@@ -79,7 +79,6 @@ class Shard:
         sizes: the bytes of that part.
         arrow: its Arrow file; null where no column varies.
         buffers: by column, where its values lie in the Arrow file.
-        samples: of formats without `checksums.npy`, the CRC-32 of the CRC-32s of all samples.
     """
 
     first: int
@@ -88,7 +87,6 @@ class Shard:
     sizes: Mapping[str, int]
     arrow: str | None = None
     buffers: Mapping[str, Buffers] = field(default_factory=dict)
-    samples: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ class Prediction:
 
     Attributes:
         source_format: what the data is, as a person knows it.
-        target_format: what it would become: `prepared`, `parquet`, `tfrecord` or `webdataset`.
+        target_format: what it would become: `prepared`.
         treatment: what would be done to pictures, in words; empty where bytes are kept.
         num_samples: of the source.
         num_sampled: how many of them were read, converted and read again.
@@ -27,7 +27,7 @@ class Prediction:
         target_bytes: of the target [bytes].
         source_s: to read one sample of the source [s].
         target_s: to read one sample of the target [s].
-        gain: source_s / target_s; null for a format that is only written to be shared.
+        gain: source_s / target_s.
         convert_s: how long the conversion takes, by the sample [s].
         disk_bytes_per_s: how fast the disk of the target reads; null where the sample was too
             small to tell.
@@ -54,7 +54,7 @@ class Prediction:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether the gain is large enough; to share data is not a matter of gain."""
+        """Whether the gain is large enough."""
         return self.gain is None or self.gain.estimate >= MIN_GAIN
 
 

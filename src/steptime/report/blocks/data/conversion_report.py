@@ -106,10 +106,9 @@ def conversion_blocks(answer: ConversionAnswer) -> list[Block]:
     )
     checked = "Each shard and each sample was read back from the disk, and is what the source gave."
     blocks = labeled(("wrote", told), ("checked", checked))
-    if answer.prediction.target_format == "prepared":
-        target = printable(answer.target)
-        blocks += [Blank(), *labeled(("read it", f'steptime.data.open_source("{target}")'))]
-        blocks.append(CommandLine(f"steptime data bench {shlex.quote(target)}", "next"))
+    target = printable(answer.target)
+    blocks += [Blank(), *labeled(("read it", f'steptime.data.open_source("{target}")'))]
+    blocks.append(CommandLine(f"steptime data bench {shlex.quote(target)}", "next"))
     return blocks
 
 
