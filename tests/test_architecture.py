@@ -806,7 +806,6 @@ OPENS_ITSELF = {
     "levers/host/swapped_code.py": "a file of the script, which runs in the same process",
     "data/timed_reads.py": "a file of the kernel, and files that it only drops from the page cache",
     "data/pictures.py": "bytes in memory",
-    "data/sources/formats/lmdb_files.py": "a regular file by then, which its library maps",
     "data/convert/prediction.py": "a file of the kernel",
     "isolate/broker/broker.py": "a file of the kernel",
     "isolate/broker/broker_files.py": "what its own child opens in the child's own folder",

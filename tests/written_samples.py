@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
-import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -287,28 +285,6 @@ def write_hdf5(folder: Path) -> Written:
     return Written(folder / "data.h5", {**expected, "text": data["text"]})
 
 
-def write_lmdb(folder: Path) -> Written:
-    import lmdb
-
-    values = [image * (1 + i % 90) for i, image in enumerate(samples()["image"])]
-    with lmdb.open(str(folder), map_size=1 << 24) as store, store.begin(write=True) as writer:
-        for i in np.random.default_rng(0).permutation(NUM_SAMPLES):
-            writer.put(f"{i:04d}".encode() * 20, values[i])
-    (folder / "lock.mdb").unlink()
-    return Written(folder, {"data": values})
-
-
-def write_sqlite(folder: Path) -> Written:
-    data = samples()
-    with contextlib.closing(sqlite3.connect(folder / "data.db")) as store, store:
-        store.execute('CREATE TABLE "my samples" (image BLOB, label INTEGER, text, value REAL)')
-        rows = zip(data["image"], data["label"].tolist(), data["text"], strict=True)
-        store.executemany('INSERT INTO "my samples" VALUES (?, ?, ?, 0.5)', rows)
-    names = ("image", "label", "text")
-    expected = {name: data[name] for name in names}
-    return Written(folder / "data.db", {**expected, "value": np.full(NUM_SAMPLES, 0.5)})
-
-
 WRITERS = {
     "folder": write_folder,
     "npy": write_npy,
@@ -327,6 +303,4 @@ WRITERS = {
     "CSV": write_csv,
     "JSON Lines": write_jsonl,
     "HDF5": write_hdf5,
-    "LMDB": write_lmdb,
-    "SQLite": write_sqlite,
 }

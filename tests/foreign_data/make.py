@@ -1,6 +1,6 @@
 """Write the files of this folder again, by the libraries whose formats they are.
 
-Made with TensorFlow 2.21, WebDataset 1.0.2 and LMDB 3.0;
+Made with TensorFlow 2.21 and WebDataset 1.0.2;
 the tests need none of them: `python tests/foreign_data/make.py FOLDER`.
 """
 
@@ -47,20 +47,10 @@ def write_webdataset(folder):
             writer.write({"__key__": f"{i:06d}", **parts, "npy": sample["array"]})
 
 
-def write_lmdb(folder):
-    import lmdb
-
-    with lmdb.open(str(folder), map_size=1 << 20) as store, store.begin(write=True) as writer:
-        for i, sample in enumerate(samples()):
-            writer.put(f"{i:04d}".encode(), sample["image"] * (300 if i == 3 else 1))
-    (folder / "lock.mdb").unlink()
-
-
 def main(target):
     writers = {
         "tfrecord": write_tfrecord,
         "webdataset": write_webdataset,
-        "lmdb": write_lmdb,
     }
     for name, write in writers.items():
         folder = target / name

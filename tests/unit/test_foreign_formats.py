@@ -44,12 +44,3 @@ def test_webdataset():
     assert values["txt"] == TEXTS
     assert np.array_equal(values["npy"], ARRAYS)
     assert values["name"] == [f"{i:06d}".encode() for i in range(NUM_SAMPLES)]
-
-
-def test_lmdb():
-    source, values = read_all("lmdb", names=True)
-
-    assert source.name == "LMDB"
-    assert values["data"] == [v * (300 if i == 3 else 1) for i, v in enumerate(IMAGES)]
-    assert values["name"] == [f"{i:04d}".encode() for i in range(NUM_SAMPLES)]
-    assert source.place_of(3).endswith("data.mdb, row 3 (key 0003)")

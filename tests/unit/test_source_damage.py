@@ -6,11 +6,9 @@ import io
 import json
 import pickle
 import re
-import sqlite3
 import struct
 import tarfile
 import zipfile
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +25,6 @@ from written_samples import (  # noqa: E402 - it needs numpy
     write_csv,
     write_feather,
     write_hdf5,
-    write_lmdb,
     write_tar,
 )
 
@@ -133,53 +130,8 @@ class TestHostileLengths:
 
         assert "expected 1099511627776 bytes but decompressed" in refusal(file, 0)
 
-    def test_pages_of_lmdb_that_lead_in_a_circle(self, tmp_path):
-        file = write_lmdb(tmp_path).where / "data.mdb"
-        data = bytearray(file.read_bytes())
-        for page in range(0, len(data), 4096):
-            if struct.unpack_from("<H", data, page + 10)[0] == 1:  # a branch
-                number = page // 4096
-                (node,) = struct.unpack_from("<H", data, page + 16)
-                struct.pack_into("<2H", data, page + node, number, 0)
-        file.write_bytes(data)
-
-        assert "data.mdb cannot be opened as lmdb: mdb_cursor_get" in refusal(file)
-
-
-class TestStoresOfLMDB:
-    def put(self, folder, values, **options):
-        lmdb = pytest.importorskip("lmdb")
-        with lmdb.open(str(folder), max_dbs=2) as store:
-            inner = store.open_db(**options) if options else None
-            with store.begin(write=True, db=inner) as writer:
-                for key, value in values:
-                    writer.put(key, value)
-
-    def test_keys_may_be_any_bytes(self, tmp_path):
-        keys = [number.to_bytes(4, "big") for number in range(3)]
-        self.put(tmp_path, [(key, key * 12) for key in keys])
-
-        values = open_source(tmp_path, names=True).read([2, 0])
-
-        assert values == {"data": [keys[2] * 12, keys[0] * 12], "name": [keys[2], keys[0]]}
-
-    def test_a_store_in_a_store_is_refused(self, tmp_path):
-        self.put(tmp_path, [(b"a", b"1")], key=b"inner")
-
-        assert "it has stores in it, which are not read" in refusal(tmp_path)
-
 
 class TestALibraryThatDies:
-    def test_is_one_error_with_the_file(self, tmp_path):
-        file = write_lmdb(tmp_path).where / "data.mdb"
-        data = file.read_bytes()
-        file.write_bytes(data[: 3 * 4096])  # its library reads what the map has not
-
-        said = refusal(file)
-
-        assert said.startswith(f"{file} cannot be opened as lmdb: it is damaged: the process that")
-        assert said.endswith("ended with SIGBUS")
-
     def test_that_hangs_is_ended(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader_child, "PROCESSOR_S", 1)
         monkeypatch.chdir(tmp_path)
@@ -215,21 +167,6 @@ class TestNothingElseIsReadOrRun:
             file["y"] = h5py.ExternalLink("other.h5", "/y")
 
         assert "/y leads to another file" in refusal(tmp_path / "x.h5")
-
-    def test_sqlite_is_not_written_and_a_journal_is_refused(self, tmp_path):
-        file = tmp_path / "x.db"
-        with closing(sqlite3.connect(file)) as store, store:
-            store.execute("CREATE TABLE a (x)")
-            store.executemany("INSERT INTO a VALUES (?)", [(1,), (2,)])
-            store.execute("CREATE TABLE b (x)")
-        before = file.read_bytes()
-
-        assert "has the tables a, b" in refusal(file)
-        assert open_source(file, table="a").read([1, 0])["x"].tolist() == [2, 1]
-        assert file.read_bytes() == before
-        assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
-        (tmp_path / "x.db-wal").write_bytes(b"x")
-        assert "has not been finished" in refusal(file, table="a")
 
 
 class Bomb:

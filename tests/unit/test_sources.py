@@ -104,6 +104,16 @@ class TestWhatDataIs:
 
         assert f"is data of {name}, which Steptime does not read" in refusal(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("file", "start", "name"),
+        [("data.mdb", b"\0" * 16, "LMDB"), ("x.db", b"SQLite format 3\0", "SQLite")],
+    )
+    def test_stores_that_are_not_read_say_whose_they_are(self, tmp_path, file, start, name):
+        (tmp_path / file).write_bytes(start)
+        place = tmp_path if name == "LMDB" else tmp_path / file
+
+        assert f"is data of {name}, which Steptime does not read" in refusal(place)
+
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
 

@@ -36,8 +36,6 @@ FORMATS: Mapping[str, str] = {
     "csv_without_header": "csv_files.open_csv_without_header",
     "jsonl": "jsonl_files.open_jsonl",
     "hdf5": "hdf5_files.open_hdf5",
-    "lmdb": "lmdb_files.open_lmdb",
-    "sqlite": "sqlite_files.open_sqlite",
 }
 """Names of formats, and the function of this package that opens them."""
 
@@ -134,4 +132,4 @@ class Opening:
                 raise UsageError(f"{what}, which has no option {option}: {have}")
 
 
-PACKAGES = {"hdf5": "h5py", "lmdb": "lmdb"}
+PACKAGES = {"hdf5": "h5py"}

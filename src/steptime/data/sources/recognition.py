@@ -11,7 +11,6 @@ from typing import Any
 
 from steptime.data.sources.formats.csv_files import DELIMITERS_BY_NAME, is_text
 from steptime.data.sources.formats.jsonl_files import JSONL_NAMES, is_jsonl
-from steptime.data.sources.formats.lmdb_files import is_lmdb
 from steptime.data.sources.formats.prepared_folder import is_prepared
 from steptime.data.sources.formats.tar_files import is_tar
 from steptime.data.sources.formats.tfrecord_files import is_tfrecord
@@ -39,7 +38,12 @@ INDEXES = {
 SHARED_INDEX = "index.json"
 """Folders of MDS and of LitData have it, and others may."""
 
-UNREAD = {"mds": "MosaicML Streaming (MDS)", "litdata": "LitData"}
+UNREAD = {
+    "mds": "MosaicML Streaming (MDS)",
+    "litdata": "LitData",
+    "lmdb": "LMDB",
+    "sqlite": "SQLite",
+}
 """Formats that are known, so that whoever has them learns what to do, and not read."""
 
 FOLDER_STARTS = ("parquet", "arrow", "npy", "tfrecord", "tar", "csv", "jsonl")
@@ -87,9 +91,8 @@ def _of_file(place: StoredPlace) -> str | None:
             return name
     if start.startswith(b"\xff\xff\xff\xff"):
         return "arrow"
-    for name, fits in (("tar", is_tar), ("lmdb", is_lmdb)):
-        if fits(start):
-            return name
+    if is_tar(start):
+        return "tar"
     return _of_text(start, os.fsdecode(ending_of(os.fsencode(place.where))))
 
 
