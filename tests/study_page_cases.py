@@ -10,7 +10,7 @@ from page_cases import HOSTILE
 from steptime.diagnose.values.reach_values import WaterfallPart
 from steptime.report.blocks.study.study_report import StudyPageFacts
 from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
-from steptime.verify.values import LossComparison, LossOverlay
+from steptime.verify.values import LossOverlay
 from study_cases import (
     BF16,
     FUSED,
@@ -45,22 +45,13 @@ def falling(num: int, *, shift: float = 0.0) -> tuple[float, ...]:
     )
 
 
-def compared(num: int = 60, *, shift: float = 0.004, has_limit: bool = True) -> LossComparison:
-    base = falling(num)
-    overlay = LossOverlay(
-        updates=tuple(range(num)),
-        baseline=base,
-        candidate=falling(num, shift=shift),
-        low=tuple(value - 0.05 for value in base),
-        high=tuple(value + 0.05 for value in base),
-    )
-    return LossComparison(
-        curves=(overlay,),
-        num_updates=num,
-        updates=overlay.updates,
-        distance=tuple(1e-4 + abs(shift) * i / num for i in range(num)),
-        limit=tuple(2e-3 + 0.02 * i / num for i in range(num)) if has_limit else (),
-        num_runs=3,
+def compared(num: int = 60, *, shift: float = 0.004) -> tuple[LossOverlay, ...]:
+    return (
+        LossOverlay(
+            updates=tuple(range(num)),
+            baseline=falling(num),
+            candidate=falling(num, shift=shift),
+        ),
     )
 
 
@@ -106,7 +97,7 @@ def endless() -> StudyPageFacts:
         trials=(faster().trials[0], *trials),
         not_tried=tuple(NotTried(name=f"lever_{i}", reason="no_time") for i in range(300)),
     )
-    losses = (((BF16,), compared(300, has_limit=False)),)
+    losses = (((BF16,), compared(300)),)
     return StudyPageFacts(study=study, losses=losses)
 
 

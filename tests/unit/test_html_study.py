@@ -14,7 +14,7 @@ from steptime.app.study.study_page import render_study_page
 from steptime.report.blocks.study.loss_plots import loss_plots
 from steptime.report.blocks.study.study_report import StudyPageFacts
 from steptime.report.html.paint_html import paint
-from steptime.verify.values import LossComparison, LossOverlay
+from steptime.verify.values import LossOverlay
 from study_cases import (
     PASSED,
     faster,
@@ -112,12 +112,11 @@ def test_thousands_of_trials_make_a_small_page_with_the_rest_folded_away() -> No
 # -- losses
 
 
-def test_losses_have_their_envelope_and_the_distance_its_limit() -> None:
+def test_losses_are_drawn_over_each_other() -> None:
     part = paint(loss_plots(compared()))
 
-    assert part.text.count("<path") == 5  # an envelope, three lines of losses, and the limit
-    assert "range of 3 runs as written, with the last bits changed" in part.text
-    assert "the most that passes" in part.text
+    assert part.text.count("<path") == 2
+    assert "with the levers" in part.text
 
 
 def test_a_loss_that_is_not_known_breaks_the_line() -> None:
@@ -125,18 +124,15 @@ def test_a_loss_that_is_not_known_breaks_the_line() -> None:
         updates=(0, 1, 2, 3), baseline=(1.0, None, 3.0, 4.0), candidate=(None,) * 4
     )
 
-    part = paint(loss_plots(LossComparison(curves=(overlay,), num_updates=4)))
+    part = paint(loss_plots((overlay,)))
 
     assert [re.sub(r"[\d. ]+", "", d) for d in re.findall(r'd="([^"]*)"', part.text)] == ["M", "ML"]
 
 
 def test_equal_losses_and_a_single_update_can_be_drawn() -> None:
     overlay = LossOverlay(updates=(7,), baseline=(0.0,), candidate=(0.0,))
-    comparison = LossComparison(
-        curves=(overlay,), num_updates=1, updates=(7,), distance=(0.0,), limit=(0.0,)
-    )
 
-    assert paint(loss_plots(comparison)) is None
+    assert paint(loss_plots((overlay,))) is None
 
 
 def test_the_checks_of_the_quality_are_listed_with_their_limits() -> None:

@@ -20,7 +20,7 @@ from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.study_values import State, Study
 from steptime.verify.lockstep import check_lockstep
 from steptime.verify.recordings import Recording
-from steptime.verify.values import Outcome, QualityCheck, Verdict
+from steptime.verify.values import Outcome, Verdict
 from study_cases import BF16, STUDY_ID, TCMALLOC, faster, nothing_helps, on, trial
 from unit.recordings import make_recording, noisy
 from unit.test_cli import check_failure, make_run
@@ -89,39 +89,17 @@ def make_folder(store: Path, study: Study) -> Path:
 
 
 PERTURBED = [f"perturbed-8-{i}" for i in (1, 2, 3)]
-REDRAWN = [f"redrawn-{i}" for i in (1, 2, 3)]
 
 
-@pytest.mark.parametrize(
-    ("others", "are_redrawn"), [(PERTURBED, False), (REDRAWN, True), ([*PERTURBED, "again"], False)]
-)
-def test_the_envelope_is_the_one_that_was_judged_by(
-    tmp_path: Path, *, others: list[str], are_redrawn: bool
-) -> None:
-    study = study_with(judged(others, are_redrawn=are_redrawn))
+def test_the_losses_of_what_was_judged_lie_over_those_as_written(tmp_path: Path) -> None:
+    study = study_with(judged(PERTURBED))
     folder = make_folder(tmp_path, study)
     write_candidate(folder, 3, RECIPE)
 
-    ((state, losses),) = gather(study, folder).losses
+    ((state, (curve,)),) = gather(study, folder).losses
 
-    assert study.quality is not None
-    check = study.quality.checks[0]
     assert state == RECIPE
-    assert losses.are_redrawn is are_redrawn
-    assert losses.limit[-1] == pytest.approx(check.limit)
-    assert losses.distance[-1] == pytest.approx(check.estimate)
-
-
-def test_an_envelope_with_other_numbers_is_not_drawn(tmp_path: Path) -> None:
-    other = QualityCheck(name="lockstep", outcome=Outcome.PASS, estimate=0.5, limit=0.7, n=40)
-    study = study_with(Verdict(outcome=Outcome.PASS, level="L2", checks=(other,)))
-    folder = make_folder(tmp_path, study)
-    write_candidate(folder, 3, RECIPE)
-
-    ((_, losses),) = gather(study, folder).losses
-
-    assert losses.limit == ()
-    assert losses.curves[0].candidate
+    assert len(curve.candidate) == len(curve.baseline) == 40
 
 
 def test_the_trial_is_found_by_its_levers_and_settings(tmp_path: Path) -> None:

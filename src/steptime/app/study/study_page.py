@@ -29,15 +29,12 @@ from steptime.report.words.study.study_words import describe_applied
 from steptime.tune.recipe.recipe_file import RECIPE
 from steptime.tune.trials.facts.tried_writes import read_levers
 from steptime.tune.values.study_values import State, Study
-from steptime.verify.loss_distance import compare_losses
-from steptime.verify.recordings import Recording, read_recording
-from steptime.verify.values import LossComparison, QualityCheck, Verdict
+from steptime.verify.loss_overlays import overlay_losses
+from steptime.verify.recordings import read_recording
+from steptime.verify.values import LossOverlay
 
 MAX_JUDGED = 4
 """States whose losses are drawn: the recipe, and those that were refused last."""
-
-_CLOSE = 1e-6
-"""Relative difference at which two numbers are taken for the same: the text keeps all digits."""
 
 
 def folder_of(study: Study, *, store: Path) -> Path | None:
@@ -98,17 +95,16 @@ def _edits(study: Study) -> Iterator[tuple[str, str]]:
 # -- losses
 
 
-def _judged_losses(study: Study, folder: Path) -> Iterator[tuple[State, LossComparison]]:
+def _judged_losses(study: Study, folder: Path) -> Iterator[tuple[State, tuple[LossOverlay, ...]]]:
     """Yield the losses of states that were judged, the recipe's first, where they can be read."""
-    judged = [(t.state, t.quality) for t in study.trials if t.kind == "quality" and t.quality]
-    others = [one for one in reversed(judged) if one[0] != study.recipe]
-    chosen = [*(one for one in judged if one[0] == study.recipe), *others][:MAX_JUDGED]
+    judged = [t.state for t in study.trials if t.kind == "quality" and t.quality]
+    others = [one for one in reversed(judged) if one != study.recipe]
+    chosen = [*(one for one in judged if one == study.recipe), *others][:MAX_JUDGED]
     plans = _plans(folder) if chosen else {}
-    for state, verdict in chosen:
+    for state in chosen:
         with suppress(OSError, ValueError, DamagedRunError):
-            comparison = _compare(state, verdict, folder, plans)
-            if comparison is not None:
-                yield state, comparison
+            if overlays := _overlays(state, folder, plans):
+                yield state, overlays
 
 
 def _plans(folder: Path) -> Mapping[Path, Mapping[str, Any]]:
@@ -117,19 +113,15 @@ def _plans(folder: Path) -> Mapping[Path, Mapping[str, Any]]:
     return {path: plan for path, plan in plans.items() if isinstance(plan.get("quality"), dict)}
 
 
-def _compare(
-    state: State, verdict: Verdict, folder: Path, plans: Mapping[Path, Mapping[str, Any]]
-) -> LossComparison | None:
+def _overlays(
+    state: State, folder: Path, plans: Mapping[Path, Mapping[str, Any]]
+) -> tuple[LossOverlay, ...]:
     own = [path for path, plan in plans.items() if _has_state(path, plan, state)]
     if not own:
-        return None
+        return ()
     num_updates = plans[own[-1]]["quality"].get("num_updates")
-    runs = {
-        path.name.removesuffix(f"-{num_updates}"): read_recording(path, has_tensors=False)
-        for path in sorted(folder.glob(f"quality/*-{num_updates}"))
-    }
-    candidate = read_recording(own[-1], has_tensors=False)
-    return _as_judged(runs, candidate, verdict)
+    baseline = read_recording(folder / f"quality/baseline-{num_updates}", has_tensors=False)
+    return overlay_losses(baseline, read_recording(own[-1], has_tensors=False))
 
 
 def _has_state(path: Path, plan: Mapping[str, Any], state: State) -> bool:
@@ -139,54 +131,3 @@ def _has_state(path: Path, plan: Mapping[str, Any], state: State) -> bool:
     settings = {applied.name: dict(applied.settings) for applied in state}
     listed = plan.get("levers") or []
     return all(settings.get(one["name"]) == one["settings"] for one in listed)
-
-
-def _as_judged(
-    runs: Mapping[str, Recording], candidate: Recording, verdict: Verdict
-) -> LossComparison | None:
-    """Return the losses with the envelope that gave the verdict, and without one if none did.
-
-    Which runs made the envelope depends on the levers' classes here. The verdict keeps its numbers,
-    so only an envelope with the same numbers is drawn.
-    """
-    baseline = runs.get("baseline")
-    if baseline is None:
-        return None
-    check = next((one for one in verdict.checks if one.name == "lockstep"), None)
-    if check is not None and check.limit is not None:
-        for others, are_redrawn in _envelopes(runs):
-            found = compare_losses(baseline, others, candidate, are_redrawn=are_redrawn)
-            if found is not None and _is_of(found, check):
-                return found
-    return compare_losses(baseline, (), candidate)
-
-
-def _envelopes(runs: Mapping[str, Recording]) -> Iterator[tuple[tuple[Recording, ...], bool]]:
-    """Yield the groups of runs that may have made the envelope, with and without the second run."""
-    groups: dict[str, list[Recording]] = {}
-    for name, run in runs.items():
-        if run.ranks and name.startswith(("perturbed-", "redrawn-", "reordered-")):
-            groups.setdefault(name.rpartition("-")[0], []).append(run)
-    again = [run for name, run in runs.items() if name == "again" and run.ranks]
-    for name, found in groups.items():
-        are_redrawn = not name.startswith("perturbed")
-        yield tuple(found), are_redrawn
-        yield (*found, *again), are_redrawn
-    yield tuple(again), False
-
-
-def _is_of(found: LossComparison, check: QualityCheck) -> bool:
-    """Return whether a comparison has the numbers of the check."""
-    pairs = [
-        (limit, distance)
-        for update, limit, distance in zip(found.updates, found.limit, found.distance, strict=False)
-        if check.n is None or update < check.n or found.num_updates == check.n
-    ]
-    if not pairs or check.limit is None or check.estimate is None:
-        return False
-    limit, distance = pairs[-1]
-    return _are_close(limit, check.limit) and _are_close(distance, check.estimate)
-
-
-def _are_close(one: float, other: float) -> bool:
-    return abs(one - other) <= _CLOSE * max(abs(one), abs(other))

@@ -60,36 +60,8 @@ class LossOverlay:
         updates: numbers of the updates, rising (num_points,); all others are as long.
         baseline: losses of the command as written; None where a loss is not known or not finite.
         candidate: losses with the levers.
-        low: the smallest loss of the runs that make the envelope, and of the baseline.
-        high: the largest.
     """
 
     updates: tuple[int, ...]
     baseline: tuple[float | None, ...]
     candidate: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossComparison:
-    """How far the losses with levers went from those of the command as written.
-
-    Attributes:
-        curves: the losses, one curve for each optimizer.
-        num_updates: updates that were compared.
-        updates: numbers of the updates for `distance`, rising (num_points,).
-        distance: size of the differences up to each of them: the root of the mean square of the
-            differences of logarithms, as the check `lockstep` measures it at its end.
-        limit: what passes, up to each of them; empty where the runs must agree bit for bit.
-        num_runs: runs that make the envelope: with perturbed weights, or with other draws.
-        are_redrawn: they had other random draws.
-    """
-
-    curves: tuple[LossOverlay, ...]
-    num_updates: int
-    updates: tuple[int, ...] = ()
-    distance: tuple[float, ...] = ()
-    limit: tuple[float, ...] = ()
-    num_runs: int = 0
-    are_redrawn: bool = False

@@ -44,7 +44,7 @@ from steptime.report.words.study import verify_words
 from steptime.report.words.study.outcome_words import describe_whole_run
 from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
-from steptime.verify.values import LossComparison, Outcome
+from steptime.verify.values import LossOverlay, Outcome
 
 _MAX_WRITES, _REASON_LINES = 5, 4
 _TONES = {StudyOutcome.FASTER: "good", StudyOutcome.NOTHING_HELPS: "info"}
@@ -59,7 +59,7 @@ class StudyPageFacts:
     """
 
     study: Study
-    losses: tuple[tuple[State, LossComparison], ...] = ()
+    losses: tuple[tuple[State, tuple[LossOverlay, ...]], ...] = ()
     recipe_file: str | None = None
     recipe: str | None = None
     edits: tuple[tuple[str, str], ...] = ()
@@ -317,10 +317,10 @@ def _page_only(facts: StudyPageFacts | None) -> list[Section]:
     if facts is None:
         return []
     study, judged = facts.study, list[Block]()
-    for state, comparison in facts.losses:
+    for state, overlays in facts.losses:
         is_recipe = state == study.recipe and state
         name = "With the recipe" if is_recipe else f"With {words.describe_state(state)}"
-        judged += [Heading(name), *loss_plots(comparison)]
+        judged += [Heading(name), *loss_plots(overlays)]
     return [
         Section("Whether it trains as well", judged, only="page"),
         Section("Over seeds", seeds_blocks(study.seeds), only="page"),
