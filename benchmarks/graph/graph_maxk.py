@@ -110,10 +110,10 @@ def run_kernels(options: argparse.Namespace, results: Results) -> None:
 
 
 def run_paths(options: argparse.Namespace, results: Results) -> None:
-    """Each build of the kernels on a smaller graph: why it is C++ and not numba."""
+    """Each build of the kernels on a smaller graph: why it is C++."""
     graph, weight = prepare(14, 50)
     torch.set_num_threads(1)
-    for path in ("avx512", "avx2", "portable", "numba"):
+    for path in ("avx512", "avx2", "portable"):
         for k in (16, 32, 64):
             cell = kernel_cell(graph, weight, k, options.rounds, path)
             say_cell(f"{path:9s}", k, cell)

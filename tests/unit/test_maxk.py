@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from steptime.graph import maxk_build, maxk_paths  # noqa: E402
 from steptime.graph.adjacency import Adjacency, adjacency_of  # noqa: E402
 from steptime.graph.maxk import CBSR, aggregate, compress, maxk  # noqa: E402
+from steptime.graph.maxk_torch import TorchKernels  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -21,7 +22,7 @@ def runs_here(path):
     return True
 
 
-each_path = pytest.mark.parametrize("path", ["portable", "avx2", "avx512", "numba", "torch"])
+each_path = pytest.mark.parametrize("path", ["portable", "avx2", "avx512", "torch"])
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +176,7 @@ def test_first_derivatives_are_exact(path, k):
     assert torch.autograd.gradcheck(product, (x, weight))
 
 
-@pytest.mark.parametrize("path", ["portable", "avx512", "numba"])
+@pytest.mark.parametrize("path", ["portable", "avx512"])
 @pytest.mark.parametrize("k", [16, 70])
 def test_the_bits_do_not_depend_on_the_number_of_threads(path, k):
     graph = make_graph(600, 500, 9000)
@@ -269,12 +270,12 @@ def test_an_unknown_path_is_refused():
 
 
 def test_a_path_is_forced_from_outside(monkeypatch):
-    monkeypatch.setenv("STEPTIME_MAXK_PATH", "numba")
+    monkeypatch.setenv("STEPTIME_MAXK_PATH", "torch")
 
-    assert isinstance(maxk_paths.kernels_for(CPU), maxk_paths.NumbaKernels)
+    assert isinstance(maxk_paths.kernels_for(CPU), TorchKernels)
 
 
-def test_without_a_compiler_numba_takes_over_and_it_is_said(monkeypatch, tmp_path, caplog):
+def test_without_a_compiler_torch_takes_over_and_it_is_said(monkeypatch, tmp_path, caplog):
     def no_compiler(built):
         raise RuntimeError("Ninja is required")
 
@@ -287,7 +288,7 @@ def test_without_a_compiler_numba_takes_over_and_it_is_said(monkeypatch, tmp_pat
             maxk_paths.kernels_for(CPU, "avx2")
     maxk_build.load_library.cache_clear()
 
-    assert isinstance(kernels, maxk_paths.NumbaKernels)
+    assert isinstance(kernels, TorchKernels)
     assert "Ninja is required" in caplog.text
     assert str(tmp_path) in caplog.text
 

@@ -55,7 +55,7 @@ def load_library() -> ctypes.CDLL | None:
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         first = str(error).strip().partition("\n")[0]
         logger.warning(
-            "the MaxK kernels could not be built (%s); numba's are used, which are slower. "
+            "the MaxK kernels could not be built (%s); torch's own are used, which gain nothing. "
             "A C++ compiler would change that.",
             first,
         )

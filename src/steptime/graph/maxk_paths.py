@@ -1,4 +1,4 @@
-"""Which kernels compute MaxK: compiled for AVX-512, AVX2 or any processor, numba's, or torch's own.
+"""Which kernels compute MaxK: compiled for AVX-512, AVX2 or any processor, or torch's own.
 
 `kernels_for(device)` is the one choice; `STEPTIME_MAXK_PATH` or the argument `path` forces it. Each
 kind has the same five calls over contiguous tensors, and the same result: of equal values the first
@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import torch
 
-from steptime.errors import MissingExtraError
 from steptime.graph import maxk_build
 from steptime.graph.adjacency import Adjacency
-from steptime.graph.maxk_torch import TorchKernels, dense_gather, index_type, scatter
+from steptime.graph.maxk_torch import TorchKernels, index_type
 
-PATHS = ("portable", "avx2", "avx512", "numba", "torch")
+PATHS = ("portable", "avx2", "avx512", "torch")
 COMPILED = {"portable": 0, "avx2": 1, "avx512": 2}
 VARIABLE = "STEPTIME_MAXK_PATH"
-# Integers as wide as a value; the largest of them, and the bits of infinity.
-BITS = {
-    torch.float32: (torch.int32, (0x7FFFFFFF, 0x7F800000)),
-    torch.float64: (torch.int64, (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)),
-}
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float64: 2}
 
 
@@ -76,11 +68,11 @@ def kernels_for(device: Any, path: str | None = None) -> MaxKKernels:
         return TorchKernels()
     if device.type != "cpu":
         raise ValueError(f"the path {path!r} of MaxK computes on a CPU, got tensors on {device}")
-    library = None if path == "numba" else maxk_build.load_library()
+    library = maxk_build.load_library()
     if library is None:
         if path in COMPILED:
             raise ValueError(f"the path {path!r} of MaxK could not be built on this machine")
-        return NumbaKernels()
+        return TorchKernels()
     best = library.steptime_best_path()
     level = best if path is None else COMPILED[path]
     if level > best:
@@ -167,100 +159,3 @@ class CompiledKernels:
         threads = torch.get_num_threads()
         self._call("gather", (dense, idx), threads, dense, idx, rows, k, dense.shape[1], val)
         return val
-
-
-class NumbaKernels:
-    """Numba's loops, a range of rows or columns to each of torch's threads."""
-
-    def __init__(self) -> None:
-        """Load numba.
-
-        Raises:
-            MissingExtraError: numba is not installed.
-        """
-        try:
-            from steptime.graph import maxk_numba
-        except (ImportError, RuntimeError) as error:
-            raise MissingExtraError(
-                "MaxK needs a C++ compiler or numba, and found neither",
-                needs="steptime[graph]",
-            ) from error
-        self._loops = maxk_numba
-
-    def select(self, x: Any, k: int) -> tuple[Any, Any, int]:
-        """Select by bisection on the bits of the values."""
-        wide = x.to(_wide(x.dtype))
-        of_bits, most = BITS[wide.dtype]
-        val = torch.empty(len(x), k, dtype=of_bits)
-        idx = torch.empty(len(x), k, dtype=torch.int32)
-        head, tail = (wide.view(of_bits).numpy(), most), (val.numpy(), idx.numpy())
-        found = _in_ranges(len(x), lambda a, b: self._loops.select_rows(*head, a, b, *tail))
-        places = idx.to(index_type(x.shape[1]))
-        return val.view(wide.dtype).to(x.dtype), places, max(found, default=-1)
-
-    def forward(self, graph: Adjacency, weight: Any, val: Any, idx: Any, width: int) -> Any:
-        """Rows of the product, shared among threads."""
-        y = torch.zeros(graph.num_rows, width, dtype=_wide(val.dtype))
-        head = (graph.indptr.numpy(), graph.indices.numpy(), _weights(graph, weight, val))
-        tail = (_array(val), idx.int().numpy(), y.numpy())
-        _in_ranges(graph.num_rows, lambda a, b: self._loops.forward_rows(*head, (a, b), *tail))
-        return y.to(val.dtype)
-
-    def backward(self, graph: Adjacency, weight: Any, dy: Any, idx: Any) -> Any:
-        """Ranges of columns, shared among threads."""
-        grad = torch.zeros(idx.shape, dtype=_wide(dy.dtype))
-        splits = graph.splits(torch.get_num_threads()).numpy()
-        tail = (graph.indices.numpy(), _weights(graph, weight, dy), _array(dy), idx.int().numpy())
-        _in_threads(
-            len(splits) - 1,
-            lambda r: self._loops.backward_range((splits[r], splits[r + 1]), *tail, grad.numpy()),
-        )
-        return grad.to(dy.dtype)
-
-    def weight_gradient(self, graph: Adjacency, val: Any, idx: Any, dy: Any) -> Any:
-        """Products of rows, shared among threads."""
-        out = torch.zeros(len(graph.indices), dtype=_wide(val.dtype))
-        head = (graph.indptr.numpy(), graph.indices.numpy())
-        tail = (_array(val), idx.int().numpy(), _array(dy), out.numpy())
-        _in_ranges(
-            graph.num_rows, lambda a, b: self._loops.weight_gradient_rows(*head, (a, b), *tail)
-        )
-        return out.to(val.dtype)
-
-    def scatter(self, val: Any, idx: Any, width: int) -> Any:
-        """By torch's scatter."""
-        return scatter(val, idx, width)
-
-    def gather(self, dense: Any, idx: Any) -> Any:
-        """By torch's gather."""
-        return dense_gather(dense, idx)
-
-
-def _wide(dtype: Any) -> Any:
-    return torch.float32 if dtype == torch.bfloat16 else dtype
-
-
-def _array(tensor: Any) -> Any:
-    """A tensor for numba, which has no bfloat16."""
-    return tensor.detach().to(_wide(tensor.dtype)).numpy()
-
-
-def _weights(graph: Adjacency, weight: Any, like: Any) -> Any:
-    if weight is None:
-        return _array(torch.ones(len(graph.indices), dtype=_wide(like.dtype)))
-    return _array(weight)
-
-
-def _in_threads(num: int, work: Callable[[int], Any]) -> list[Any]:
-    """What work says for each number, on as many of torch's threads."""
-    if num == 1:
-        return [work(0)]
-    with ThreadPoolExecutor(num) as pool:
-        return list(pool.map(work, range(num)))
-
-
-def _in_ranges(rows: int, work: Callable[[int, int], Any]) -> list[Any]:
-    """What work says for equal ranges of rows, one a thread."""
-    threads = max(1, min(torch.get_num_threads(), rows))
-    ends = [rows * part // threads for part in range(threads + 1)]
-    return _in_threads(threads, lambda part: work(ends[part], ends[part + 1]))
