@@ -1,4 +1,4 @@
-"""The state of a ceiling: what raises a doubt, what no doubt feeds, and how it is taken again."""
+"""The state of a ceiling: what raises a doubt, and what no doubt feeds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from steptime.app.machine import machine as machine_app
-from steptime.app.machine import retake_ceilings
-from steptime.app.machine.machine import MachineOptions, examine
 from steptime.app.run.observed_run import ObservedRun
 from steptime.app.stored.kept_ceilings import find_ceilings, note_exceeded
 from steptime.core.devices.machine_condition import MachineCondition, find_changes
@@ -19,15 +16,14 @@ from steptime.core.interval import Interval
 from steptime.core.store import Run
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind
+from steptime.diagnose.values.reach_values import Exceeded
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.launch.values import CommandRecord
-from steptime.machine import ceilings as ceilings_of
 from steptime.machine.ceiling_state import judge
-from steptime.machine.retake import find_provisional, is_due, merge, stages_of
 from steptime.machine.values.ceiling_values import Ceiling, Ceilings, Point, Setting
 from steptime.measure.values.measurement import Measurement
 from steptime.watch.host.condition_reader import read_condition
-from unit.test_machine_ceilings import PYTHON, make_bench, make_ceiling, make_ceilings
+from unit.test_machine_ceilings import make_bench, make_ceiling, make_ceilings
 from unit.test_roofs_command import ceilings_of_here, keep_ceilings, keep_run
 from unit.test_waterfall import elementwise, make_count, make_group, make_run
 
@@ -247,85 +243,7 @@ def test_a_number_of_threads_that_was_not_measured_is_provisional() -> None:
     assert set(make_picture(four, judge(found)).waterfall.provisional) == {"fp32", "bf16", "memory"}
 
 
-# -- taken again
-
-
-def busy_ceilings() -> Ceilings:
-    return judge(
-        make_ceilings(
-            make_ceiling(others_cores=1.5),
-            make_ceiling(dtype="fp32"),
-            bandwidth("copy", 1.28e9, others_cores=1.5),
-        )
-    )
-
-
-def test_provisional_ceilings_name_the_stages_that_measure_them() -> None:
-    found = busy_ceilings()
-
-    assert stages_of(find_provisional(found)) == (("cpu", "matmul bf16"), ("cpu", "copy"))
-    assert stages_of(find_provisional(found, wanted={"memory"})) == (("cpu", "copy"),)
-
-
-def test_what_was_taken_again_replaces_what_was_provisional_alone() -> None:
-    kept = busy_ceilings()
-    taken = judge(
-        make_ceilings(
-            make_ceiling(best_rate=2e12, rate=rate_of(1.9e12)),
-            make_ceiling(dtype="fp32", best_rate=9e12, rate=rate_of(8.9e12)),
-            bandwidth("copy", 1.1e9, others_cores=1.5),
-            measured_unix_s=kept.measured_unix_s + 60,
-        )
-    )
-    found = merge(kept, taken)
-
-    assert [one.fastest_rate for one in found.ceilings] == [2e12, 1.4e12, 1.28e9]
-    assert [one.is_provisional for one in found.ceilings] == [False, False, True]
-    assert found.measured_unix_s == taken.measured_unix_s
-    assert found.retaken_unix_s is None  # it was not quiet, so the next run may try again
-    quiet = merge(kept, judge(replace(taken, ceilings=taken.ceilings[:1])))
-    assert quiet.retaken_unix_s == taken.measured_unix_s
-    assert not is_due(quiet, now_s=taken.measured_unix_s + 3600)
-    assert is_due(quiet, now_s=taken.measured_unix_s + 2 * 86_400)
-
-
-def test_what_a_run_reached_stays_true_until_a_rate_as_high_answers_it() -> None:
-    kept = judge(make_ceilings(seen(exceeded_rate=2e12)))
-    low = merge(kept, judge(make_ceilings(make_ceiling(best_rate=1.5e12))))
-    high = merge(kept, judge(make_ceilings(make_ceiling(best_rate=2e12, rate=rate_of(1.9e12)))))
-
-    assert low.ceilings[0].state.doubts == ("exceeded",)
-    assert high.ceilings[0].state.doubts == ()
-
-
-def test_of_another_state_of_the_machine_nothing_stays() -> None:
-    here = MachineCondition(governor="performance")
-    kept = replace(busy_ceilings(), condition=here)
-    taken = make_ceilings(make_ceiling(), condition=replace(here, governor="powersave"))
-
-    found = merge(kept, taken)
-    assert len(found.ceilings) == 1
-    assert found.is_partial
-
-
-# -- by a run, and by `steptime machine`
-
-
-class FakeBench:
-    """Measures whatever it is asked for at once, on a machine that is as busy as it is told."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, others_cores: float = 0.0) -> None:
-        self.asked: list[ceilings_of.CeilingRequest] = []
-        self.others_cores = others_cores
-        monkeypatch.setattr(ceilings_of, "ask_python", lambda path, environment: PYTHON)
-        monkeypatch.setattr(ceilings_of, "measure", self.measure)
-        for module in (retake_ceilings, machine_app):
-            monkeypatch.setattr(module, "others_now", lambda: self.others_cores)
-
-    def measure(self, asked: ceilings_of.CeilingRequest, **_: Any) -> Ceilings:
-        self.asked.append(asked)
-        usual = judged_here(others_cores=0.0)
-        return replace(usual, measured_unix_s=usual.measured_unix_s + 1, condition=asked.condition)
+# -- after a run
 
 
 def ended_run(folder: Path, ceilings: Ceilings) -> tuple[Run, ObservedRun]:
@@ -343,68 +261,17 @@ def ended_run(folder: Path, ceilings: Ceilings) -> tuple[Run, ObservedRun]:
     )
 
 
-def test_a_run_takes_provisional_ceilings_again_on_a_quiet_machine_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench, said = FakeBench(monkeypatch), []
-    run, observed = ended_run(tmp_path, judged_here(others_cores=1.4))
-
-    assert retake_ceilings.retake_after(run, observed, tell=said.append)
-    assert [one.stages for one in bench.asked] == [(("cpu", "copy"),)]
-    assert bench.asked[0].budget_s <= retake_ceilings.MAX_AFTER_RUN_S
-    assert "taken again on the quiet machine" in said[0]
-    assert said[1] == "taken again, and firm now: copy, memory"
-    found = find_ceilings(run, observed.measurement)
-    assert found is not None
-    assert find_provisional(found) == []
-    assert not retake_ceilings.retake_after(
-        run, replace(observed, ceilings=found), tell=said.append
-    )
-    assert len(bench.asked) == 1
-
-
-@pytest.mark.parametrize("case", ["busy", "firm", "no_ceilings"])
-def test_otherwise_a_run_measures_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    bench = FakeBench(monkeypatch, others_cores=1.0 if case == "busy" else 0.0)
-    run, observed = ended_run(tmp_path, judged_here(others_cores=0.0 if case == "firm" else 1.4))
-    if case == "no_ceilings":
-        observed = replace(observed, ceilings=None)
-
-    assert not retake_ceilings.retake_after(run, observed, tell=print)
-    assert bench.asked == []
-
-
 def test_what_a_run_proves_is_kept_for_the_next_one(tmp_path: Path) -> None:
     run, observed = ended_run(tmp_path, judged_here())
     assert observed.ceilings is not None
-    proven = [
-        replace(one, state=replace(one.state, exceeded_rate=3e11)) if one.dtype == "fp32" else one
-        for one in observed.ceilings.ceilings
-    ]
-    note_exceeded(run, replace(observed.ceilings, ceilings=tuple(proven)))
+    proof = Exceeded(
+        name="matmul", roof="compute", ratio=2.0, fraction=0.1, ceiling="fp32", is_proof=True
+    )
+    note_exceeded(run, observed.ceilings, replace(observed.picture.waterfall, exceeded=(proof,)))
 
     found = find_ceilings(run, observed.measurement)
     assert found is not None
-    assert [one.dtype for one in find_provisional(found)] == ["fp32"]
-
-
-@pytest.mark.parametrize(("others_cores", "num"), [(0.0, 1), (1.0, 0)])
-def test_the_command_takes_them_again_only_if_the_machine_is_quiet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others_cores: float, num: int
-) -> None:
-    bench = FakeBench(monkeypatch, others_cores=others_cores)
-    monkeypatch.setattr(ceilings_of, "find_python", lambda name, environment: PYTHON.path)
-    kept = replace(judged_here(others_cores=1.4), budget_s=50.0)
-    monkeypatch.setattr(ceilings_of, "load", lambda asked: judge(kept))
-
-    options = MachineOptions(data=tmp_path, store=tmp_path)
-    found = examine(options, tell=lambda _: None, progress=lambda _: None)
-    assert len(bench.asked) == num
-    assert found is not None
-    assert found.ceilings is not None
-    assert bool(find_provisional(found.ceilings)) == (num == 0)
+    assert [one.dtype for one in found.ceilings if one.is_provisional] == ["fp32"]
 
 
 def test_a_record_remembers_the_state_of_the_processors(tmp_path: Path) -> None:

@@ -336,12 +336,6 @@ def test_under_a_launcher_the_ranks_meet_first() -> None:
     assert stages(0, is_launched=True)[0] == ("ranks", "collectives")
 
 
-def test_only_the_wanted_stages_are_measured() -> None:
-    wanted = [["cpu", "copy"], ["cuda:0", "matmul bf16"]]
-
-    assert stages(1, stages=wanted) == [("cpu", "copy"), ("cuda:0", "matmul bf16")]
-
-
 def test_every_line_is_json(tmp_path: Path) -> None:
     for line in measure_disk(tmp_path):
         assert json.loads(json.dumps(line)) == line

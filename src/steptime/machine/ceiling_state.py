@@ -2,7 +2,7 @@
 
 In: `Ceilings` with what was seen while they were measured. Out: the same, with the doubts of each.
 Every disturbance makes a measured rate too low, so a provisional ceiling is a lower bound: it is
-shown, it feeds no verdict, and it is taken again on a quiet machine.
+shown, and it feeds no verdict.
 """
 
 from __future__ import annotations

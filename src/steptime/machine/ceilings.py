@@ -74,7 +74,6 @@ class CeilingRequest:
         folder: of the store, for the disk's file and the result; None if it cannot be written.
         is_launched: this process is one of several that a launcher started.
         condition: the state of the machine now.
-        stages: devices and stages to measure, such as `("cpu", "matmul bf16")`; None for all.
     """
 
     python: Python
@@ -84,7 +83,6 @@ class CeilingRequest:
     folder: Path | None
     is_launched: bool = False
     condition: MachineCondition | None = None
-    stages: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +308,6 @@ def _request(asked: CeilingRequest, folder: str) -> dict[str, Any]:
         "in_memory": mount is not None and mount.kind in ("tmpfs", "ramfs"),
         "folder": folder,
         "is_launched": asked.is_launched,
-        "stages": None if asked.stages is None else [list(one) for one in asked.stages],
     }
 
 

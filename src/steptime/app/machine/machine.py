@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.app.machine.retake_ceilings import START_S, is_quiet, others_now, retake
 from steptime.app.stored.kept_ceilings import with_gpus
 from steptime.core.store import make_folder, store_in, why_unwritable
 from steptime.errors import StoreError
 from steptime.launch.origin import read_machine
 from steptime.machine import ceilings as ceilings_of
 from steptime.machine.inventory import read_inventory
-from steptime.machine.retake import find_provisional, is_due, time_for
 from steptime.machine.values.ceiling_values import Ceilings
 from steptime.machine.values.inventory_values import Inventory
 from steptime.record.numbers_told import whole_number_in
@@ -48,10 +46,6 @@ class MachineFacts:
     inventory: Inventory
     ceilings: Ceilings | None = None
     age_s: float | None = None
-
-
-_PARTLY = 2.0
-"""Ceilings that are taken again by `steptime machine` get the time of a first measurement."""
 
 
 def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> MachineFacts | None:
@@ -89,25 +83,8 @@ def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> Machi
     if found is None:
         found = ceilings_of.measure(asked, environment=environment, tell=progress)
         ceilings_of.keep(found, asked)
-    elif found.bench is not None:
-        found = _firmer(found, asked, tell=tell, progress=progress)
     age_s = max(0.0, time.time() - found.measured_unix_s - found.took_s)
     return MachineFacts(inventory=inventory, ceilings=found, age_s=age_s)
-
-
-def _firmer(
-    found: Ceilings, asked: ceilings_of.CeilingRequest, *, tell: Tell, progress: Progress
-) -> Ceilings:
-    """Return kept ceilings, with provisional ones taken again if the machine is quiet now."""
-    doubted = find_provisional(found)
-    if not doubted or asked.folder is None or not is_due(found, now_s=time.time()):
-        return found
-    if not is_quiet(others_now()):
-        return found
-    budget_s = min(asked.budget_s, START_S + _PARTLY * time_for(doubted))
-    return retake(
-        found, doubted, folder=asked.folder, budget_s=budget_s, tell=tell, progress=progress
-    )
 
 
 def _known(asked: ceilings_of.CeilingRequest, *, is_again: bool) -> Ceilings | None:

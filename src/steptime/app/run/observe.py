@@ -314,6 +314,7 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
         write_value(run, "command.json", record)
     # These are needed only after the command has ended, and would delay its start.
     from steptime.app.run.run_end import RunEnd, look_at_end
+    from steptime.app.stored.kept_ceilings import note_exceeded
     from steptime.app.stored.load import fold, save
     from steptime.app.stored.run_listing import add_to_index
     from steptime.measure.source.scan import write_source
@@ -331,12 +332,9 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
     observed = fold(run, seen)
     if counts and _counts_apart(ended.plan, observed, notes, tell):
         observed = fold(run, seen)
-    if ended.end.exit_code == 0 and not observed.goes_on:
-        from steptime.app.machine.retake_ceilings import retake_after
-
+    if ended.end.exit_code == 0 and observed.ceilings is not None and not observed.goes_on:
         with attempt(notes.append):
-            if retake_after(run, observed, tell=tell):
-                observed = fold(run, seen)
+            note_exceeded(run, observed.ceilings, observed.picture.waterfall)
     if not observed.goes_on:  # otherwise it is folded again each time that somebody looks
         with attempt(notes.append):
             save(observed)

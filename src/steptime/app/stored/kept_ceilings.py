@@ -1,14 +1,13 @@
 """The ceilings that a run is judged by: those of its folder, or newer ones of this machine.
 
-Nothing is ever measured here: `steptime machine` measures, and keeps the results in the store;
-`retake_ceilings` takes provisional ones again.
+Nothing is ever measured here: `steptime machine` measures, and keeps the results in the store.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,8 @@ from steptime.measure.values.measurement import Measurement
 from steptime.record.regular_file import read_regular
 
 if TYPE_CHECKING:
-    from steptime.machine.values.ceiling_values import Ceilings
+    from steptime.diagnose.values.reach_values import Waterfall
+    from steptime.machine.values.ceiling_values import Ceiling, Ceilings
     from steptime.machine.values.inventory_values import Inventory
 
 CEILINGS_FILE = "ceilings.json"
@@ -73,20 +73,24 @@ def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
     return max(here, key=lambda one: one.measured_unix_s, default=own)
 
 
-def note_exceeded(run: Run, found: Ceilings) -> None:
+def note_exceeded(run: Run, found: Ceilings, waterfall: Waterfall) -> None:
     """Keep in the store what a run reached above a ceiling, so that it is provisional from now on.
 
     The store's own file is rewritten only if it is of the same measurement.
     """
-    path = kept_path(run, found)
+    ratios = {
+        one.ceiling: one.ratio
+        for one in reversed(waterfall.exceeded)
+        if one.is_proof and one.ceiling is not None
+    }
+    path = run.store / _FOLDER / f"{found.fingerprint}.json"
     try:
         kept = _read(path)
         is_same = kept.measured_unix_s == found.measured_unix_s
         if is_same and len(kept.ceilings) == len(found.ceilings):
-            rates = [one.state.exceeded_rate for one in found.ceilings]
             ceilings = tuple(
-                replace(one, state=replace(one.state, exceeded_rate=rate))
-                for one, rate in zip(kept.ceilings, rates, strict=True)
+                replace(one, state=replace(one.state, exceeded_rate=_reached(judged, ratios)))
+                for one, judged in zip(kept.ceilings, found.ceilings, strict=True)
             )
             if ceilings != kept.ceilings:
                 write_text(path, encode(replace(kept, ceilings=ceilings)) + "\n")
@@ -94,9 +98,12 @@ def note_exceeded(run: Run, found: Ceilings) -> None:
         return
 
 
-def kept_path(run: Run, found: Ceilings) -> Path:
-    """Return the file in which the run's store keeps the ceilings of a machine."""
-    return run.store / _FOLDER / f"{found.fingerprint}.json"
+def _reached(one: Ceiling, ratios: Mapping[str, float]) -> float | None:
+    best, known = one.fastest_rate, one.state.exceeded_rate
+    ratio = ratios.get(one.dtype or one.variant or "")
+    if ratio is None or not best or one.kind not in ("matmul", "copy", "triad"):
+        return known
+    return max(known or 0.0, ratio * best)
 
 
 def record_of(run: Run) -> CommandRecord | None:

@@ -27,15 +27,14 @@ DESCRIPTION = """\
 Show what this machine has, and measure what it can reach: matmul,
 memory, copies to the GPU, the disk and collectives. The figures are kept until
 the machine or its torch changes. No other file stays, and no cache is dropped.
-Provisional figures (others were busy, or a run reached more) feed no verdict;
-this command and `steptime run` take them again once the machine is quiet.
+Provisional figures (others were busy, or a run reached more) feed no verdict.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
 examples:
   steptime machine
   steptime machine --python /opt/env/bin/python --data /data/imagenet
-  steptime machine --fresh                    # also what is not provisional
+  steptime machine --fresh                    # once the machine is quiet
   torchrun --nproc-per-node 8 -m steptime machine
 """
 OPTIONS = (

@@ -171,7 +171,7 @@ class Ceilings:
         missing: why there are no ceilings at all, a machine word.
         detail: the words of what failed.
         condition: the state of the machine in that measurement.
-        retaken_unix_s: when provisional ones were last taken again [s since 1970].
+        retaken_unix_s: when an older version took provisional ones again [s since 1970].
         schema: version of the record.
     """
 

@@ -66,9 +66,7 @@ DOUBTS: Mapping[str, str] = {
 }
 """Why a ceiling is provisional."""
 
-AGAIN = (
-    "The next `steptime run` or `steptime machine` that finds the machine quiet takes them again."
-)
+AGAIN = "Once the machine is quiet, `steptime machine --fresh` takes them again."
 
 KINDS: Mapping[str, str] = {
     "matmul": "matmul",
