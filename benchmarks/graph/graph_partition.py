@@ -2,7 +2,7 @@
 
     python benchmarks/graph/graph_partition.py [--only partitions|ranks] [--json FILE]
 
-`partitions` counts in one process: METIS, the greedy stream (LDG) and chance on a graph of blocks
+`partitions` counts in one process: METIS and chance on a graph of blocks
 and on a recursive matrix graph; batches of seeds that a rank owns, and what of them is its own, in
 a static cache, or another rank's.
 
@@ -39,7 +39,7 @@ from steptime.graph import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import conditions
 
-METHODS = ("metis", "ldg", "random")
+METHODS = ("metis", "random")
 FANOUTS = (10, 5, 3)
 CACHED = (0.0, 0.01, 0.05)
 SEEDS = 64

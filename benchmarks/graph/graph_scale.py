@@ -2,7 +2,7 @@
 
     python benchmarks/graph/graph_scale.py [--scales 15 17 19 21] [--from FILE] [--json FILE]
 
-On paper: memory from the sizes that OGB states, by `steptime.graph.plan_memory`. By simulation:
+On paper: memory from the sizes that OGB states. By simulation:
 what a batch touches, on recursive matrix graphs (RMAT .57, .19, .19) of the same mean degree that
 grow toward that size. Nodes of a batch are fitted over the scale (their logarithm, a straight line)
 and read off at the size of the real graph; the fit is tested by predicting the largest graph from
@@ -23,19 +23,16 @@ import gc
 import json
 import math
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _partition_graphs import make_rmat, sample
 
-from steptime.graph import GraphSizes, plan_memory
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import conditions
 
-PAPERS = GraphSizes(num_nodes=111_059_956, num_edges=1_615_685_872, row_bytes=128 * 4)
+NUM_NODES, NUM_EDGES, ROW_BYTES, ID_BYTES, LABEL_BYTES = 111_059_956, 1_615_685_872, 512, 4, 8
 NUM_TRAINED = 1_207_179
 """Nodes of the training split."""
 FANOUTS = (15, 10, 5)
@@ -52,7 +49,7 @@ ID_ROOM, HEADER = 1.25, 3
 def simulate(scale: int) -> dict[str, Any]:
     """What batches touch on one graph: nodes, and the fraction of them in caches by degree."""
     num_nodes = 1 << scale
-    indptr, indices = make_rmat(scale, round(num_nodes * PAPERS.num_edges / PAPERS.num_nodes))
+    indptr, indices = make_rmat(scale, round(num_nodes * NUM_EDGES / NUM_NODES))
     gc.collect()
     degrees = np.bincount(indices, minlength=num_nodes)
     ranks = np.empty(num_nodes, dtype=np.int32)  # 0 for the node that is a neighbor most often
@@ -93,16 +90,25 @@ def plan(read: dict[str, Any], machines: int, cached: float) -> dict[str, Any]:
     remote = round(foreign * (1 - read["hits"][str(cached)]))
     others = machines - 1
     id_bytes = others * 4 * (HEADER + ID_ROOM * remote / others) if others else 0.0
-    kept = round(cached * PAPERS.num_nodes * others / machines)
-    memory = plan_memory(PAPERS, machines, cached_nodes=kept, remote_rows=remote)
-    row_bytes = remote * PAPERS.row_bytes
+    kept = round(cached * NUM_NODES * others / machines)
+    own = -(-NUM_NODES // machines)
+    memory = {
+        "topology_bytes": (NUM_EDGES + NUM_NODES + 1) * ID_BYTES,
+        "features_bytes": own * ROW_BYTES,
+        "labels_bytes": own * LABEL_BYTES,
+        "places_bytes": NUM_NODES * ID_BYTES,
+        "cache_bytes": kept * ROW_BYTES,
+        "sampler_bytes": NUM_NODES * ID_BYTES,
+        "exchange_bytes": 2 * remote * (ROW_BYTES + ID_BYTES),
+    }
+    row_bytes = remote * ROW_BYTES
     return {
         "machines": machines, "cached_fraction": cached,
-        "memory": asdict(memory) | {"total_bytes": memory.total_bytes},
+        "memory": memory | {"total_bytes": sum(memory.values())},
         "batches_an_epoch": math.ceil(NUM_TRAINED / SEEDS / machines),
         "rounds_a_batch": ROUNDS if others else dict.fromkeys(ROUNDS, 0),
         "remote_rows_a_batch": remote, "id_bytes_a_batch": id_bytes, "row_bytes_a_batch": row_bytes,
-        "most_row_bytes_a_batch": round(at_most() * others / machines) * PAPERS.row_bytes,
+        "most_row_bytes_a_batch": round(at_most() * others / machines) * ROW_BYTES,
         "link_s_a_batch": {n: (id_bytes + row_bytes) / s for n, s in LINKS_BYTES_PER_S.items()},
     }  # fmt: skip
 
@@ -120,7 +126,7 @@ def main() -> None:
         hits = ", ".join(f"{float(c):.1%}: {h:.3f}" for c, h in row["hits"].items())
         print(f"scale {scale}: {row['nodes_a_batch']:,.0f} nodes a batch; in a cache of {hits}",
               flush=True)  # fmt: skip
-    target = math.log2(PAPERS.num_nodes)
+    target = math.log2(NUM_NODES)
     tested = read_off(rows[:-1], rows[-1]["scale"])
     test = {
         "scale": rows[-1]["scale"],
@@ -133,7 +139,8 @@ def main() -> None:
     for one in plans:
         show(one)
     if args.json:
-        result = {"conditions": conditions(), "sizes": asdict(PAPERS), "fanouts": FANOUTS,
+        sizes = {"num_nodes": NUM_NODES, "num_edges": NUM_EDGES, "row_bytes": ROW_BYTES}
+        result = {"conditions": conditions(), "sizes": sizes, "fanouts": FANOUTS,
                   "seeds": SEEDS, "simulated": rows, "test_of_the_fit": test, "read_off": read,
                   "most_nodes_a_batch": at_most(), "plans": plans}  # fmt: skip
         args.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -15,7 +15,6 @@ SteptimeError              exit code 1
 ├── DataError              1    data cannot be read, or is not what it was
 ├── GraphError             2    a graph, or what is asked of it, is not what it must be
 ├── RankLostError          1    a rank of several is gone, or no longer takes part
-├── CapacityError          2    what was asked for is larger than the memory it is to lie in
 ├── NotAnsweredError       1    no process of a run that goes on answered a question
 ├── NoProcError            1    this Linux has no /proc
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
@@ -148,13 +147,6 @@ class RankLostError(SteptimeError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.ranks = ranks
-
-
-class CapacityError(SteptimeError):
-    """What was asked for does not fit into the memory it is to lie in, told from sizes."""
-
-    exit_code = 2
-    code = "capacity"
 
 
 class NotAnsweredError(SteptimeError):

@@ -9,7 +9,7 @@ import typing
 from typing import Any
 
 if typing.TYPE_CHECKING:
-    from steptime.errors import CapacityError, DataError, MissingExtraError, RankLostError
+    from steptime.errors import DataError, MissingExtraError, RankLostError
     from steptime.graph.partitions.feature_exchange import (
         ExchangeCounts,
         PartitionedFeatures,
@@ -22,39 +22,26 @@ if typing.TYPE_CHECKING:
         load_rank,
         save_partition,
     )
-    from steptime.graph.partitions.partition_memory import (
-        GraphSizes,
-        MemoryPlan,
-        available_bytes,
-        check_fits,
-        plan_memory,
-    )
 
 __all__ = [
-    "CapacityError",
     "DataError",
     "ExchangeCounts",
-    "GraphSizes",
-    "MemoryPlan",
     "MissingExtraError",
     "Partition",
     "PartitionedFeatures",
     "RankData",
     "RankLostError",
-    "available_bytes",
-    "check_fits",
     "load_partition",
     "load_rank",
     "make_partition",
     "most_sampled_nodes",
     "partition_graph",
-    "plan_memory",
     "save_partition",
 ]
 
 # Each is imported when somebody asks for it, with the packages that it needs.
 _NAMES = {
-    "errors": ("CapacityError", "DataError", "MissingExtraError", "RankLostError"),
+    "errors": ("DataError", "MissingExtraError", "RankLostError"),
     "graph.partitions.feature_exchange": (
         "ExchangeCounts",
         "PartitionedFeatures",
@@ -66,9 +53,6 @@ _NAMES = {
         "load_partition",
         "load_rank",
         "save_partition",
-    ),
-    "graph.partitions.partition_memory": (
-        *("GraphSizes", "MemoryPlan", "available_bytes", "check_fits", "plan_memory"),
     ),
 }
 _PLACES = {name: place for place, names in _NAMES.items() for name in names}

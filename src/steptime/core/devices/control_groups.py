@@ -86,24 +86,6 @@ def read_quota_periods(*, proc: Path = _PROC) -> tuple[int, int] | None:
     return (periods, stopped) if periods else None
 
 
-def read_memory_room(*, proc: Path = _PROC) -> int | None:
-    """Return the bytes that the tightest group of this process has left; None without a limit."""
-    group = find_group("memory", v1_file="memory.limit_in_bytes", v2_file="memory.max", proc=proc)
-    if group is None:
-        return None
-    files = (
-        ("memory.max", "memory.current")
-        if group.is_v2
-        else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    )
-    found = []
-    for folder in group.folders:
-        with suppress(ValueError):  # `max`
-            limit, used = (int(line) for file in files for line in lines_of(folder / file))
-            found.append(max(0, limit - used))
-    return min(found, default=None)
-
-
 def _groups(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the controllers and the path of each group; version 2, without names, is last."""
     for line in sorted(lines_of(path), key=lambda line: line.split(":")[1:2] == [""]):

@@ -1,4 +1,4 @@
-"""Divides the nodes of a graph among ranks: by METIS, by a greedy stream (LDG), or at random.
+"""Divides the nodes of a graph among ranks: by METIS, or at random.
 
 In: a graph in compressed sparse columns (the neighbors that send to node v are
 `indices[indptr[v]:indptr[v + 1]]`). Out: a `Partition`, which says who owns each node's features
@@ -19,17 +19,10 @@ from steptime.graph.partitions.partition_kernels import (
     count_both_ways,
     count_cut,
     place_both_ways,
-    stream_greedily,
 )
 
 Array = np.ndarray[Any, Any]
-Method = Literal["metis", "ldg", "random"]
-
-_LDG_PASSES = 5
-"""The first pass knows half of the neighbors; on graphs of blocks later ones change little after
-five (restreaming: Nishimura and Ugander, KDD 2013)."""
-_LDG_SLACK = 1.03
-"""The largest part over the mean, which METIS allows too by default."""
+Method = Literal["metis", "random"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,19 +82,16 @@ def partition_graph(
         indptr: (num_nodes + 1,) where each node's neighbors begin; integers, ascending.
         indices: (num_edges,) the neighbors, integers from 0 to num_nodes - 1.
         num_parts: the number of ranks.
-        method: `metis` (k-way, by pymetis), `ldg` (greedy, five streams: less memory and time,
-            more edges cut) or `random` (even, and blind to edges).
+        method: `metis` (k-way, by pymetis) or `random` (even, and blind to edges).
         seed: for the same seed and graph the parts are the same.
 
-    The first two see each edge both ways and once. They hold up to 16 more bytes for each stored
-    edge meanwhile (METIS itself needs several times that).
+    METIS sees each edge both ways and once, and needs many times 16 bytes for each meanwhile.
 
     Raises:
         ValueError: the arrays are no graph, or there are more parts than nodes.
         MissingExtraError: `metis` is wanted and pymetis is not installed.
 
-    Source: Karypis and Kumar, METIS (SIAM J. Sci. Comput. 1998); Stanton and Kliot, Streaming
-        graph partitioning (KDD 2012).
+    Source: Karypis and Kumar, METIS (SIAM J. Sci. Comput. 1998).
     """
     check_graph(indptr, indices)
     num_nodes = len(indptr) - 1
@@ -113,8 +103,6 @@ def partition_graph(
         owner = np.zeros(num_nodes, dtype=np.int64)
     elif method == "random":
         owner = np.random.default_rng(seed).permutation(np.arange(num_nodes) % num_parts)
-    elif method == "ldg":
-        owner = _greedy(*_both_ways(indptr, indices), num_parts, seed)
     else:
         owner = _by_metis(indptr, indices, num_parts, seed)
     return make_partition(owner, indptr, indices, num_parts=num_parts, method=method)
@@ -192,17 +180,6 @@ def _both_ways(indptr: Array, indices: Array) -> tuple[Array, Array]:
     return starts, neighbors[:num_kept]
 
 
-def _greedy(starts: Array, neighbors: Array, num_parts: int, seed: int) -> Array:
-    num_nodes = len(starts) - 1
-    order = np.random.default_rng(seed).permutation(num_nodes)
-    owner = np.full(num_nodes, -1, dtype=np.int64)
-    capacity = max(num_nodes / num_parts * _LDG_SLACK, num_nodes // num_parts + 1.0)
-    for _ in range(_LDG_PASSES):
-        sizes = np.zeros(num_parts, dtype=np.int64)
-        stream_greedily(starts, neighbors, order, owner, sizes, capacity)
-    return owner
-
-
 def _by_metis(indptr: Array, indices: Array, num_parts: int, seed: int) -> Array:
     try:
         import pymetis
@@ -210,7 +187,7 @@ def _by_metis(indptr: Array, indices: Array, num_parts: int, seed: int) -> Array
         raise MissingExtraError(
             f"partitions by METIS need pymetis, which cannot be imported: {error}",
             needs="steptime[graph]",
-            hint=", or take method='ldg'",
+            hint=", or take method='random'",
         ) from error
     starts, neighbors = _both_ways(indptr, indices)
     kind = pymetis.zero_copy_dtype()

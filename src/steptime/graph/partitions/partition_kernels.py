@@ -60,35 +60,6 @@ def place_both_ways(indptr: Array, indices: Array, starts: Array, neighbors: Arr
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def stream_greedily(
-    starts: Array, neighbors: Array, order: Array, owner: Array, sizes: Array, capacity: float
-) -> None:
-    """One pass of linear deterministic greedy: each node goes where its neighbors are, if roomy.
-
-    `owner` (num_nodes,) holds the parts of the pass before, -1 in the first one; `sizes`
-    (num_parts,) counts this pass alone, from zero, so that a part may change its members.
-    """
-    num_parts = len(sizes)
-    seen = np.zeros(num_parts, dtype=np.int64)
-    for node in order:
-        seen[:] = 0
-        for at in range(starts[node], starts[node + 1]):
-            part = owner[neighbors[at]]
-            if part >= 0:
-                seen[part] += 1
-        best, best_score = -1, -1.0
-        for part in range(num_parts):
-            room = 1.0 - sizes[part] / capacity
-            if room <= 0.0:
-                continue
-            score = seen[part] * room
-            if score > best_score or (score == best_score and sizes[part] < sizes[best]):
-                best, best_score = part, score
-        owner[node] = best
-        sizes[best] += 1
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def count_cut(indptr: Array, indices: Array, owner: Array) -> int:
     """Return how many stored edges join nodes of different parts."""
     cut = 0
