@@ -24,7 +24,7 @@ from steptime.measure.work.length_work import LengthWork, find_length_work
 from steptime.measure.work.padding import find_padding, useful_fraction
 from steptime.record.loaders.batch_rows import SEEN_BY, BatchRow, batches
 from steptime.record.rows import MisshapenError
-from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
+from steptime.report.blocks.work.padding_blocks import padding_blocks
 from steptime.report.words.run.run_words import describe_finding
 from told_blocks import told
 
@@ -272,13 +272,6 @@ def test_rates_are_given_with_and_without_padding() -> None:
 def test_rows_of_one_length_need_no_line() -> None:
     m = make_measurement(GPT_PHASES, padding=padded((100, 100)))
     assert padding_blocks(describe_run(m, None)) == []
-    assert length_table(m.padding) == []
-
-
-def test_the_page_has_a_bar_for_each_range_of_lengths() -> None:
-    table, _ = length_table(padded((5, 20)))
-    assert len(table.rows) == 2
-    assert length_table(None) == []
 
 
 # -- the source

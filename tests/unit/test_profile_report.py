@@ -9,7 +9,7 @@ import pytest
 from report_cases import healthy, make_operator, profiled
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import Profile, ProfileWish, RankProfile
-from steptime.report.blocks.work.profile_blocks import REASONS, profile_blocks, profile_tables
+from steptime.report.blocks.work.profile_blocks import REASONS, profile_blocks
 from steptime.report.html.paint_html import paint
 from told_blocks import told
 
@@ -33,7 +33,6 @@ def with_rank(**changes: object) -> Measurement:
 
 def test_nothing_is_said_where_nobody_asked() -> None:
     assert text_of(healthy()) == ""
-    assert profile_tables(healthy()) == []
 
 
 @pytest.mark.parametrize("word", REASONS)
@@ -89,18 +88,6 @@ def test_nsight_systems_has_a_file_of_its_own() -> None:
     assert "nsys-ui" in text
 
 
-def test_the_page_has_tables_of_operators_gaps_and_ranks() -> None:
-    page = told([*profile_tables(profiled()), *profile_blocks(profiled())])
-
-    for text in (
-        "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN",
-        "Longest gaps",
-        "own_profiler",
-        "profile/rank-0.pt.trace.json.gz",
-    ):
-        assert text in page
-
-
 def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
     hostile = make_operator("<script>alert(1)</script>\x1b[2J", "other", 0.1, 3, shapes="\x1b[2J")
     m = with_rank(devices=())
@@ -110,7 +97,7 @@ def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
     m = with_rank(devices=(), host=replace(host, operators=(hostile,)))
 
     assert "\x1b" not in text_of(m)
-    page = paint([*profile_tables(m), *profile_blocks(m)]).text
+    page = paint(profile_blocks(m)).text
     assert "alert(1)" in page
     assert "<script>" not in page
     assert "\x1b" not in page

@@ -71,8 +71,8 @@ from steptime.report.blocks.work.memory_blocks import (
     memory_tables,
     timeline_plot,
 )
-from steptime.report.blocks.work.padding_blocks import length_table, padding_blocks
-from steptime.report.blocks.work.profile_blocks import profile_blocks, profile_tables
+from steptime.report.blocks.work.padding_blocks import padding_blocks
+from steptime.report.blocks.work.profile_blocks import profile_blocks
 from steptime.report.blocks.work.waterfall_blocks import (
     roof_blocks,
     roofline_blocks,
@@ -370,10 +370,8 @@ def _work(document: RunDocument, store: str | None) -> list[Section]:
         Section(ROOFS, roofline_blocks(roofline) if roofline.points else [], only="page"),
         Section(ROOFS, roofline_plot(roofline), only="page"),
         Section("Lengths and padding", padding_blocks(document), 45, "padding"),
-        Section("Lengths and padding", length_table(m.padding), only="page"),
         Section("Per step", per_step_blocks(m), 58, "per step"),
         Section("Under the profiler", _profile(m), 54, "profile"),
-        Section("Under the profiler", profile_tables(m), only="page"),
         Section(
             "Said by libraries",
             said_blocks(m),

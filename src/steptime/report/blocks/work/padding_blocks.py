@@ -9,10 +9,9 @@ from collections.abc import Mapping
 
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent
-from steptime.measure.values.model.useful_work import LengthBin, Padding, RankBalance
-from steptime.report.blocks.colors import color_of
+from steptime.measure.values.model.useful_work import Padding, RankBalance
 from steptime.report.blocks.phrasing import joined
-from steptime.report.blocks.values import Bar, Block, Cell, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Labeled
 from steptime.report.document.run_document import RunDocument, WorkSums
 from steptime.report.words.run.step_words import rounded
 
@@ -98,29 +97,3 @@ def _describe_balance(balance: RankBalance) -> str:
     return joined(
         [f"the rank with the most work of a step exceeds the mean rank by {most}", *ranks]
     )
-
-
-def length_table(padding: Padding | None) -> list[Block]:
-    """Return one bar for each range of lengths; nothing where all rows have one length."""
-    if padding is None or len(padding.lengths.bins) <= 1:
-        return []
-    most = max(one.num_rows for one in padding.lengths.bins)
-    num = padding.lengths.num_rows
-    rows = [_length_cells(one, most=most, num=num) for one in padding.lengths.bins]
-    heading = ["length", "", "share of rows", "rows"]
-    sizes = ", ".join(
-        f"{format_count(one.num_rows)} ({format_count(one.num_batches)}x)"
-        for one in padding.batch_sizes
-    )
-    shown = TableBlock(heading, rows, left=2, name="Lengths of rows", kind="phases")
-    return [shown, Labeled("", f"Rows of a batch, and how often: {sizes}.", style="dim")]
-
-
-def _length_cells(one: LengthBin, *, most: int, num: int) -> list[Cell]:
-    low, high = format_count(one.low), format_count(one.high)
-    return [
-        low if one.low == one.high else f"{low} to {high}",
-        Bar([(color_of("forward"), one.num_rows / most)]),
-        format_percent(one.num_rows / num),
-        format_count(one.num_rows),
-    ]

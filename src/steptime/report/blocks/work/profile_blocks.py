@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from steptime.core.printable import printable
-from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.core.units import format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.profiled import (
     NSYS,
@@ -21,7 +21,7 @@ from steptime.measure.values.model.profiled import (
     RankProfile,
 )
 from steptime.report.blocks.phrasing import joined, shortened
-from steptime.report.blocks.values import Block, Labeled, TableBlock
+from steptime.report.blocks.values import Block, Labeled
 from steptime.report.words.run.algorithm_words import ALGORITHMS
 
 # Why there is nothing to show of the window.
@@ -193,62 +193,3 @@ def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
     if profile.wish.tool == NSYS:
         return f"{file} in the folder of run {m.run_id}; open it with nsys-ui"
     return f"{file} in the folder of run {m.run_id}; open it at https://ui.perfetto.dev"
-
-
-def profile_tables(m: Measurement) -> list[Block]:
-    """Return tables of the first rank with a complete window, and a row for each rank."""
-    profile = m.profile
-    seen = [] if profile is None else [one for one in profile.ranks if one.missing is None]
-    if profile is None or not seen:
-        return []
-    return [*_rank_tables(seen[0]), *([_ranks(profile)] if len(profile.ranks) > 1 else [])]
-
-
-def _rank_tables(rank: RankProfile) -> Iterable[Block]:
-    for device in rank.devices:
-        yield from _operators(f"Kernels of device {device.device}", device.kernels, rank.num_steps)
-    if rank.host is not None:
-        yield from _operators("Operators of the host", rank.host.operators, rank.num_steps)
-        yield from _gaps(rank.host)
-
-
-def _operators(name: str, operators: Iterable[OperatorTime], num_steps: int) -> list[Block]:
-    steps = max(1, num_steps)
-    rows: list[list[str]] = [
-        [
-            one.name,
-            describe_class(one),
-            one.where or one.launched_by or one.shapes or "",
-            format_count(one.num / steps),
-            format_seconds(one.self_s / steps),
-        ]
-        for one in operators
-    ]
-    heading = [name, "class", "from, by, or of", "calls per step", "time per step"]
-    return [TableBlock(heading, rows, left=3, name=name)] if rows else []
-
-
-def _gaps(host: HostProfile) -> list[Block]:
-    rows: list[list[str]] = [
-        [gap.after, gap.before, format_seconds(gap.time_s)] for gap in host.longest_gaps
-    ]
-    heading = ["Longest gaps: after", "before", "time"]
-    return (
-        [TableBlock(heading, rows, left=2, name="Longest gaps between operators")] if rows else []
-    )
-
-
-def _ranks(profile: Profile) -> Block:
-    rows = []
-    for rank in profile.ranks:
-        host, device = rank.host, rank.devices[0] if rank.devices else None
-        python = _part_of(host.python_s, host.window_s) if host else "–"
-        busy = _part_of(device.busy_s, device.window_s) if device else "–"
-        exposed = _part_of(device.exposed_communication_s, device.window_s) if device else "–"
-        rows.append([f"{rank.rank}", rank.missing or "", python, busy, exposed])
-    heading = ["rank", "not measured", "Python", "device busy", "exposed communication"]
-    return TableBlock(heading, rows, left=2, name="Ranks, under the profiler")
-
-
-def _part_of(value_s: float, window_s: float) -> str:
-    return format_percent(value_s / window_s) if window_s > 0 else "–"
