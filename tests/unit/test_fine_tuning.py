@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steptime.plan.conventions import (
+from published_flops import (
     Recompute,
     Transformer,
     hardware_flops_per_token,

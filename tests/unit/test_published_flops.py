@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steptime.core.devices.accelerators import ACCELERATORS, DTYPES
-from steptime.plan.conventions import (
+from published_flops import (
     CONVENTIONS,
     Recompute,
     Transformer,
@@ -13,6 +12,7 @@ from steptime.plan.conventions import (
     model_flops_per_token,
     utilization,
 )
+from steptime.core.devices.accelerators import ACCELERATORS, DTYPES
 
 LLAMA_8B = Transformer(
     layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, is_gated=True, seq=8192, vocab=128256
