@@ -1,9 +1,5 @@
 """PyG's loaders over the fused sampler: the same fields as PyG's, and no pyg-lib."""
 
-import sys
-import types
-
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,10 +9,9 @@ pytest.importorskip("torch_geometric")
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 from torch_geometric.sampler import NumNeighbors  # noqa: E402
 
-from steptime.errors import GraphError, MissingExtraError  # noqa: E402
+from steptime.errors import GraphError  # noqa: E402
 from steptime.graph.csc import csc_of_edges  # noqa: E402
-from steptime.graph.loader import LinkNeighborLoader, NeighborLoader, dgl_blocks  # noqa: E402
-from steptime.graph.sample import FusedSampler  # noqa: E402
+from steptime.graph.loader import LinkNeighborLoader, NeighborLoader  # noqa: E402
 
 
 def make_data(num_nodes=100, num_edges=900):
@@ -288,29 +283,3 @@ def test_data_without_edges_and_links_without_times_are_refused():
 def test_arguments_about_processes_are_said_to_do_nothing():
     with pytest.warns(UserWarning, match="persistent_workers has no effect"):
         NeighborLoader(make_data(), [3], num_workers=1, persistent_workers=True)
-
-
-def test_blocks_of_dgl_are_made_of_ours(monkeypatch):
-    made = []
-
-    class FakeBlock:
-        def __init__(self, form, **sizes):
-            self.form, self.sizes = form, sizes
-            self.srcdata, self.dstdata, self.edata = {}, {}, {}
-            made.append(self)
-
-    fake = types.ModuleType("dgl")
-    fake.NID, fake.EID, fake.create_block = "_ID", "_ID", FakeBlock
-    monkeypatch.setitem(sys.modules, "dgl", fake)
-    data = make_data()
-    graph = csc_of_edges(*data.edge_index, num_nodes=100)
-    blocks = FusedSampler(graph, [3, 3]).sample_blocks(np.arange(5))
-
-    dgl_blocks(blocks)
-
-    assert made[1].sizes["num_dst_nodes"] == 5
-    assert made[0].sizes["num_dst_nodes"] == made[1].sizes["num_src_nodes"]
-    assert (made[1].srcdata["_ID"][:5] == torch.arange(5)).all()
-    monkeypatch.setitem(sys.modules, "dgl", None)
-    with pytest.raises(MissingExtraError, match="DGL"):
-        dgl_blocks(blocks)

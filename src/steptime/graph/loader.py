@@ -2,7 +2,7 @@
 
 In: PyG's data and PyG's argument names. Out: PyG's `Data` or `HeteroData`, batch by batch, sampled
 and filled by threads beside the training step. PyG itself fills the batches, so their fields are
-PyG's. `dgl_blocks` gives DGL's blocks in their place. Sampling is `sample.py`'s.
+PyG's. Sampling is `sample.py`'s.
 """
 
 # torch_geometric has types that strict checks do not know.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from queue import SimpleQueue
@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from steptime.errors import GraphError, MissingExtraError
 from steptime.graph.pyg_sampler import Key, PygSampler, SamplingOptions, sampler_of
 from steptime.graph.sample import key_of
-from steptime.graph.sampled import SampledBlock
 
 try:
     from torch_geometric.data import Data, HeteroData
@@ -263,27 +262,3 @@ class LinkNeighborLoader(LinkLoader):
         inputs = self.input_data[index]
         out = sampler.sample_from_edges(inputs, self.neg_sampling, key=key)
         return with_edges(self.filter_fn(out), out)
-
-
-def dgl_blocks(blocks: Sequence[SampledBlock]) -> list[Any]:
-    """Return the blocks of `FusedSampler.sample_blocks` as DGL's, with DGL's names of ids.
-
-    Raises:
-        MissingExtraError: DGL cannot be imported.
-    """
-    try:
-        import dgl
-    except (ImportError, RuntimeError) as error:
-        raise MissingExtraError(
-            f"Blocks of DGL need DGL, which cannot be imported: {error}", needs="dgl"
-        ) from error
-    made = []
-    for block in blocks:
-        parts = [torch.from_numpy(part) for part in (block.indptr, block.indices)]
-        sizes = {"num_src_nodes": block.sources.size, "num_dst_nodes": block.num_targets}
-        one = dgl.create_block(("csc", (*parts, torch.empty(0, dtype=torch.int64))), **sizes)
-        sources = torch.from_numpy(block.sources)
-        one.srcdata[dgl.NID], one.dstdata[dgl.NID] = sources, sources[: block.num_targets]
-        one.edata[dgl.EID] = torch.from_numpy(block.edges)
-        made.append(one)
-    return made
