@@ -16,7 +16,6 @@ from steptime.data import (
     DataError,
     DevicePrefetch,
     ImageDecoder,
-    IterDataset,
     Loader,
     MapDataset,
     MissingExtraError,
@@ -34,27 +33,6 @@ def make_loader(**options):
 
 def all_of(batches):
     return [batch["y"].tolist() for batch in batches]
-
-
-@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_an_iterable_dataset_has_the_loaders_order_and_other_epochs(workers, persistent):
-    loader = make_loader()
-    beside = DataLoader(IterDataset(make_loader()), batch_size=None, num_workers=workers,
-                        persistent_workers=persistent)  # fmt: skip
-
-    for _ in range(3):
-        assert all_of(beside) == all_of(loader)
-
-
-def test_an_iterable_dataset_begins_where_its_loader_is_and_honors_set_epoch():
-    loader = make_loader()
-    loader.set_epoch(4)
-    dataset = IterDataset(loader)
-
-    assert (len(dataset), all_of(dataset)) == (6, all_of(loader))
-    dataset.set_epoch(1)
-    loader.set_epoch(1)
-    assert all_of(dataset) == all_of(loader)
 
 
 def test_processes_change_neither_batches_nor_order_and_resume_as_threads_do():
@@ -177,16 +155,6 @@ def test_on_the_cpu_batches_are_handed_on():
 
     assert all_of(prefetch) == all_of(make_loader())
     assert prefetch.epoch == 1
-
-
-def test_without_torch_an_iterable_dataset_says_so(monkeypatch):
-    import steptime.data as data
-
-    monkeypatch.delitem(sys.modules, "steptime.data.feed.iter_dataset")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError) as raised:
-        _ = data.IterDataset
-    assert raised.value.hint == "Install it: pip install torch"
 
 
 # --- pictures -------------------------------------------------------------------------

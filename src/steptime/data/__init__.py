@@ -10,7 +10,6 @@ if typing.TYPE_CHECKING:
     from steptime.data.feed.device_prefetch import DevicePrefetch
     from steptime.data.feed.feed_loader import Loader
     from steptime.data.feed.image_decoder import ImageDecoder
-    from steptime.data.feed.iter_dataset import IterDataset
     from steptime.data.feed.map_dataset import MapDataset
     from steptime.data.prepared.prepared_source import open_prepared
     from steptime.data.source import Column, SampleSource
@@ -27,7 +26,6 @@ __all__ = [
     "DataError",
     "DevicePrefetch",
     "ImageDecoder",
-    "IterDataset",
     "Loader",
     "MapDataset",
     "MissingExtraError",
@@ -45,7 +43,6 @@ _PLACES = {
     "DataError": "errors",
     "DevicePrefetch": "data.feed.device_prefetch",
     "ImageDecoder": "data.feed.image_decoder",
-    "IterDataset": "data.feed.iter_dataset",
     "Loader": "data.feed.feed_loader",
     "MapDataset": "data.feed.map_dataset",
     "MissingExtraError": "errors",
@@ -67,7 +64,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(
             f"steptime.data.{name} needs a package that cannot be imported: {error}",
-            needs="torch" if error.name == "torch" else "steptime[data]",
+            needs="steptime[data]",
         ) from error
     return getattr(module, name)
 
