@@ -9,7 +9,6 @@ from steptime.machine.values.check_facts import CheckFacts, GpuState
 from steptime.machine.values.inventory_values import Cpu, Link, Mount
 from steptime.machine.values.node_facts import (
     CacheFolder,
-    ClockSync,
     CpuClock,
     Fabric,
     GpuProcess,
@@ -208,11 +207,6 @@ NODE_CASES: dict[str, Case] = {
         fires=with_node(on_bare_metal(), pci=PciPath(num_devices=2, iommu="translating")),
         clean=with_node(on_bare_metal(), pci=PciPath(num_devices=2, iommu="passthrough")),
         without=on_gpu(),
-    ),
-    "clock_not_synchronized": Case(
-        fires=with_node(on_several(HERE), clock_sync=ClockSync(is_synchronized=False, error_s=16)),
-        clean=with_node(on_several(HERE), clock_sync=ClockSync(is_synchronized=True, error_s=0.01)),
-        without=HERE,
     ),
     "cores_clocked_low": Case(
         fires=with_node(

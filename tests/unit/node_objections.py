@@ -90,11 +90,6 @@ NODE_OBJECTIONS: Mapping[str, tuple[str, str, str]] = {
         "A line of the kernel's is part of the node's image, and a host of guests needs the IOMMU.",
         "Never in a guest; advice without a command that changes it.",
     ),
-    "clock_not_synchronized": (
-        "one of several machines, whose kernel has no reference",
-        "In a container or a guest the clock is the host's.",
-        "Advice that says so; on a machine alone it does not fire.",
-    ),
     "cores_clocked_low": (
         "acpi-cpufreq with the governor powersave",
         "The site saves power on purpose, and with intel_pstate powersave is right.",

@@ -23,13 +23,11 @@ from steptime.machine.read import read_node, read_site, read_system
 from steptime.machine.read.run_tool import Said
 from steptime.machine.values.check_facts import CheckFacts, LastRun, Software
 from steptime.machine.values.inventory_values import Cpu, ProcessLimits
-from steptime.machine.values.node_facts import ClockSync
 from unit.builders import make_rank
 from unit.check_cases import WORKERS, make_run, make_software
 from unit.machines import NodeNvml, Tree
 from unit.tool_texts import (
     MI300X,
-    chronyc_tracking,
     ibstat,
     journal,
     lspci,
@@ -57,7 +55,6 @@ class Node:
     limits: ProcessLimits | None = None
     software: Software | None = None
     run: LastRun | str = "no_run"
-    synchronized: ClockSync | None = None
     later: dict[str, str] = field(default_factory=dict)
 
     def answer(self, words: Sequence[str]) -> Said:
@@ -172,7 +169,7 @@ def dgx(
     process(tree, 901, "irqbalance")
     return Node(
         nvml=NodeNvml(*BUSES, lost=lost, off=off, **odd),
-        tools={LOG: journal(*log), "chronyc": chronyc_tracking()},
+        tools={LOG: journal(*log)},
         run=make_run(command=BOUND),
     )
 
@@ -246,13 +243,11 @@ def filled_gpu(tree: Tree) -> Node:
 
 
 def quarter_rate(tree: Tree) -> Node:
-    """A port came up with one lane of four; the kernel redirects peers, and the clock is free."""
+    """A port came up with one lane of four; the kernel redirects peers."""
     node = dgx(tree, rates={2: 100}, widths={"mlx5_2": "1X NDR"}, acs="on")
-    node.tools["chronyc"] = chronyc_tracking(leap="Not synchronised", offset="0.412000000")
     return replace(
         node,
         environment={"SLURM_NNODES": "4", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node7"},
-        synchronized=ClockSync(is_synchronized=False, error_s=16.0),
     )
 
 
@@ -268,7 +263,7 @@ def cloud(tree: Tree) -> Node:
         software=make_software(
             torch="2.13.0+cpu", cuda=None, num_devices=None, pins=(), num_threads=4
         ),
-        tools={"chronyc": chronyc_tracking()},
+        tools={},
         later={"stat": "cpu  900300 0 100000 9000000 0 0 0 75 0 0\n"},
     )
 
@@ -311,7 +306,7 @@ def slurm(tree: Tree) -> Node:
 
 
 def bare_container(tree: Tree) -> Node:
-    """A container with two GPUs and no tools: neither journal, chronyc, lspci nor NVML."""
+    """A container with two GPUs and no tools: neither journal, lspci nor NVML."""
     base(tree, cores=16, nodes=1)
     nvidia_driver(tree)
     (tree.kernel.root / ".dockerenv").touch()
@@ -333,7 +328,7 @@ def amd(tree: Tree) -> Node:
         software=make_software(
             torch="2.13.0+rocm7", cuda=None, hip="7.0", num_devices=8, pins=(), nccl=None
         ),
-        tools={"chronyc": chronyc_tracking()},
+        tools={},
     )
 
 
@@ -372,12 +367,10 @@ def many_faults(tree: Tree) -> Node:
     tree.mounts("/ ext4 /dev/a 259:2", "/home lustre mds:/home 0:50", "/tmp xfs /dev/b 8:1")
     ethernet(tree, mtu=1500, cores=(90, 90, 90), is_new=False)
     tree.proc("901/comm", "sleep\n")
-    node.tools["chronyc"] = chronyc_tracking(leap="Not synchronised", offset="2.500000000")
     return replace(
         node,
         run=make_run(command=("torchrun", "--nnodes=4", "--nproc-per-node=8", "train.py")),
         software=make_software(num_threads=192, num_devices=7),
-        synchronized=ClockSync(is_synchronized=False, error_s=16.0),
     )
 
 
@@ -411,14 +404,12 @@ CPU = Cpu(
     num_usable=96,
     is_virtual=False,
 )
-SYNCHRONIZED = ClockSync(is_synchronized=True, error_s=0.05)
 
 
 def facts_of(node: Node, tree: Tree, patch: pytest.MonkeyPatch) -> CheckFacts:
     """Read the node as `doctor` does; only what is of this very process is replaced."""
     patch.setattr(gather_node, "own_user", lambda: (1000, "ada"))
     patch.setattr(read_node, "_soft_processes", lambda: None)
-    patch.setattr(read_node, "_kernel_clock", lambda: node.synchronized or SYNCHRONIZED)
     # Whoever runs the tests is no administrator there, and nobody else is at work.
     patch.setattr(read_site, "os", SimpleNamespace(geteuid=lambda: 1000, getuid=os.getuid))
     patch.setattr(gathering, "read_interfaces", lambda _: ())

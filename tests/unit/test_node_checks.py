@@ -11,7 +11,6 @@ from steptime.machine.checks.run_checks import judge
 from steptime.machine.values.check_facts import CheckFacts
 from steptime.machine.values.check_values import CheckStatus, MachineCheck, MachineSite
 from steptime.machine.values.node_facts import (
-    ClockSync,
     CpuClock,
     Fabric,
     GpuProcess,
@@ -300,17 +299,6 @@ def test_peers_on_nvlink_and_guests_have_no_such_paths() -> None:
 
     assert check("iommu_translates", on_bare_metal(links=NVLINKED)).reason == "peers_over_nvlink"
     assert check("iommu_translates", guest).reason == "virtual_machine"
-
-
-def test_a_clock_counts_where_machines_share_a_training() -> None:
-    free = ClockSync(is_synchronized=False, error_s=16.0)
-    alone = with_node(HERE, clock_sync=free)
-    cluster = with_node(make_facts(rdma=(RDMA,)), clock_sync=free)
-
-    assert check("clock_not_synchronized", alone).reason == "one_machine"
-    found = check("clock_not_synchronized", cluster)
-    assert found.severity is Severity.INFO
-    assert found.seen == {"asked": "kernel"}  # its 16 s are where it stops counting
 
 
 def test_a_fatal_error_of_a_switch_is_critical() -> None:

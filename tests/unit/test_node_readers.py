@@ -11,14 +11,11 @@ import pytest
 
 from steptime.machine.checks.gather_node import with_owners
 from steptime.machine.inventory import read_inventory
-from steptime.machine.read import read_node
 from steptime.machine.read.read_cpu_clock import read_cpu_clock, read_ticks, steal_between
 from steptime.machine.read.read_gpus import read_gpu_states
 from steptime.machine.read.read_kernel_log import bus_id_in, parse_kernel_log, read_kernel_log
 from steptime.machine.read.read_node import (
-    parse_tracking,
     read_caches,
-    read_clock_sync,
     read_fabric,
     read_peer_memory,
     read_room,
@@ -32,7 +29,6 @@ from unit.check_cases import GPU_STATE, make_gpu, make_inventory
 from unit.machines import NodeNvml, Tree
 from unit.replays import BUSES, dgx, ethernet, process
 from unit.tool_texts import (
-    chronyc_tracking,
     journal,
     lspci,
     plant_lspci,
@@ -422,26 +418,3 @@ def test_the_manager_of_switches_is_found_by_its_cut_name(tmp_path: Path) -> Non
         (1, False),
         (1, True),
     ]
-
-
-def test_chronyd_without_the_kernels_flag_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.machine.read.read_node._kernel_clock", lambda: None)
-
-    found = read_clock_sync(lambda _: Said(text=chronyc_tracking()))
-
-    assert not isinstance(found, str)
-    assert (found.is_synchronized, found.source) == (True, "chronyc")
-    assert read_clock_sync(lambda _: Said(missing="no_tool")) == "not_told"
-
-
-def test_chronyc_that_cannot_talk_to_its_daemon_is_no_answer() -> None:
-    assert parse_tracking("506 Cannot talk to daemon\n") is None
-    lost = parse_tracking(chronyc_tracking(leap="Not synchronised"))
-    assert lost is not None
-    assert not lost.is_synchronized
-
-
-def test_the_kernel_of_this_machine_answers_or_refuses() -> None:
-    told = read_node._kernel_clock()
-
-    assert told is None or told.source == "kernel"

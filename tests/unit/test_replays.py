@@ -161,7 +161,7 @@ def test_of_many_faults_at_once_each_is_found(replay: Callable[[str], CheckFacts
     assert set(fired(replay("many_faults"))) == {
         *("gpu_off_the_bus", "gpu_errors_logged", "program_errors_logged", "memory_errors"),
         *("nvlink_down", "pcie_link_slow", "gpu_memory_taken", "mig_on", "persistence_off"),
-        *("rdma_port_slow", "peers_redirected", "clock_not_synchronized", "mtu_small"),
+        *("rdma_port_slow", "peers_redirected", "mtu_small"),
         *("interrupts_crowded", "cores_clocked_low", "caches_on_network"),
         *("affinity_across_nodes", "threads_over_cores"),
     }
@@ -187,7 +187,7 @@ def test_the_gpus_that_are_named_are_none_that_another_check_warns_of(
         ("slow_link", {"pcie_link_slow"}),
         ("divided", {"mig_on", "affinity_across_nodes"}),
         ("filled_gpu", {"gpu_memory_taken"}),
-        ("quarter_rate", {"rdma_port_slow", "peers_redirected", "clock_not_synchronized"}),
+        ("quarter_rate", {"rdma_port_slow", "peers_redirected"}),
         ("cloud", {"time_stolen", "cores_clocked_low", "mtu_small", "interrupts_crowded"}),
         ("slurm", {"gpu_memory_taken", "caches_on_network", "processes_few"}),
         (

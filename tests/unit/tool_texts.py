@@ -18,24 +18,6 @@ def journal(*lines: tuple[float, str], host: str = "node7") -> str:
     return "".join(f"[{at:13.6f}] {host} kernel: {words}\n" for at, words in (*boot, *lines))
 
 
-def chronyc_tracking(*, leap: str = "Normal", offset: str = "0.000012345") -> str:
-    return (
-        "Reference ID    : 0A000001 (10.0.0.1)\n"
-        "Stratum         : 3\n"
-        "Ref time (UTC)  : Thu Mar 06 10:11:02 2025\n"
-        f"System time     : {offset} seconds fast of NTP time\n"
-        "Last offset     : +0.000003021 seconds\n"
-        "RMS offset      : 0.000011912 seconds\n"
-        "Frequency       : 12.301 ppm slow\n"
-        "Residual freq   : +0.000 ppm\n"
-        "Skew            : 0.011 ppm\n"
-        "Root delay      : 0.000321000 seconds\n"
-        "Root dispersion : 0.000456000 seconds\n"
-        "Update interval : 64.2 seconds\n"
-        f"Leap status     : {leap}\n"
-    )
-
-
 # -- lspci and ibstat, from which the kernel's own files are made
 
 _ROOT_PORT = """\

@@ -18,7 +18,6 @@ from steptime.machine.read.read_node import (
     own_user,
     owner_of,
     read_caches,
-    read_clock_sync,
     read_fabric,
     read_peer_memory,
     read_room,
@@ -55,18 +54,13 @@ def read_node_facts(
         missing: gets the reason of each part that could not be read.
     """
     user, name = own_user()
-    log = clock = None
+    log = None
     if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
         told = read_kernel_log(kernel, run)
         if isinstance(told, str):
             missing["kernel_log"] = told
         else:
             log = told
-    synchronized = read_clock_sync(run)
-    if isinstance(synchronized, str):
-        missing["clock_sync"] = synchronized
-    else:
-        clock = synchronized
     return NodeFacts(
         kernel_log=log,
         fabric=read_fabric(kernel, is_container=inventory.limits.container is not None),
@@ -83,7 +77,6 @@ def read_node_facts(
             lambda: read_caches(environment, read_mounts(kernel), user=name),
         ),
         peer_memory=read_peer_memory(kernel, release=inventory.kernel),
-        clock_sync=clock,
     )
 
 

@@ -1,11 +1,10 @@
-"""Reads the smaller facts of a node: room for processes, caches, peer memory, switches, the clock.
+"""Reads the smaller facts of a node: room for processes, caches, peer memory, switches.
 
 In: the kernel's files and the variables of this shell. Out: values of `node_facts`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import resource
@@ -15,12 +14,10 @@ from pathlib import Path
 
 from steptime.core.devices.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_lines, read_text
-from steptime.machine.read.run_tool import RunTool
 from steptime.machine.storage import find_mount
 from steptime.machine.values.inventory_values import Mount
 from steptime.machine.values.node_facts import (
     CacheFolder,
-    ClockSync,
     Fabric,
     PeerMemory,
     ProcessRoom,
@@ -198,74 +195,6 @@ def has_irqbalance(kernel: KernelFiles) -> bool | None:
     if "1" not in names or len(names) > _MAX_PROCESSES:
         return None
     return any(read_text(kernel.proc / name / "comm") == "irqbalance" for name in names)
-
-
-# -- the clock
-
-
-class _Timex(ctypes.Structure):
-    """`struct timex` of Linux on 64 bits, as far as it is read here (adjtimex(2))."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_byte * 256),
-    )
-
-
-_UNSYNCHRONIZED = 0x40  # STA_UNSYNC
-_LEAP = re.compile(r"^Leap status\s*:\s*(.+)$", re.MULTILINE)
-_ERROR = re.compile(r"^System time\s*:\s*([\d.]+) seconds", re.MULTILINE)
-_DISPERSION = re.compile(r"^Root dispersion\s*:\s*([\d.]+) seconds", re.MULTILINE)
-
-
-def read_clock_sync(run: RunTool) -> ClockSync | str:
-    """Return whether the clock follows a reference, or why that is not known, a machine word.
-
-    The kernel is asked first. Its flag stays up under a chronyd without `rtcsync`, so a raised one
-    is believed only after chronyd was asked, if it is there.
-    """
-    told = _kernel_clock()
-    if told is not None and told.is_synchronized:
-        return told
-    said = run(("chronyc", "-n", "tracking"))
-    asked = parse_tracking(said.text)
-    if asked is not None:
-        return asked
-    return told or "not_told"
-
-
-def _kernel_clock() -> ClockSync | None:
-    """Ask the kernel and change nothing: no mode is set."""
-    value = _Timex()
-    try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(value))
-    except (OSError, AttributeError):
-        return None
-    if state < 0:
-        return None
-    return ClockSync(
-        is_synchronized=not value.status & _UNSYNCHRONIZED,
-        error_s=value.maxerror / 1e6,
-        source="kernel",
-    )
-
-
-def parse_tracking(text: str) -> ClockSync | None:
-    """Return what `chronyc tracking` says; None if that is no answer of a chronyd."""
-    leap, error = _LEAP.search(text), _ERROR.search(text)
-    if leap is None or error is None:
-        return None
-    dispersion = _DISPERSION.search(text)
-    return ClockSync(
-        is_synchronized=leap.group(1).strip() != "Not synchronised",
-        error_s=float(error.group(1)) + (float(dispersion.group(1)) if dispersion else 0.0),
-        source="chronyc",
-    )
 
 
 def own_user() -> tuple[int, str]:

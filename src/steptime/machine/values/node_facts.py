@@ -224,21 +224,6 @@ class PeerMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockSync:
-    """Whether the system's clock follows a reference.
-
-    Attributes:
-        is_synchronized: as the kernel, or the service, says.
-        error_s: how far off it may be [s].
-        source: what told it, `kernel` or `chronyc`.
-    """
-
-    is_synchronized: bool
-    error_s: float | None = None
-    source: str = "kernel"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """All that the readers of a node found."""
 
@@ -253,4 +238,3 @@ class NodeFacts:
     room: ProcessRoom | None = None
     caches: tuple[CacheFolder, ...] | None = None
     peer_memory: PeerMemory | None = None
-    clock_sync: ClockSync | None = None

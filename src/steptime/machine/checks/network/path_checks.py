@@ -1,4 +1,4 @@
-"""Checks the way from GPU to card and from GPU to GPU, and the clock that machines share.
+"""Checks the way from GPU to card and from GPU to GPU.
 
 In: facts. Out: judgements.
 """
@@ -11,7 +11,6 @@ from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
-    Value,
     clean,
     driven_gpus,
     fires,
@@ -34,7 +33,6 @@ _IOMMU = (
     "https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (IOMMU on Linux), "
     "https://rocm.docs.amd.com/en/latest/how-to/system-optimization/mi300x.html"
 )
-_SLURM = "https://slurm.schedmd.com/quickstart_admin.html (clocks of all nodes)"
 
 _DMA_BUF_SINCE = (5, 12)  # the kernel's RDMA takes memory by DMA-BUF (GPUDirect RDMA's guide)
 
@@ -150,35 +148,6 @@ def _iommu_translates(facts: CheckFacts) -> Judgement:
     )
 
 
-# -- between machines
-
-
-def _clock_not_synchronized(facts: CheckFacts) -> Judgement:
-    is_several = spans_machines(facts)
-    is_cluster = facts.site.scheduler is not None or bool(facts.inventory.rdma)
-    if not is_several and not is_cluster:
-        return not_applicable("one_machine")
-    clock = facts.node.clock_sync
-    if clock is None:
-        return not_checked(facts.missing.get("clock_sync", "not_told"))
-    seen: dict[str, Value] = {"asked": clock.source}
-    # A kernel without a reference counts up to its largest error, which says nothing.
-    if clock.error_s is not None and (clock.is_synchronized or clock.source != "kernel"):
-        seen["error_s"] = round(clock.error_s, 6)
-    if clock.is_synchronized:
-        return clean(seen)
-    return fires(
-        Severity.WARNING if is_several else Severity.INFO,
-        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
-        seen=seen,
-        commands=(look("timedatectl"), look("chronyc tracking")),
-        advice=(
-            "The administrator lets one service (chrony or systemd-timesyncd) follow the site's "
-            "time server on all nodes; in a virtual machine or a container it is the host's.",
-        ),
-    )
-
-
 CHECKS = (
     CheckRow(
         code="gpu_direct_not_loaded",
@@ -215,15 +184,5 @@ CHECKS = (
         "iommu=pt as well.",
         source=_IOMMU,
         judge=_iommu_translates,
-    ),
-    CheckRow(
-        code="clock_not_synchronized",
-        subject="network",
-        title="the clock follows no reference",
-        seen=("{asked} says so", "it may be off by {error_s}"),
-        why="Nodes whose clocks part refuse each other's credentials, and logs and traces of "
-        "several ranks do not fit together.",
-        source=_SLURM,
-        judge=_clock_not_synchronized,
     ),
 )

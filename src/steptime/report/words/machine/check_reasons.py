@@ -48,7 +48,6 @@ REASONS: Mapping[str, str] = {
     "no_gpu": "no GPU",
     "no_amd_gpu": "no GPU of AMD's",
     "one_gpu": "one GPU",
-    "one_machine": "nothing says that trainings here span several machines",
     "one_rank": "one rank",
     "one_thread": "one thread",
     "one_numa_node": "one NUMA node",
