@@ -5,8 +5,7 @@
 Error: a causal transformer of two layers, and one that sees both directions and fills in hidden
 characters, are trained on a text by exact attention; the queries, keys and values of their layers
 on unseen rows go through each approximation, and the error is relative (Frobenius). Linformer's
-projections are as they begin, and fitted to the layer's exact result on other rows; LSH attention
-goes into networks whose keys are their queries, beside that exactly. Time: CPU time
+projections are as they begin, and fitted to the layer's exact result on other rows. Time: CPU time
 of forward and backward on one thread, 8 heads of 64, beside torch's `scaled_dot_product_attention`
 in the same round, in random order; the crossing length is the first from which the lower quartile
 of the ratio stays above 1. Results go to benchmarks/results/approximate_attention.json.
@@ -31,10 +30,8 @@ from torch import nn
 
 from steptime.methods.approximate_attention import (
     LinformerAttention,
-    LSHAttention,
     SlidingWindowAttention,
     relative_error,
-    shared_attention,
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
@@ -45,7 +42,6 @@ LENGTH, WIDTH, HEADS, LAYERS = 256, 64, 4, 2
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 NUM_HEADS, HEAD_WIDTH = 8, 64
 WINDOWS, RANKS = (32, 64, 128), (32, 64, 128)
-CHUNK, ROUNDS = 32, (1, 2, 4)
 HIDDEN_SHARE = 0.15
 exact = nn.functional.scaled_dot_product_attention
 
@@ -53,9 +49,9 @@ exact = nn.functional.scaled_dot_product_attention
 class Block(nn.Module):
     """One layer, which keeps what its attention got."""
 
-    def __init__(self, *, is_causal: bool, is_shared: bool) -> None:
+    def __init__(self, *, is_causal: bool) -> None:
         super().__init__()
-        self.is_causal, self.is_shared = is_causal, is_shared
+        self.is_causal = is_causal
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.parts, self.joined = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.inner = nn.Sequential(
@@ -68,10 +64,7 @@ class Block(nn.Module):
         rows, length, _ = x.shape
         split = self.parts(self.norms[0](x)).view(rows, length, 3, HEADS, WIDTH // HEADS)
         self.got = tuple(split.permute(2, 0, 3, 1, 4))
-        if self.is_shared:
-            out = shared_attention(self.got[0], self.got[2], is_causal=self.is_causal)
-        else:
-            out = exact(*self.got, is_causal=self.is_causal)
+        out = exact(*self.got, is_causal=self.is_causal)
         x = x + self.joined(out.transpose(1, 2).reshape(rows, length, WIDTH))
         return x + self.inner(self.norms[1](x))
 
@@ -79,11 +72,11 @@ class Block(nn.Module):
 class Characters(nn.Module):
     """A transformer on characters."""
 
-    def __init__(self, num_known: int, *, is_causal: bool, is_shared: bool) -> None:
+    def __init__(self, num_known: int, *, is_causal: bool) -> None:
         super().__init__()
         self.codes = nn.Embedding(num_known + 1, WIDTH)  # the last one hides a character
         self.places = nn.Embedding(LENGTH, WIDTH)
-        blocks = (Block(is_causal=is_causal, is_shared=is_shared) for _ in range(LAYERS))
+        blocks = (Block(is_causal=is_causal) for _ in range(LAYERS))
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(WIDTH, num_known)
 
@@ -92,12 +85,10 @@ class Characters(nn.Module):
         return self.head(self.blocks(self.codes(x) + self.places.weight[: x.shape[1]]))
 
 
-def train(
-    codes: torch.Tensor, num_known: int, *, is_causal: bool, is_shared: bool = False, steps: int
-) -> Characters:
+def train(codes: torch.Tensor, num_known: int, *, is_causal: bool, steps: int) -> Characters:
     """Train on windows of the first nine tenths."""
     torch.manual_seed(0)
-    model = Characters(num_known, is_causal=is_causal, is_shared=is_shared)
+    model = Characters(num_known, is_causal=is_causal)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(steps):
         x, wanted = batch_of(codes[: len(codes) * 9 // 10], num_known, is_causal=is_causal)
@@ -105,8 +96,7 @@ def train(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    words = f"{'causal' if is_causal else 'both directions'}{', keys are queries' * is_shared}"
-    print(f"trained, {words}: loss {loss.item():.3f}")
+    print(f"trained, {'causal' if is_causal else 'both directions'}: loss {loss.item():.3f}")
     return model
 
 
@@ -171,34 +161,11 @@ def errors(codes: torch.Tensor, num_known: int, *, steps: int, fit: int) -> list
     return found
 
 
-def hashing_errors(codes: torch.Tensor, num_known: int, *, steps: int) -> list[dict[str, Any]]:
-    """Return the relative error of LSH attention in networks whose keys are their queries."""
-    found = []
-    for is_causal in (True, False):
-        model = train(codes, num_known, is_causal=is_causal, is_shared=True, steps=steps)
-        words = f"{'causal' if is_causal else 'both directions'}, keys are queries"
-        unseen = parts_of(model, codes, num_known, is_causal=is_causal)
-        for layer, (queries, _, values) in enumerate(unseen):
-            wanted = shared_attention(queries, values, is_causal=is_causal)
-            for rounds in ROUNDS:
-                attend = LSHAttention(CHUNK, rounds, is_causal=is_causal)
-                draws = [relative_error(attend(queries, values), wanted) for _ in range(5)]
-                name, error = f"hashed, {rounds} rounds of {CHUNK}", round(median(draws), 4)
-                found.append({"model": words, "layer": layer, "name": name, "error": error})
-                print(f"{words:<32} layer {layer}  {name:<28} {error:.3f}", flush=True)
-    return found
-
-
 def cpu_s(attend: Callable[..., Any], given: list[torch.Tensor]) -> float:
     """Return the CPU time of a forward and a backward [s]."""
     start = time.process_time()
     attend(*given).sum().backward()
     return time.process_time() - start
-
-
-def without_keys(attend: LSHAttention) -> Callable[..., torch.Tensor]:
-    """Return what takes keys too, and has none of them."""
-    return lambda queries, keys, values: attend(queries, values)
 
 
 def times(rounds: int) -> list[dict[str, Any]]:
@@ -217,8 +184,6 @@ def times(rounds: int) -> list[dict[str, Any]]:
         for one in RANKS:
             if one <= length:
                 acts[f"linformer {one}, both directions"] = LinformerAttention(length, one)
-        for one in ROUNDS if length > CHUNK else ():
-            acts[f"hashed {one}, causal"] = without_keys(LSHAttention(CHUNK, one))
         seen: dict[str, list[float]] = {name: [] for name in acts}
         for number in range(rounds + 1):
             for name in random.sample(sorted(acts), len(acts)):
@@ -276,8 +241,7 @@ def main() -> None:
         "model": f"{LAYERS} layers, {HEADS} heads of {WIDTH // HEADS}, rows of {LENGTH}",
         "crossing_length": crossing,
         "times": rows,
-        "errors": errors(codes, len(known), steps=args.steps, fit=args.fit)
-        + hashing_errors(codes, len(known), steps=args.steps),
+        "errors": errors(codes, len(known), steps=args.steps, fit=args.fit),
     }
     OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
