@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import pickle
 import sys
@@ -14,7 +13,6 @@ import pytest
 from steptime.data import (
     ArraySource,
     DataError,
-    DevicePrefetch,
     ImageDecoder,
     Loader,
     MapDataset,
@@ -71,90 +69,6 @@ def test_a_loader_that_travels_knows_its_rank(monkeypatch):
 
     assert (there.rank, there.world_size) == (1, 2)
     assert all_of(there) == read != all_of(make_loader())
-
-
-class FakeTensor:
-    """A tensor whose copies are written down."""
-
-    def __init__(self, log, name, kind="cpu"):
-        self.log, self.name, self.device = log, name, SimpleNamespace(type=kind)
-
-    def pin_memory(self):
-        self.log.append(f"pin {self.name}")
-        return self
-
-    def to(self, device, *, non_blocking):
-        assert non_blocking
-        self.log.append(f"copy {self.name} to {device}")
-        return FakeTensor(self.log, self.name, "cuda")
-
-    def record_stream(self, stream):
-        self.log.append(f"{stream.name} keeps {self.name}")
-
-
-class FakeStream:
-    def __init__(self, log, name):
-        self.log, self.name = log, name
-
-    def record_event(self):
-        self.log.append(f"event of {self.name}")
-        return "event"
-
-    def wait_event(self, event):
-        self.log.append(f"{self.name} waits")
-
-
-def make_prefetch(log):
-    """A prefetch on a device that is a double, over batches of fake tensors."""
-
-    def fake(batch):
-        return {"x": [FakeTensor(log, str(int(batch["y"][0])))], "text": "as it is"}
-
-    prefetch = DevicePrefetch(make_loader(shuffle=False, transform=fake), "cuda")
-    prefetch._torch = SimpleNamespace(cuda=SimpleNamespace(
-        Stream=lambda device: FakeStream(log, "side"),
-        stream=lambda stream: contextlib.nullcontext(),
-        current_stream=lambda device: FakeStream(log, "main"),
-    ))  # fmt: skip
-    return prefetch
-
-
-def test_a_batch_is_copied_while_the_one_before_is_used():
-    log = []
-    for batch in make_prefetch(log):
-        assert batch["text"] == "as it is"
-        assert batch["x"][0].device.type == "cuda"
-        log.append(f"use {batch['x'][0].name}")
-
-    first = ["pin 0", "copy 0 to cuda", "event of side", "pin 4", "copy 4 to cuda",
-             "event of side", "main waits", "main keeps 0", "use 0"]  # fmt: skip
-    assert log[: len(first)] == first
-    assert [line for line in log if line.startswith("use")] == [
-        f"use {number}" for number in range(0, NUM, 4)
-    ]
-
-
-def test_the_state_of_a_prefetch_is_that_of_the_batch_in_use():
-    prefetch, loader = make_prefetch([]), make_loader(shuffle=False)
-
-    states = []
-    for _, _ in zip(prefetch, loader, strict=True):
-        states.append(prefetch.state_dict())
-        assert states[-1] == loader.state_dict()
-    assert prefetch.state_dict() == loader.state_dict()
-
-    prefetch.load_state_dict(states[1])
-    assert [int(batch["x"][0].name) for batch in prefetch] == [8, 12, 16, 20]
-    assert prefetch.epoch == 1
-    prefetch.set_epoch(0)
-    assert (prefetch.epoch, len(prefetch)) == (0, 6)
-
-
-def test_on_the_cpu_batches_are_handed_on():
-    prefetch = DevicePrefetch(make_loader(), "cpu")
-
-    assert all_of(prefetch) == all_of(make_loader())
-    assert prefetch.epoch == 1
 
 
 # --- pictures -------------------------------------------------------------------------

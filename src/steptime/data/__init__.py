@@ -7,7 +7,6 @@ from typing import Any
 
 if typing.TYPE_CHECKING:
     from steptime.data.feed.array_source import ArraySource
-    from steptime.data.feed.device_prefetch import DevicePrefetch
     from steptime.data.feed.feed_loader import Loader
     from steptime.data.feed.image_decoder import ImageDecoder
     from steptime.data.feed.map_dataset import MapDataset
@@ -24,7 +23,6 @@ __all__ = [
     "CloudFiles",
     "Column",
     "DataError",
-    "DevicePrefetch",
     "ImageDecoder",
     "Loader",
     "MapDataset",
@@ -41,7 +39,6 @@ _PLACES = {
     "CloudFiles": "data.stores.cloud_files",
     "Column": "data.source",
     "DataError": "errors",
-    "DevicePrefetch": "data.feed.device_prefetch",
     "ImageDecoder": "data.feed.image_decoder",
     "Loader": "data.feed.feed_loader",
     "MapDataset": "data.feed.map_dataset",
