@@ -303,7 +303,7 @@ def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise | _Pairs
         name=name,
         a_s=fmean(values[0]),
         b_s=fmean(values[1]),
-        difference_s=noise.difference(*values, measure, least=least, is_scaled=True),
+        difference_s=noise.difference(values[0], values[1], measure, least=least, is_scaled=True),
     )
 
 

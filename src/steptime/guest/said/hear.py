@@ -57,7 +57,7 @@ def _hook_warnings(context: TorchContext, watcher: SaidWatcher) -> None:
 
 def _hook_making(context: TorchContext, kind: type, take: Take) -> None:
     """Hand each new object of a class to `take`, with the frame that made it."""
-    made, guarded = kind.__init__, context.guarded
+    made, guarded = vars(kind)["__init__"], context.guarded
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
