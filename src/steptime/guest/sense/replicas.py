@@ -13,6 +13,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
+from ..hooks.patching import without_dynamo
 from ..order.row_digests import digest, leaves_of, rows_of
 from .few_elements import Elements, ask_elements
 
@@ -39,6 +40,9 @@ class Replicas:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        self.read = without_dynamo(torch, self._read)
+        self.ask_weights = without_dynamo(torch, self._ask_weights)
+        self.ask_inputs = without_dynamo(torch, self._ask_inputs)
         self.models: list[Any] = []  # weak references, as all others here
         self.calls: Any = None
         self.ranks: list[int] = []
@@ -81,7 +85,7 @@ class Replicas:
         if num >= self.due:
             self.due = 1 << num.bit_length() if num < MAX_SAMPLED else sys.maxsize
             if may_read and (self.left is not None or not num):
-                self._read(models, num)
+                self.read(models, num)
             self.left = None
 
     def end_step(self, optimizer: Any, *, may_read: bool) -> None:
@@ -92,9 +96,9 @@ class Replicas:
         self.num_updates += 1
         self.num_local += self.is_local
         if self.num_updates == self.due and may_read and self.weights:
-            self.left = self._ask()
+            self.left = self.ask_weights()
 
-    def _ask(self) -> Elements | None:
+    def _ask_weights(self) -> Elements | None:
         weights = _living(self.weights)
         is_whole = len(weights) == len(self.weights)
         return ask_elements(self.torch, weights, NUM_ELEMENTS) if is_whole else None
@@ -103,7 +107,7 @@ class Replicas:
         if not self.weights:
             self.weights = [weakref.ref(each) for one in models for each in some_of(one)]
             self.calls.largest = 0
-        asked = self._ask()
+        asked = self._ask_weights()
         if asked is None:
             return
         logged = [one._get_ddp_logging_data() for one in models]
@@ -124,7 +128,7 @@ class Replicas:
         """Take a call with gradients that begins."""
         if self.awaits is None or module is not self.awaits():
             return
-        found = self._ask_inputs(args, kwargs) if may_read else None
+        found = self.ask_inputs(args, kwargs) if may_read else None
         if found is None:
             self.awaits = None
             return

@@ -13,11 +13,11 @@ from ...record import kinds
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
-from .few_elements import _strided, ask_elements
+from .few_elements import Elements
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, nodes_of, shapes_of
 from .modes import Modes
-from .replicas import Replicas, _living, some_of
+from .replicas import Replicas
 from .sampler_orders import SamplerOrders
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import EpochBook
@@ -155,10 +155,10 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 TAKE_TENSORS = (
-    *(nodes_of, shapes_of, _living, some_of, ask_elements, _strided),
+    *(nodes_of, shapes_of),
     *(
         one
-        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Replicas)
+        for kind in (SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Replicas, Elements)
         for one in _functions_of(kind)
     ),
 )
