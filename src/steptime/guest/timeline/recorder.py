@@ -129,7 +129,7 @@ class Recorder:
         self.num_by_hand = 0
         self.num_evaluations = 0  # of closures, in steps of optimizers
         self.num_evaluated_steps = 0  # these steps
-        self.num_exchanges: int | None = None  # of gradients, by DDP
+        self.num_exchanges: int | None = None  # of gradients, by DDP or FSDP2
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0
