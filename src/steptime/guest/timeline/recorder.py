@@ -210,6 +210,10 @@ class Recorder:
         if timeline.device is not None:
             timeline.device.close_update(number)
 
+    def see_exchange(self) -> None:
+        """Count an exchange of gradients."""
+        self.num_exchanges = (self.num_exchanges or 0) + 1
+
     def end_block(self, timeline: ThreadTimeline) -> None:
         """Write the rounds of a thread that are not in a line yet: updates without a row follow."""
         if timeline.thread >= 0 and (done := self.rounds[timeline.thread].close()) is not None:

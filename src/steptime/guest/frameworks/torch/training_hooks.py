@@ -69,7 +69,7 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                     see_losses(losses, journal, args, kwargs)
                     sense.begin_backward(journal, args)
                 if context.exchanges:
-                    context.recorder.num_exchanges += 1
+                    context.recorder.see_exchange()
                 if journal.num_updates >= graphs.due:
                     context.guarded("graphs", context.see_graph, journal, args)
                 if switches.due:
