@@ -70,7 +70,7 @@ class SenseWatch:
             self.uncleared.begin_backward(may_read=journal.probe is None)
         if self.replicas.models:
             may_read = journal.probe is None and not self._is_seen()
-            self.replicas.begin_backward(may_read=may_read)
+            self._guarded(self.replicas.begin_backward, may_read=may_read)
         if journal.num_updates >= self.loss.due and journal.probe is None:
             self.loss.plan(journal.num_updates)
             if not self._is_seen():
@@ -102,7 +102,7 @@ class SenseWatch:
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
         if self.replicas.models:
-            self.replicas.end_step(optimizer, may_read=not self._is_seen())
+            self._guarded(self.replicas.end_step, optimizer, may_read=not self._is_seen())
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
@@ -114,7 +114,16 @@ class SenseWatch:
         """Take an outermost call of a model with gradients."""
         self.modes.see_call(module)
         if self.replicas.awaits is not None:
-            self.replicas.begin_call(module, args, kwargs, may_read=not self._is_seen())
+            may_read = not self._is_seen()
+            self._guarded(self.replicas.begin_call, module, args, kwargs, may_read=may_read)
+
+    def _guarded(self, act: Any, *args: Any, may_read: bool) -> None:
+        """Look at the replicas of this process, and at none any more where that fails."""
+        try:
+            act(*args, may_read=may_read)
+        except BaseException:
+            self.recorder.fail("replicas")
+            self.replicas = Replicas(self.torch)
 
     def end_epoch(self, iterator: Any) -> None:
         """Take the end of an epoch of a loader."""
