@@ -13,7 +13,6 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..hooks.patching import without_dynamo
 from ..order.row_digests import leaves_of
 from ..quality.checksums import crc_of
 from .few_elements import Elements, ask_elements
@@ -41,9 +40,6 @@ class Replicas:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.read = without_dynamo(torch, self._read)
-        self.ask_weights = without_dynamo(torch, self._ask_weights)
-        self.ask_inputs = without_dynamo(torch, self._ask_inputs)
         self.models: list[Any] = []  # weak references, as all others here
         self.calls: Any = None
         self.ranks: list[int] = []
@@ -86,7 +82,7 @@ class Replicas:
         if num >= self.due:
             self.due = 1 << num.bit_length() if num < MAX_SAMPLED else sys.maxsize
             if may_read and (self.left is not None or not num):
-                self.read(models, num)
+                self._read(models, num)
             self.left = None
 
     def end_step(self, optimizer: Any, *, may_read: bool) -> None:
@@ -97,7 +93,7 @@ class Replicas:
         self.num_updates += 1
         self.num_local += self.is_local
         if self.num_updates == self.due and may_read and self.weights:
-            self.left = self.ask_weights()
+            self.left = self._ask_weights()
 
     def _ask_weights(self) -> Elements | None:
         weights = _living(self.weights)
@@ -129,7 +125,7 @@ class Replicas:
         """Take a call with gradients that begins."""
         if self.awaits is None or module is not self.awaits():
             return
-        found = self.ask_inputs(args, kwargs) if may_read else None
+        found = self._ask_inputs(args, kwargs) if may_read else None
         if found is None:
             self.awaits = None
             return

@@ -10,6 +10,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from ...record import kinds
+from ..hooks.patching import without_dynamo
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
@@ -47,6 +48,7 @@ class SenseWatch:
         self.rates = Rates(self.frames)
         self.modes = Modes(self.torch, self.frames)
         self.replicas = Replicas(self.torch)
+        self.look = without_dynamo(self.torch, self._look)
         self.orders = SamplerOrders(self.torch, self.trained)
         self.num_rested = 0
         self.first: int | None = None
@@ -70,7 +72,7 @@ class SenseWatch:
             self.uncleared.begin_backward(may_read=journal.probe is None)
         if self.replicas.models:
             may_read = journal.probe is None and not self._is_seen()
-            self._guarded(self.replicas.begin_backward, may_read=may_read)
+            self.look(self.replicas.begin_backward, may_read=may_read)
         if journal.num_updates >= self.loss.due and journal.probe is None:
             self.loss.plan(journal.num_updates)
             if not self._is_seen():
@@ -102,7 +104,7 @@ class SenseWatch:
         self.rates.end_step(key, optimizer, number)
         self.modes.end_step(optimizer, number)
         if self.replicas.models:
-            self._guarded(self.replicas.end_step, optimizer, may_read=not self._is_seen())
+            self.look(self.replicas.end_step, optimizer, may_read=not self._is_seen())
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
@@ -115,9 +117,9 @@ class SenseWatch:
         self.modes.see_call(module)
         if self.replicas.awaits is not None:
             may_read = not self._is_seen()
-            self._guarded(self.replicas.begin_call, module, args, kwargs, may_read=may_read)
+            self.look(self.replicas.begin_call, module, args, kwargs, may_read=may_read)
 
-    def _guarded(self, act: Any, *args: Any, may_read: bool) -> None:
+    def _look(self, act: Any, *args: Any, may_read: bool) -> None:
         """Look at the replicas of this process, and at none any more where that fails."""
         try:
             act(*args, may_read=may_read)
