@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
+from steptime.guest.frameworks.torch.distributed import hook_fsdp
+from steptime.guest.hooks.patching import put_back
 from steptime.levers.base import ExchangeFacts, Facts, Preserves
 from steptime.levers.examples import DEVICES, RANKS
 from steptime.levers.ranks import ddp_bf16, ddp_no_sync, ddp_options, ddp_powersgd, nccl_settings
@@ -202,3 +205,33 @@ def test_nodes_are_known_from_the_launcher(monkeypatch, environment, expected):
         monkeypatch.setenv(name, value)
 
     assert count_nodes() == expected
+
+
+# -- exchanges that FSDP2 makes
+
+
+def test_backward_calls_of_fsdp2_exchange_gradients_where_the_script_says_so():
+    class FSDPModule:
+        def set_requires_gradient_sync(self, requires_gradient_sync, *, recurse=True):
+            return recurse
+
+    recorder = SimpleNamespace(num_exchanges=None, num_backwards=3)
+    context = SimpleNamespace(recorder=recorder, exchanges=False)
+    context.guarded = lambda _, act, *args: act(*args)
+    hook_fsdp(context, SimpleNamespace(FSDPModule=FSDPModule))
+    try:
+        model = FSDPModule()
+        assert model.set_requires_gradient_sync(True) is True
+        assert (context.exchanges, recorder.num_exchanges) == (True, 3)
+        recorder.num_exchanges = 7
+        assert (
+            model.set_requires_gradient_sync(requires_gradient_sync=False, recurse=False) is False
+        )
+        assert (context.exchanges, recorder.num_exchanges) == (False, 7)
+    finally:
+        put_back()
+    assert FSDPModule.set_requires_gradient_sync.__code__.co_filename == __file__
+
+
+def test_a_torch_without_fsdp2_has_nothing_to_hook():
+    hook_fsdp(SimpleNamespace(), SimpleNamespace())

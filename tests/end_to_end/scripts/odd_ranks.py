@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from odd_trainings import Plain, found_in, new_run
 from torch import nn
+from torch.distributed.algorithms import Join
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post_local
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -175,6 +176,74 @@ def one_model_after_the_other(rank: int) -> None:
         optimizer = sgd(model)
         for _ in range(UPDATES // 3):
             update(optimizer, model)
+
+
+@healthy
+def one_rank_has_more_batches(rank: int) -> None:
+    model = ddp()
+    optimizer = sgd(model)
+    with Join([model]):
+        for _ in range(UPDATES - 9 * rank):
+            update(optimizer, model)
+
+
+@healthy
+def searches_along_a_line(rank: int) -> None:
+    model = ddp()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    for _ in range(UPDATES):
+        x, y = batch()
+
+        def closure(x: Any = x, y: Any = y) -> Any:
+            optimizer.zero_grad()
+            loss = mse_loss(model(x), y)
+            loss.backward()
+            dist.all_reduce(loss.detach())
+            return loss.detach() / RANKS
+
+        optimizer.step(closure)
+
+
+@healthy
+def looks_up_rows(rank: int) -> None:
+    parts = nn.EmbeddingBag(50, 8, sparse=True), nn.Linear(8, 1)
+    model = ddp(nn.Sequential(*parts))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        mse_loss(model(torch.randint(0, 50, (8, 4))), torch.randn(8, 1)).backward()
+        optimizer.step()
+
+
+@healthy
+def keeps_its_weights_small(rank: int) -> None:
+    """The first layer is frozen, and both ranks clamp the others after each update."""
+    inner = net()
+    inner[0].requires_grad_(False)
+    model = ddp(inner)
+    optimizer = torch.optim.Adam(inner[2].parameters(), 0.01)
+    for _ in range(UPDATES):
+        update(optimizer, model)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.clamp_(-0.1, 0.1)
+
+
+@healthy
+def in_half_precision(rank: int) -> None:
+    model = DistributedDataParallel(net(), static_graph=True, gradient_as_bucket_view=True)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, weight_decay=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for _ in range(UPDATES):
+        x, y = batch()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
 
 
 @healthy

@@ -13,7 +13,8 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
-from ..order.row_digests import digest, leaves_of, rows_of
+from ..order.row_digests import leaves_of
+from ..quality.checksums import crc_of
 from .few_elements import Elements, ask_elements
 
 MAX_MODELS = 4
@@ -92,9 +93,9 @@ class Replicas:
         self.num_updates += 1
         self.num_local += self.is_local
         if self.num_updates == self.due and may_read and self.weights:
-            self.left = self._ask()
+            self.left = self._ask_weights()
 
-    def _ask(self) -> Elements | None:
+    def _ask_weights(self) -> Elements | None:
         weights = living(self.weights)
         is_whole = len(weights) == len(self.weights)
         return ask_elements(self.torch, weights, NUM_ELEMENTS) if is_whole else None
@@ -103,7 +104,7 @@ class Replicas:
         if not self.weights:
             self.weights = [weakref.ref(each) for one in models for each in some_of(one)]
             self.calls.largest = 0
-        asked = self._ask()
+        asked = self._ask_weights()
         if asked is None:
             return
         logged = [one._get_ddp_logging_data() for one in models]
@@ -147,8 +148,7 @@ class Replicas:
         size = sum(int(one.nbytes) for one in leaves)
         if size > MAX_BYTES or not all(one.is_cpu for one in tensors):
             return ask_elements(torch, tensors, FEW)
-        rows = (rows_of(torch, one) for one in tensors)
-        return digest(b"".join(one) for one in rows)
+        return f"{crc_of(tensors):08x}"
 
     # -- lines
 
@@ -174,7 +174,7 @@ class Replicas:
         taken = [one if isinstance(one, str) else one.take() for one in self.inputs]
         if None in taken:
             return ""
-        told = [one if isinstance(one, str) else digest([repr(one).encode()]) for one in taken]
+        told = [one if isinstance(one, str) else f"{crc_of(one):08x}" for one in taken]
         facts = {"ranks": self.ranks, "digests": told, "talks": self.talks}
         return dumps({"k": kinds.RANK_INPUTS, **facts}) + "\n"
 

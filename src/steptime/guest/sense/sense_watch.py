@@ -10,16 +10,17 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from ...record import kinds
+from ..hooks.patching import without_dynamo
 from ..sites.frames import Frames
 from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder
 from .accumulated import Accumulated
-from .few_elements import ask_elements, strided
+from .few_elements import Elements
 from .kept_outputs import OutputWatch
 from .learning_rates import Rates
 from .loss_graph import NEVER, LossGraph, factor_of, nodes_of, shapes_of
 from .modes import Modes
-from .replicas import Replicas, living, some_of
+from .replicas import Replicas
 from .sampler_orders import SamplerOrders
 from .uncleared import FollowedGradient, Uncleared
 from .worker_facts import MAX_DATA_SETS, EpochBook
@@ -51,6 +52,7 @@ class SenseWatch:
         self.accumulated = Accumulated()
         self.kept = OutputWatch(self.torch)
         self.replicas = Replicas(self.torch)
+        self.look = without_dynamo(self.torch, self._look)
         self.orders = SamplerOrders(self.torch, self.trained)
         self.num_rested = 0
         self.first: int | None = None
@@ -88,16 +90,16 @@ class SenseWatch:
         else:
             self.uncleared.begin_backward(may_read=may_read)
         if self.replicas.models:
-            self.replicas.begin_backward(may_read=may_read and not self._is_seen())
+            self.look(self.replicas.begin_backward, may_read=may_read and not self._is_seen())
         accumulated, is_due = self.accumulated, may_read and journal.num_updates >= self.loss.due
         if is_due:
             self.loss.plan(journal.num_updates)
         awaits = may_read and accumulated.awaits_gradients
         accumulated.begin_backward()
         if (is_due or awaits or accumulated.awaits_part) and may_read and not self._is_seen():
-            self._look(args, is_due=is_due, awaits=awaits)
+            self._see_loss(args, is_due=is_due, awaits=awaits)
 
-    def _look(self, args: Any, *, is_due: bool, awaits: bool) -> None:
+    def _see_loss(self, args: Any, *, is_due: bool, awaits: bool) -> None:
         """Read what is due of the loss and of the gradients before a backward call."""
         if awaits:
             self.accumulated.see_gradients()
@@ -134,7 +136,7 @@ class SenseWatch:
         self.modes.end_step(optimizer, number)
         self.accumulated.end_step(optimizer)
         if self.replicas.models:
-            self.replicas.end_step(optimizer, may_read=not self._is_seen())
+            self.look(self.replicas.end_step, optimizer, may_read=not self._is_seen())
         if self.uncleared.awaits(key) and not self._is_seen():
             self.uncleared.end_step(key, optimizer)
 
@@ -147,7 +149,16 @@ class SenseWatch:
         """Take an outermost call of a model with gradients."""
         self.modes.see_call(module)
         if self.replicas.awaits is not None:
-            self.replicas.begin_call(module, args, kwargs, may_read=not self._is_seen())
+            may_read = not self._is_seen()
+            self.look(self.replicas.begin_call, module, args, kwargs, may_read=may_read)
+
+    def _look(self, act: Any, *args: Any, may_read: bool) -> None:
+        """Look at the replicas of this process, and at none any more where that fails."""
+        try:
+            act(*args, may_read=may_read)
+        except BaseException:
+            self.recorder.fail("replicas")
+            self.replicas = Replicas(self.torch)
 
     def end_epoch(self, iterator: Any) -> None:
         """Take the end of an epoch of a loader."""
@@ -195,17 +206,12 @@ def _functions_of(kind: type) -> list[Any]:
 
 
 TAKE_TENSORS = (
-    *(nodes_of, shapes_of, factor_of, living, some_of, ask_elements, strided),
+    *(nodes_of, shapes_of, factor_of),
     *(
         one
         for kind in (
-            SenseWatch,
-            Uncleared,
-            FollowedGradient,
-            LossGraph,
-            Modes,
-            Accumulated,
-            Replicas,
+            *(SenseWatch, Uncleared, FollowedGradient, LossGraph, Modes, Accumulated),
+            *(Replicas, Elements),
         )
         for one in _functions_of(kind)
     ),

@@ -129,7 +129,7 @@ class Recorder:
         self.num_by_hand = 0
         self.num_evaluations = 0  # of closures, in steps of optimizers
         self.num_evaluated_steps = 0  # these steps
-        self.num_exchanges: int | None = None  # of gradients, by DDP
+        self.num_exchanges: int | None = None  # of gradients, by DDP or FSDP2
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0
@@ -209,6 +209,10 @@ class Recorder:
         )
         if timeline.device is not None:
             timeline.device.close_update(number)
+
+    def see_exchange(self) -> None:
+        """Count an exchange of gradients."""
+        self.num_exchanges = (self.num_exchanges or 0) + 1
 
     def end_block(self, timeline: ThreadTimeline) -> None:
         """Write the rounds of a thread that are not in a line yet: updates without a row follow."""

@@ -229,7 +229,7 @@ class RankSummary:
         where: the line that steps its first optimizer, as `train.py:31`; null if not known.
         capabilities: what its processor can do in 16 bits, as `amx_bf16`; null on a device.
         optimizers: classes of its optimizers, those of other libraries as `keras.Adam`.
-        num_exchanges: exchanges of gradients that DDP told of; null without DDP.
+        num_exchanges: of gradients, as DDP told, or FSDP2 where the script decides; else null.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Hooks on communication: Python collectives by wrappers, DDP by its own logging data.
+"""Hooks on communication: Python collectives by wrappers, DDP by its own logging data, FSDP2.
 
 DDP reduces in C++, where no wrapper sees it. Its logging data has the communication and overlap
 time of the last iteration; what did not overlap is taken out of backward.
@@ -97,6 +97,33 @@ def hook_ddp(context: TorchContext) -> None:
 
     replace(ddp_class, "__init__", __init__)
     context.search = watch_searches(context, ddp_class)
+
+
+def hook_fsdp(context: TorchContext, module: Any) -> None:
+    """Let FSDP2 tell whether backward calls exchange gradients, where the script decides it."""
+    fsdp_class = getattr(module, "FSDPModule", None)
+    original = getattr(fsdp_class, "set_requires_gradient_sync", None)
+    if fsdp_class is None or original is None:
+        return
+
+    def set_requires_gradient_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        context.guarded("fsdp", note_exchanges, context, args, kwargs)
+        return result
+
+    replace(fsdp_class, "set_requires_gradient_sync", set_requires_gradient_sync)
+
+
+def note_exchanges(context: TorchContext, args: Any, kwargs: Any) -> None:
+    """Take a call of `set_requires_gradient_sync`; backward calls before the first one count."""
+    recorder = context.recorder
+    if recorder.num_exchanges is None:
+        recorder.num_exchanges = recorder.num_backwards
+    context.exchanges = bool(args[0] if args else kwargs["requires_gradient_sync"])
 
 
 def watch(context: TorchContext, model: Any) -> None:

@@ -74,6 +74,7 @@ class TorchContext(Context):
         self.dataset: int | None = None
         self.inputs = LoaderBook(recorder, self.trained_datasets)
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.exchanges = False  # FSDP2 does so in the next backward call, where the script decides
         self.search: Any = None  # `guest/said/search_watcher.py`, where DDP is there
         self.checksums: Any = None  # set in a run with --checksums
         self.see_loss: Callable[[Any], None] = lambda _: None

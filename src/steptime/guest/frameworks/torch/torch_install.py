@@ -39,6 +39,8 @@ from .torch_context import TorchContext
 
 OLDEST = (2, 4)
 
+FSDP = "torch.distributed.fsdp._fully_shard._fully_shard"
+
 INSTALLERS: tuple[Callable[[TorchContext], None], ...] = (
     model_calls.hook_calls,
     training_hooks.hook_backward,
@@ -75,6 +77,7 @@ def install(context: TorchContext, targets: Targets, imports: ImportTimes | None
     for act in INSTALLERS:
         context.guarded(f"install:{act.__name__}", act, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    targets[FSDP] = lambda module: distributed.hook_fsdp(context, module)
     context.guarded("install:environments", environments.hook_libraries, context, targets)
     context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)

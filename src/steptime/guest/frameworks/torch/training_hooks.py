@@ -68,6 +68,8 @@ def make_backward(context: TorchContext, original: Any) -> Any:
                 if (losses := journal.losses) is not None:
                     see_losses(losses, journal, args, kwargs)
                     sense.begin_backward(journal, args)
+                if context.exchanges:
+                    context.recorder.see_exchange()
                 if journal.num_updates >= graphs.due:
                     context.guarded("graphs", context.see_graph, journal, args)
                 if switches.due:
