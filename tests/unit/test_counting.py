@@ -324,6 +324,18 @@ def test_each_operator_between_ranks_is_communication_and_nothing_else() -> None
     assert class_of_operator("record_param_comms") == "communication"
 
 
+def test_a_mark_for_a_profiler_is_no_operator() -> None:
+    def marked(x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("mark"):
+            return x @ x
+
+    found = steptime.count(marked, torch.ones(4, 4))
+
+    assert [(one.name, one.num) for one in found.classes if one.name in ("matmul", "other")] == [
+        ("matmul", 1)
+    ]
+
+
 def test_bytes_give_an_arithmetic_intensity() -> None:
     found = steptime.count(nn.Linear(64, 64, bias=False), torch.randn(64, 64))
 

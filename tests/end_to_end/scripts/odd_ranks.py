@@ -428,6 +428,42 @@ def ranks_share_a_sample(rank: int) -> None:
     train(DataLoader(data(), batch_size=8, shuffle=True), ddp(Shared()))
 
 
+@healthy
+def columns_on_both_ranks(rank: int) -> None:
+    """Tensor parallel: the same samples, other weights; data parallel with no other rank."""
+    torch.manual_seed(rank)
+    alone, _ = dist.new_subgroups(group_size=1)
+    model = DistributedDataParallel(net(), process_group=alone)
+    optimizer = sgd(model)
+    for x, y in DataLoader(data(), batch_size=2, shuffle=False):
+        optimizer.zero_grad()
+        part = model(x)
+        whole = part.detach().clone()
+        dist.all_reduce(whole)
+        mse_loss(part + (whole - part.detach()), y).backward()
+        optimizer.step()
+
+
+@healthy
+def a_stage_on_each_rank(rank: int) -> None:
+    """A pipeline: activations go to the second rank, and their gradients come back."""
+    stage = nn.Linear(6, 6)
+    optimizer = sgd(stage)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        between = torch.empty(8, 6)
+        if not rank:
+            out = stage(batch()[0])
+            dist.send(out.detach(), 1)
+            dist.recv(between, 1)
+            out.backward(between)
+        else:
+            dist.recv(between, 0)
+            stage(between.requires_grad_()).square().mean().backward()
+            dist.send(between.grad, 0)
+        optimizer.step()
+
+
 @faulty
 def both_ranks_draw_the_same(rank: int) -> None:
     train(DataLoader(data(), batch_size=8, shuffle=True), ddp())

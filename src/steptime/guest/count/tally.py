@@ -25,7 +25,7 @@ from .completeness import CompletenessProof
 from .module_call import ModuleCall
 from .operators.flops import OperatorWork, find_work
 from .operators.fp32_precision import is_tf32
-from .operators.operator_names import CLASSES, RECURRENT
+from .operators.operator_names import CLASSES, MARKS, RECURRENT
 from .tensor_facts import bytes_moved, tensors_in
 from .time_sums import TimeSums
 
@@ -199,6 +199,8 @@ class Tally:
 
     def add(self, func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> tuple[list[int], ...]:
         """Count one operator that has run in `ns`; return the rows that it was added to."""
+        if getattr(func, "namespace", None) == MARKS:
+            return ()
         try:
             work = find_work(func, args, kwargs, result)
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):

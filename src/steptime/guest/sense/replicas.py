@@ -13,6 +13,7 @@ from json import dumps
 from typing import Any
 
 from ...record import kinds
+from ..health.weight_check import weights_of
 from ..order.row_digests import leaves_of
 from ..quality.checksums import crc_of
 from .few_elements import Elements, ask_elements
@@ -43,7 +44,7 @@ class Replicas:
         self.models: list[Any] = []  # weak references, as all others here
         self.calls: Any = None
         self.ranks: list[int] = []
-        self.held: set[int] = set()  # the ids of their weights
+        self.held: dict[int, Any] = {}  # their weights
         self.weights: list[Any] = []  # that are read; the first reading chooses them
         self.due = 0  # updates after which weights are read
         self.is_local = False  # the last backward call exchanges nothing
@@ -64,7 +65,7 @@ class Replicas:
         if not self.models:
             self.calls, self.ranks, self.awaits = calls, list(ranks), weakref.ref(model)
         self.models.append(weakref.ref(model))
-        self.held |= {id(one) for one in model._module_parameters}
+        self.held |= {id(one): weakref.ref(one) for one in model._module_parameters}
 
     # -- weights
 
@@ -87,8 +88,8 @@ class Replicas:
 
     def end_step(self, optimizer: Any, *, may_read: bool) -> None:
         """Take the end of an update; one of other weights, on one rank perhaps, does not count."""
-        groups = optimizer.param_groups
-        if id(groups[0]["params"][0]) not in self.held:
+        first = next(weights_of((optimizer,)), None)
+        if first is None or (known := self.held.get(id(first))) is None or known() is not first:
             return
         self.num_updates += 1
         self.num_local += self.is_local
@@ -122,9 +123,7 @@ class Replicas:
     # -- inputs
 
     def begin_call(self, module: Any, args: Any, kwargs: Any, *, may_read: bool) -> None:
-        """Take a call with gradients that begins."""
-        if self.awaits is None or module is not self.awaits():
-            return
+        """Take a call of that model, with gradients, that begins."""
         found = self._ask_inputs(args, kwargs) if may_read else None
         if found is None:
             self.awaits = None

@@ -148,7 +148,7 @@ class SenseWatch:
     def begin_call(self, module: Any, args: Any, kwargs: Any) -> None:
         """Take an outermost call of a model with gradients."""
         self.modes.see_call(module)
-        if self.replicas.awaits is not None:
+        if (awaited := self.replicas.awaits) is not None and awaited() is module:
             may_read = not self._is_seen()
             self.look(self.replicas.begin_call, module, args, kwargs, may_read=may_read)
 

@@ -27,8 +27,11 @@ EXCHANGES = (
 )
 """Namespaces of communication between ranks, with the copies before and behind it."""
 
-IDLE = (*EXCHANGES, "profiler")
-"""Namespaces without products: communication, and marks for a profiler."""
+MARKS = "profiler"
+"""The namespace of marks for a profiler, which DDP makes, too: they are no work."""
+
+IDLE = (*EXCHANGES, MARKS)
+"""Namespaces without products."""
 
 MOVES = frozenset(
     f"aten::{name}"
