@@ -54,8 +54,9 @@ def test_a_recipe_survives_json() -> None:
 
 
 TEXTS = st.text(max_size=12)
+NAMES = TEXTS.filter(lambda name: "_" not in name)  # a unit behind it would bound its number
 SETTINGS = st.dictionaries(
-    TEXTS,
+    NAMES,
     TEXTS | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(-1e100, 1e100),
     max_size=3,
 )
