@@ -14,7 +14,8 @@ from steptime.guest.again.repeats import Repeats
 from steptime.guest.again.row_book import RowBook
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames
-from steptime.measure.values.spent_line import WorkAgain
+from steptime.measure.values.measurement import Phase
+from steptime.measure.values.spent_line import SpentLine, SpentTime, WorkAgain
 from steptime.record.loaders.batch_rows import again
 from unit.builders import make_measurement
 
@@ -248,3 +249,41 @@ def test_the_same_samples_matter_where_steps_wait_for_them() -> None:
     assert find_same_samples(replace(waiting, repeats=())) is None
     in_memory = (work("data_set", name="TensorDataset"),)
     assert find_same_samples(replace(waiting, repeats=in_memory)) is None
+
+
+def phase(name: str, fraction: float) -> Phase:
+    return Phase(name=name, median_s=fraction, mean_s=fraction, fraction=fraction)
+
+
+def test_samples_made_again_have_the_time_of_reading_them_and_not_the_whole_wait() -> None:
+    waiting = make_measurement(input_wait_s=0.9, repeats=(work("data_set"),))
+    wait, *others = [one for one in waiting.phases if one.name not in ("fetch", "collate")]
+    parts = (phase("fetch", 0.3), phase("collate", 0.1))
+    found = find_same_samples(replace(waiting, phases=(wait, *others, *parts)))
+
+    assert found is not None
+    assert found.cause == "same_samples"
+    assert found.evidence[0].value == pytest.approx(0.4)
+    assert found.headroom_speedup == pytest.approx(1 / 0.6)
+
+
+def test_work_in_a_collate_of_the_script_is_no_reading() -> None:
+    waiting = make_measurement(input_wait_s=0.9, repeats=(work("data_set"),))
+    others = [one for one in waiting.phases if one.name not in ("fetch", "collate")]
+    parts = (phase("fetch", 0.01), phase("collate", 0.8))
+    line = SpentLine(
+        what="collate",
+        file="a.py",
+        line=7,
+        function="to_batch",
+        callee="",
+        fraction=0.8,
+        num_samples=60,
+        growth=0.0,
+    )
+    spent = SpentTime(num_samples=80, num_updates=80, step_s=1.0, without_line=0.0, lines=(line,))
+    found = find_same_samples(replace(waiting, phases=(*others, *parts), spent=spent))
+
+    assert found is not None
+    assert (found.cause, found.evidence[0].name) == ("collated_again", "collate")
+    assert found.evidence[0].value == pytest.approx(0.8)

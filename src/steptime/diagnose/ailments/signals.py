@@ -157,14 +157,19 @@ def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
     return (count("calls", site.calls_per_step), *timed)
 
 
-def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
-    """Return the share of a time apart from the steps, in this time and all steps together."""
+def apart_fraction(
+    measurement: Measurement, apart_s: float, *, others_s: float = 0.0
+) -> float | None:
+    """Return the share of a time apart from the steps, in this time and all steps together.
+
+    `others_s` is the time of what else lies apart from the steps, and belongs to the whole.
+    """
     steady, step_time_s = measurement.steady, median_step_s(measurement)
     if steady is not None and steady.mean_of_all_s is not None:
         step_time_s = steady.mean_of_all_s  # a neighbor made all of these longer
     if step_time_s is None or apart_s <= 0:
         return None
-    return apart_s / (apart_s + step_time_s * measurement.num_steps)
+    return apart_s / (apart_s + others_s + step_time_s * measurement.num_steps)
 
 
 def median_step_s(measurement: Measurement) -> float | None:

@@ -28,6 +28,9 @@ MAX_OF_TEMPLATE = 200
 """Records of one call of a logger whose arguments are put into the text; dynamo's name functions.
 Those after it count as the last one."""
 
+_HIDING = "torch._logging._internal"
+"""The module whose `hide_warnings` shows nothing while dynamo looks at tensors."""
+
 _OF_WARNINGS = "py.warnings"
 """The logger to which `logging.captureWarnings` sends warnings, which are heard already."""
 
@@ -47,6 +50,8 @@ def _hook_warnings(context: TorchContext, watcher: SaidWatcher) -> None:
     def take(message: Any, frame: FrameType) -> None:
         if getattr(warnings, "_showwarnmsg_impl", None) is not shows:
             return  # `catch_warnings(record=True)`: it is kept, and not shown
+        if getattr(warnings.showwarning, "__module__", None) == _HIDING:
+            return
         if _formats(frame) or _is_scripts(watcher, frame):
             return
         who, file = message.category.__name__, frame.f_code.co_filename

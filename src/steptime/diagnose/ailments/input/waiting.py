@@ -6,6 +6,7 @@ have the words. docs/explanation/diagnosis.md explains both.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -171,16 +172,12 @@ def find_checkpoint(measurement: Measurement) -> Finding | None:
 
 
 def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding | None:
-    span = next((span for span in measurement.spans if span.name == name), None)
-    if span is None:
-        return None
-    wall = () if measurement.wall_time is None else measurement.wall_time.parts
-    parts = ((one.total_s, one.num) for one in wall if one.name == name and one.num is not None)
-    # The report shows these beside; they have what came after the last step, too.
-    total_s, num = next(parts, (span.total_s, span.num_steps_touched))
+    times = _between_steps(measurement)
+    total_s, num = times.get(name, (0.0, 0))
     if num < MIN_SPANS.value:
         return None
-    fraction = apart_fraction(measurement, total_s)
+    others_s = math.fsum(other_s for other, (other_s, _) in times.items() if other != name)
+    fraction = apart_fraction(measurement, total_s, others_s=others_s)
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
@@ -195,6 +192,24 @@ def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding
         fraction=fraction,
         site=site_of(measurement, name),
     )
+
+
+def _between_steps(measurement: Measurement) -> dict[str, tuple[float, int]]:
+    """Return total time [s] and number of what lies between the steps of a loop.
+
+    Where the whole run is known, they have what came after the last step, too.
+    """
+    found = {
+        span.name: (span.total_s, span.num_steps_touched)
+        for span in measurement.spans
+        if span.name in ("evaluation", "checkpoint", "epoch_start")
+    }
+    wall = () if measurement.wall_time is None else measurement.wall_time.parts
+    return found | {
+        one.name: (one.total_s, one.num)
+        for one in wall
+        if one.name in found and one.num is not None
+    }
 
 
 def _input_row(
@@ -305,10 +320,11 @@ WORKER_STARTUP = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SPANS),
     sentence="{num_epoch_starts} starts of an epoch took {epoch_start_total}, "
-    "{epoch_start} of all steps and starts.",
+    "{epoch_start} of the loop.",
     explanation="The loader starts its workers again in each epoch.",
     removal=loop_without("the starts of workers"),
-    remedy="Keep the workers between epochs (DataLoader: persistent_workers=True).",
+    remedy="Keep the workers between epochs (DataLoader: persistent_workers=True, and one loader "
+    "for all of them).",
     levers=("dataloader",),
     when_contended=by_same_load(
         "Workers start by computing, as steps do; beside a neighbor both take longer."
@@ -358,8 +374,7 @@ EVALUATION = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SPANS),
     title="much evaluation",
-    sentence="{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all "
-    "steps and evaluations.",
+    sentence="{num_evaluations} evaluations took {evaluation_total}, {evaluation} of the loop.",
     removal=loop_without("the evaluations"),
     remedy="Evaluate less often, or on less data.",
     when_contended=by_same_load(
@@ -374,8 +389,7 @@ CHECKPOINT = Ailment(
     asked=Asked.ENOUGH_STEPS,
     thresholds=(*SCALE, MIN_SPANS, MIN_EXPLAINED),
     title="many checkpoints",
-    sentence="{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all "
-    "steps and checkpoints.",
+    sentence="{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of the loop.",
     explanation="Most of that is {checkpoint_part}, {largest_part} of it.",
     removal=loop_without("the checkpoints"),
     remedy="Write checkpoints less often, or beside the steps "

@@ -84,8 +84,8 @@ NO_LABEL = sense_row(
     "{rows_without} of the rows have no label at all (all targets are {ignored}, which the loss "
     "ignores), and {useful} of the targets teach anything, in {num_rows} rows of {num_updates} "
     "sampled updates.",
-    "Look at how labels are masked: where the marker that begins an answer is not found in a row, "
-    "fail or drop the row.",
+    "Look at how labels are masked and rows cut: where a row has no answer, because its marker was "
+    "not found or lies behind the cut, fail or drop the row.",
     title="rows without labels",
     needs="`sense.targets`",
     thresholds=(MIN_ROWS_WITHOUT, MIN_ROWS),

@@ -49,18 +49,30 @@ def find_frozen(measurement: Measurement) -> Finding | None:
 
 
 def find_same_samples(measurement: Measurement) -> Finding | None:
-    """No bottleneck by itself: the samples that steps wait for are the same in each epoch."""
-    fraction = fraction_of(measurement, "input_wait")
+    """INPUT_BOUND: the samples that steps wait for are the same in each epoch."""
+    waits = fraction_of(measurement, "input_wait")
     work = next((one for one in measurement.repeats if one.what == "data_set"), None)
-    if work is None or fraction is None or severity_of(fraction) is None:
+    if work is None or waits is None or severity_of(waits) is None:
         return None
-    if work.name in IN_MEMORY and _own_share(measurement) < MIN_EXPLAINED.value * fraction:
+    if work.name in IN_MEMORY and _own_share(measurement) < MIN_EXPLAINED.value * waits:
         return None  # rows that are there are taken, and nothing is made
+    fetch, collate = (fraction_of(measurement, name) for name in ("fetch", "collate"))
+    is_own = _own_share(measurement, ("collate",)) > 0
+    made = (fetch or 0.0) + (0.0 if is_own else collate or 0.0)
+    if not fetch and not collate:
+        made = waits  # workers do both
+    if is_own and (collate or 0.0) > made:
+        row, part = COLLATED_AGAIN, share("collate", collate or 0.0)
+    else:
+        row, part = SAME_SAMPLES, share("made", made)
+    if severity_of(part.value) is None:
+        return None
     found = make_finding(
-        SAME_SAMPLES,
-        severity=Severity.INFO,
-        evidence=(share("input_wait", fraction), *_evidence(work)),
-    )  # the wait itself has a finding, which says what its end would give
+        row,
+        severity=Severity.INFO,  # the wait itself has a finding
+        evidence=(part, *_evidence(work)),
+        fraction=part.value,
+    )
     return replace(found, names={"data_set": work.name})
 
 
@@ -68,15 +80,17 @@ IN_MEMORY = ("TensorDataset", "Tensor", "Subset", "ndarray", "list", "tuple", "d
 """Data sets that hold their samples; what makes batches of them may still be the script's own."""
 
 
-def _own_share(measurement: Measurement) -> float:
+_MAKING = ("input_wait", "fetch", "collate")
+
+
+def _own_share(measurement: Measurement, parts: tuple[str, ...] = _MAKING) -> float:
     """Return the share of a step in the script's own code that makes samples and batches."""
     loop = site_of(measurement, "input_wait")
     lines = () if measurement.spent is None else measurement.spent.lines
     return math.fsum(
         line.fraction
         for line in lines
-        if line.what in ("input_wait", "fetch", "collate")
-        and (loop is None or line.place != loop.place)
+        if line.what in parts and (loop is None or line.place != loop.place)
     )
 
 
@@ -108,15 +122,28 @@ FROZEN = Ailment(
 SAME_SAMPLES = Ailment(
     cause="same_samples",
     what="the data set makes the same samples again in each epoch",
-    needs="digests of batches, `input_wait`",
+    needs="digests of batches, `input_wait`, `fetch`, `collate`",
     rule=find_same_samples,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
     title="made again",
     sentence="the samples of {data_set} come again, bit for bit: {num_distinct} different ones "
-    "among {num_rows}. Steps wait {input_wait} of their time while they are made again.",
+    "among {num_rows}. Making them again takes {made} of a step.",
+    removal=without("making them again"),
     remedy="Make them once and keep them; all of them take {kept}.",
     levers=("dataset_cache", "preloaded_samples"),
     when_contended=_SAME_LOAD,
 )
-AILMENTS = (FROZEN, SAME_SAMPLES)
+COLLATED_AGAIN = replace(
+    SAME_SAMPLES,
+    cause="collated_again",
+    what="collate_fn does the same work on the same samples again in each epoch",
+    needs="digests of batches, `collate`, its lines",
+    sentence="the samples of {data_set} come again, bit for bit: {num_distinct} different ones "
+    "among {num_rows}. Work on them in collate_fn takes {collate} of a step.",
+    removal=without("that work"),
+    remedy="Do the work on single samples (tokenizing, decoding) once, before the batches are "
+    "made; what all batches hold takes {kept}.",
+    levers=(),
+)
+AILMENTS = (FROZEN, SAME_SAMPLES, COLLATED_AGAIN)
