@@ -234,6 +234,17 @@ def test_a_first_batch_that_comes_soon_is_no_finding(measurement: Measurement) -
     assert find_late_first_batch(measurement) is None
 
 
+def test_batches_that_are_dropped_for_a_tenth_of_a_short_run_are_named_too() -> None:
+    parts = (WallPart(name="first_batch", total_s=0.8, num=241),)
+    run = replace(make_measurement(compute_s=0.004), workers=None)
+    short = find_late_first_batch(replace(run, wall_time=WallTime(total_s=5.0, parts=parts)))
+    long = find_late_first_batch(replace(run, wall_time=WallTime(total_s=50.0, parts=parts)))
+
+    assert short is not None
+    assert (short.cause, short.severity) == ("dropped_batches", Severity.WARNING)
+    assert long is None
+
+
 def test_a_late_first_batch_of_a_long_run_is_a_remark() -> None:
     found = find_late_first_batch(late(10.0, total_s=10_000.0))
 

@@ -158,17 +158,18 @@ def find_late_first_batch(measurement: Measurement) -> Finding | None:
     """No bottleneck of the step: the first batch comes late, by what it waits for."""
     wall, step_s = measurement.wall_time, median_step_s(measurement)
     waited_s = 0.0 if wall is None else wall.of("first_batch")
-    if wall is None or not step_s or waited_s < MIN_FIRST_S.value:
+    if wall is None or not step_s or wall.total_s <= 0:
         return None
-    if waited_s < MIN_FIRST_STEPS.value * step_s or wall.total_s <= 0:
+    fraction = waited_s / wall.total_s
+    num = max((part.num or 0 for part in wall.parts if part.name == "first_batch"), default=0)
+    per_step = max(1.0, (measurement.counts_per_step or {}).get("batches", 1.0))
+    is_dropped = num >= MANY_BATCHES.value * per_step
+    is_much = waited_s >= MIN_FIRST_S.value or (is_dropped and fraction >= MUCH_OF_RUN.value)
+    if not is_much or waited_s < MIN_FIRST_STEPS.value * step_s:
         return None
     row, parts = _what_it_waits_for(measurement.workers, waited_s)
-    num = max((part.num or 0 for part in wall.parts if part.name == "first_batch"), default=0)
-    if num >= MANY_BATCHES.value * max(
-        1.0, (measurement.counts_per_step or {}).get("batches", 1.0)
-    ):
+    if is_dropped:
         row, parts = DROPPED_BATCHES, (count("num_batches", num),)
-    fraction = waited_s / wall.total_s
     found = make_finding(
         row,
         severity=Severity.WARNING if fraction >= MUCH_OF_RUN.value else Severity.INFO,
