@@ -37,6 +37,7 @@ FAULTY = {
     "by_hand_of_two_shapes": "broadcast_loss",
     "answers_are_masked_away": "rows_without_label",
     "answers_are_masked_away_by_class": "rows_without_label",
+    "a_part_stays_in_evaluation_mode": "updates_in_evaluation",
     "the_last_batches_are_cleared": "left_over_batches",
     "the_last_batches_join_the_next_update": "left_over_batches",
     "means_of_unlike_texts_are_equals": "unequal_micro_batches",

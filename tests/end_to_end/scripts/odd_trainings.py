@@ -554,6 +554,45 @@ def evaluation_mode_until_the_next_epoch() -> None:
                 evaluate(model)
 
 
+class TwoParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = small(dropout=0.2, outputs=6), nn.Linear(6, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x))
+
+
+def part_by_part(then: Callable[[TwoParts], Any]) -> None:
+    """A third of the updates in training mode, then what happens to a part of the model."""
+    model = TwoParts()
+    optimizer = sgd(model)
+    for number in range(UPDATES):
+        if number == UPDATES // 3:
+            then(model)
+        update(optimizer, loss_of(model))
+
+
+@healthy
+def keeps_batch_statistics_later() -> None:
+    part_by_part(lambda model: [one.eval() for one in model.body if "Norm" in type(one).__name__])
+
+
+@healthy
+def freezes_a_part_later() -> None:
+    part_by_part(lambda model: model.body.eval().requires_grad_(requires_grad=False))
+
+
+@healthy
+def a_part_is_evaluated_and_trains_again() -> None:
+    part_by_part(lambda model: [evaluate(model.body.eval()), model.body.train()])
+
+
+@faulty
+def a_part_stays_in_evaluation_mode() -> None:
+    part_by_part(lambda model: model.body.eval())
+
+
 # -- updates of several backward calls
 
 

@@ -17,6 +17,9 @@ from ..sites.frames import Frames, innermost
 MIN_TRAINED = 8
 """Updates in training mode before: a first call, to see whether the model runs, proves nothing."""
 
+MAX_PARTS, MAX_TRIES = 16, 4
+"""Parts of models that are followed, and updates in which one may be seen not to train."""
+
 MAX_PLACES = 64
 MAX_MODELS = 256
 MAX_WEIGHTS = 200
@@ -25,6 +28,18 @@ MAX_WEIGHTS = 200
 
 Pair = tuple[int, int]
 """The ids of a model and of an optimizer."""
+
+
+class EvaluatedPart:
+    """A part of a model that was put into evaluation mode alone, at a place; `what` it changes."""
+
+    __slots__ = ("num_tries", "place", "reference", "what")
+
+    def __init__(self, module: Any, place: Any) -> None:
+        self.reference = weakref.ref(module)
+        self.place = place
+        self.what: list[str] | None = None
+        self.num_tries = 0
 
 
 class Modes:
@@ -39,6 +54,7 @@ class Modes:
         self.harmless: set[Pair] = set()  # they compute the same in both modes, or do not train
         self.places: dict[tuple[CodeType, int], dict[str, Any] | None] = {}
         self.evaluated: tuple[Any, Any] = (lambda: None, None)  # who, and where
+        self.parts: dict[int, EvaluatedPart] = {}
         self.found: dict[Pair, dict[str, Any]] = {}
 
     def see_call(self, module: Any) -> None:
@@ -59,6 +75,8 @@ class Modes:
             found = None if place is None else {"file": place[0], "line": place[1]}
             self.places[key] = found
         self.evaluated = weakref.ref(module), self.places.get(key)
+        if id(module) not in self.known and len(self.parts) < MAX_PARTS:
+            self.parts[id(module)] = EvaluatedPart(module, self.places.get(key))
 
     def end_step(self, optimizer: Any, number: int) -> None:
         """Take the end of the update with this number, from 1."""
@@ -68,6 +86,8 @@ class Modes:
                 trained[key] = trained.get(key, 0) + 1
             elif trained.get(key, 0) >= MIN_TRAINED and (key, id(optimizer)) not in self.harmless:
                 self._see_evaluated((key, id(optimizer)), seen(), optimizer, number)
+        if self.parts and True in self.calls.values():
+            self._see_parts(optimizer, number)
         self.calls.clear()
         if len(self.known) > MAX_MODELS:  # a script that makes models in each step
             self.known.clear()
@@ -93,6 +113,43 @@ class Modes:
             "what": what,
             "place": place if is_left_so else None,
         }
+
+    def _see_parts(self, optimizer: Any, number: int) -> None:
+        """Take an update of models in training mode, parts of which may be in the other one.
+
+        Batch statistics alone are often kept on purpose; a dropout that is off is not.
+        """
+        for key, part in list(self.parts.items()):
+            module = part.reference()
+            if module is None or module.training or part.num_tries >= MAX_TRIES:
+                del self.parts[key]
+                continue
+            if part.what is None:
+                part.num_tries += 1
+                if not _trains(optimizer, module) or not self._has_trained(module):
+                    continue
+                part.what = self._what_differs(module)
+                if "dropout" not in part.what:
+                    del self.parts[key]
+                    continue
+            part.num_tries = 0
+            known = self.found.setdefault(
+                (key, 0),
+                {
+                    "model": type(module).__name__,
+                    "first_update": number,
+                    "num_updates": 0,
+                    "what": part.what,
+                    "place": part.place,
+                },
+            )
+            known["num_updates"] += 1
+
+    def _has_trained(self, part: Any) -> bool:
+        """Return whether a model with this part has trained for a while."""
+        models = [self.known[key]() for key, num in self.trained.items() if num >= MIN_TRAINED]
+        held = (one for model in models if model is not None for _, one in modules_of(model))
+        return any(one is part for one in held)
 
     def _what_differs(self, model: Any) -> list[str]:
         """Return which of its parts compute something else in evaluation mode."""
