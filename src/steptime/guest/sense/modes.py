@@ -8,6 +8,7 @@ that compute something else then are of interest: dropout, and batch statistics.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -45,9 +46,10 @@ class EvaluatedPart:
 class Modes:
     """The modes in which the models of a thread are trained."""
 
-    def __init__(self, torch: Any, frames: Frames) -> None:
+    def __init__(self, torch: Any, frames: Frames, is_seen: Callable[[], bool]) -> None:
         self.torch = torch
         self.frames = frames
+        self.is_seen = is_seen  # a mode of the script would see gradients read
         self.calls: dict[int, Any] = {}  # since the last update: True, or one in evaluation mode
         self.known: dict[int, Any] = {}  # models that were called in training mode
         self.trained: dict[int, int] = {}  # updates in training mode, by model
@@ -84,9 +86,12 @@ class Modes:
         for key, seen in self.calls.items():
             if seen is True:
                 trained[key] = trained.get(key, 0) + 1
-            elif trained.get(key, 0) >= MIN_TRAINED and (key, id(optimizer)) not in self.harmless:
-                self._see_evaluated((key, id(optimizer)), seen(), optimizer, number)
-        if self.parts and True in self.calls.values():
+                continue
+            pair = key, id(optimizer)
+            is_known = trained.get(key, 0) >= MIN_TRAINED and pair not in self.harmless
+            if is_known and not self.is_seen():
+                self._see_evaluated(pair, seen(), optimizer, number)
+        if self.parts and True in self.calls.values() and not self.is_seen():
             self._see_parts(optimizer, number)
         self.calls.clear()
         if len(self.known) > MAX_MODELS:  # a script that makes models in each step

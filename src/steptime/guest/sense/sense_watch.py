@@ -48,7 +48,7 @@ class SenseWatch:
         self.uncleared = Uncleared(self.torch)
         self.loss = LossGraph(self.torch, self.frames)
         self.rates = Rates(self.frames)
-        self.modes = Modes(self.torch, self.frames)
+        self.modes = Modes(self.torch, self.frames, self._is_seen)
         self.accumulated = Accumulated()
         self.kept = OutputWatch(self.torch)
         self.replicas = Replicas(self.torch)
