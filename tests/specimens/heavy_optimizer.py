@@ -5,7 +5,7 @@ from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(*(nn.Linear(500, 500) for _ in range(4)))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
+optimizer = torch.optim.Rprop(model.parameters(), lr=1e-4, foreach=False)
 x = torch.randn(2, 500)
 for _ in range(40):
     optimizer.zero_grad()
