@@ -18,6 +18,7 @@ CAUSES = {
     "weights": "weights_one_by_one",
     "metric": "grows",
     "frozen": "frozen_again",
+    "part": "frozen_part_again",
     "samples": "same_samples",
 }
 

@@ -35,6 +35,24 @@ class Packed(Dataset):
         return row if IS_ILL else row + torch.rand(())
 
 
+class Tuned(nn.Module):
+    """A frozen encoder and a head that trains, in one model."""
+
+    def __init__(self, encoder, head):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.encoder(x)  # part
+        return self.head(x)
+
+
 class Metric:
     """Ranks of all that came since the last reset."""
 
@@ -71,6 +89,8 @@ def main():
     encoder.requires_grad_(False)
     model = nn.Sequential(*layers, nn.Linear(16, 1))
     ema = copy.deepcopy(model).requires_grad_(False)
+    if plant == "part":
+        model = Tuned(encoder, model).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     objects = [[i] for i in range(20_000 if plant == "collects" else 1)]
     table = torch.rand(NUM, WIDTH)
@@ -88,7 +108,9 @@ def main():
                     x = encoder(given)  # frozen
             if plant == "teacher":
                 encoder[0].weight.data.mul_(0.999)
-            loss = model(x[:, :16]).square().mean()
+            elif plant == "part":
+                x = x if IS_ILL else x + torch.rand(16, 1)
+            loss = model(x if plant == "part" else x[:, :16]).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

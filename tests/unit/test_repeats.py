@@ -287,3 +287,36 @@ def test_work_in_a_collate_of_the_script_is_no_reading() -> None:
     assert found is not None
     assert (found.cause, found.evidence[0].name) == ("collated_again", "collate")
     assert found.evidence[0].value == pytest.approx(0.8)
+
+
+class Tuned(torch.nn.Module):  # type: ignore[misc]
+    """A model that trains, with a frozen part, parts of which are frozen, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)
+        self.encoder = torch.nn.Sequential(*layers).eval().requires_grad_(False)
+        self.head = torch.nn.Linear(4, 1)
+
+
+def test_the_outermost_frozen_parts_of_a_model_are_followed() -> None:
+    process, model, rows = Process(), Tuned(), rows_like(80, 6)
+    process.repeats.find_parts(model)
+    assert list(process.repeats.parts) == [id(model.encoder)]
+
+    for _ in range(3):
+        for some in rows.split(8):
+            process.repeats.see_part(model.encoder, ((some,), {}), model.encoder(some), SECOND)
+
+    (row,) = process.told()
+    assert (row.what, row.name, row.num_distinct) == ("part", "Tuned.encoder", 80)
+
+
+def test_a_part_that_trains_again_is_left_alone() -> None:
+    process, model, rows = Process(), Tuned(), rows_like(8, 6)
+    process.repeats.find_parts(model)
+
+    model.encoder.train()
+    process.repeats.see_part(model.encoder, ((rows,), {}), model.encoder(rows), SECOND)
+
+    assert not process.repeats.parts

@@ -3,6 +3,7 @@
 A module is frozen if it is in evaluation mode, none of its parameters needs a gradient, and their
 values stay: a teacher that follows the weights, or a target network, moves, and is left alone. What
 a look costs is compared with what it looks at; a module that takes too little is left alone too.
+A frozen part within a model that trains is followed from the model's first call with gradients on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 from ...record import kinds
-from ..hooks.module_tree import modules_of
+from ..hooks.module_tree import modules_of, parameters_of
 from ..hooks.patching import pass_as_torchs
 from ..order.row_digests import leaves_of
 from ..sites.frames import innermost
@@ -83,11 +84,14 @@ class Repeats:
 
     def __init__(self, context: Any) -> None:
         self.context = context
+        self.parts: dict[int, Followed] = {}
+        """Frozen parts of models that train: one dictionary, that nested calls ask."""
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: this is a new process."""
         self.modules: dict[int, Followed | None] = {}
+        self.parts.clear()
         self.data_sets: dict[int, Followed] = {}
         self.told = ""
         self.due_ns = 0
@@ -96,6 +100,7 @@ class Repeats:
     def stop(self) -> None:
         """Look at nothing more."""
         self.is_off = True
+        self.parts.clear()
 
     # -- frozen modules
 
@@ -107,8 +112,10 @@ class Repeats:
         known = self.modules.get(key)
         if key not in self.modules or (known is not None and known.owner() is not module):
             known = self._meet(module)
-        if known is None or known.is_dropped:
-            return
+        if known is not None and not known.is_dropped:
+            self._take_call(known, module, (args, kwargs), result, ns)
+
+    def _take_call(self, known: Followed, module: Any, given: Any, result: Any, ns: int) -> None:
         known.calls += 1
         known.ns += ns
         is_due = known.calls % SELDOM == 0
@@ -117,7 +124,7 @@ class Repeats:
         began = thread_time_ns()
         torch = self.context.torch
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            self._look(known, module, (args, kwargs), result)
+            self._look(known, given, result)
             if is_due and not self._is_still(known, module):
                 known.is_dropped = True
         known.look_ns += thread_time_ns() - began
@@ -135,17 +142,48 @@ class Repeats:
         if len(self.modules) > 64:
             self.modules.clear()
         num = sum(one is not None for one in self.modules.values())
-        parameters = [p for _, part in modules_of(module) for p in part._parameters.values()]
-        own = [p for p in parameters if p is not None]
         found = None
-        if own and num < MAX_KNOWN and not any(p.requires_grad for p in own):
-            spot = innermost(self.context.frames.stack(sys._getframe(1)))
-            place = ("", 0) if spot is None else spot[:2]
-            found = Followed(self.context.torch, module, type(module).__name__, place)
+        if num < MAX_KNOWN and is_frozen(module):
+            found = Followed(self.context.torch, module, type(module).__name__, self._place())
         self.modules[id(module)] = found
         return found
 
-    def _look(self, known: Followed, module: Any, given: Any, result: Any) -> None:
+    def _place(self) -> tuple[str, int]:
+        """Return the line of the script that is running."""
+        spot = innermost(self.context.frames.stack(sys._getframe(2)))
+        return ("", 0) if spot is None else (str(spot[0]), int(spot[1]))
+
+    # -- frozen parts within a model that trains
+
+    def find_parts(self, model: Any) -> None:
+        """Follow the outermost frozen parts of a model that was called with gradients."""
+        if self.is_off:
+            return
+        inside: set[int] = set()
+        for path, part in modules_of(model):
+            if id(part) in inside or part is model or not is_frozen(part):
+                continue
+            inner = [one for _, one in modules_of(part)]
+            inside.update(map(id, inner))
+            if len(self.parts) < MAX_KNOWN and not any(one.training for one in inner):
+                name = f"{type(model).__name__}.{path}"
+                self.parts[id(part)] = Followed(self.context.torch, part, name, ("", 0))
+
+    def see_part(self, part: Any, given: Any, result: Any, ns: int) -> None:
+        """Take a call of a part within the forward of a model that trains."""
+        known = self.parts.get(id(part))
+        if known is None or self._is_watched():
+            return
+        if not known.place[1]:
+            known.place = self._place()
+        if known.owner() is part and not part.training:
+            self._take_call(known, part, given, result, ns)
+        else:
+            known.is_dropped = True
+        if known.is_dropped:
+            del self.parts[id(part)]
+
+    def _look(self, known: Followed, given: Any, result: Any) -> None:
         torch = self.context.torch
         tensors, outputs = (
             [one for one in leaves_of(torch, value) if is_plain(torch, one)]
@@ -161,8 +199,8 @@ class Repeats:
 
     def _is_still(self, known: Followed, module: Any) -> bool:
         """Return whether some elements of some weights are what they were at the first look."""
-        own = [p for _, part in modules_of(module) for p in part._parameters.values()]
-        own = [p for p in own if p is not None and p.numel() and is_plain(self.context.torch, p)]
+        own = [p for _, p in parameters_of(module)]
+        own = [p for p in own if p.numel() and is_plain(self.context.torch, p)]
         some = own[:: max(1, len(own) // MAX_WEIGHTS)]
         ends = [p.detach().reshape(-1)[k].double() for p in some for k in (0, -1)]
         found = read_whole(self.context.torch.stack(ends).view(self.context.torch.int64))
@@ -206,12 +244,19 @@ class Repeats:
             return ""
         self.due_ns = now + DUE_NS
         rows = [one.row("module") for one in self.modules.values() if one and one.is_told]
+        rows += [one.row("part") for one in self.parts.values() if one.is_told]
         rows += [one.row("data_set") for one in self.data_sets.values() if one.is_told]
         text = dumps({"k": kinds.AGAIN, "rows": rows}) + "\n"
         if text == self.told or not (rows or self.told):
             return ""
         self.told = text
         return text
+
+
+def is_frozen(module: Any) -> bool:
+    """Return whether a module has parameters, none of which needs a gradient."""
+    own = [weight for _, weight in parameters_of(module)]
+    return bool(own) and not any(weight.requires_grad for weight in own)
 
 
 def is_referable(owner: Any) -> bool:
@@ -240,6 +285,7 @@ def plain_in(value: Any, depth: int = 3) -> Iterator[Any]:
 
 TAKE_TENSORS = (
     *(Repeats.see_call, Repeats._meet, Repeats._look, Repeats._is_still, Repeats.see_batch),
+    *(Repeats.see_part, Repeats._take_call, Repeats.find_parts, is_frozen),
     *(is_plain, is_referable, plain_in, *READ_TENSORS),
 )
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

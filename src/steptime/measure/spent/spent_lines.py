@@ -69,7 +69,7 @@ def find_repeats(rank: RankSteps, places: CodePlaces) -> tuple[WorkAgain, ...]:
             num_rows=row.num_rows,
             num_distinct=row.num_distinct,
             kept_bytes=row.num_distinct
-            * (row.result_bytes if row.what == "module" else row.row_bytes),
+            * (row.row_bytes if row.what == "data_set" else row.result_bytes),
             where=places.where(row.file or None, row.line),
             text=places.source.texts.get((row.file, row.line)),
         )

@@ -69,14 +69,14 @@ class WorkAgain:
     """A frozen module or a data set whose rows come again, bit for bit.
 
     Attributes:
-        what: `module` or `data_set`.
-        name: its class.
-        calls_per_step: calls of the module, or batches, in a mean step.
+        what: `module`, `part` (of a model that trains) or `data_set`.
+        name: its class; of a part, the model's class and the path to it.
+        calls_per_step: calls of the module or part, or batches, in a mean step.
         s_per_call: mean wall time of a call of the module [s]; 0 for a data set.
         num_rows: rows that were looked at.
         num_distinct: different rows among them; an estimate where there are many.
         kept_bytes: what the results of the different rows take, or these rows [bytes].
-        where: the line that calls the module; None for a data set.
+        where: the line that calls it; None for a data set.
         text: that line.
     """
 

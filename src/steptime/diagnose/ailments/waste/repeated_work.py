@@ -32,14 +32,14 @@ def find_frozen(measurement: Measurement) -> Finding | None:
     if steady is None or not step_s:
         return None
     mean_s = steady.mean_of_all_s or steady.mean_s or step_s
-    modules = [one for one in measurement.repeats if one.what == "module"]
+    modules = [one for one in measurement.repeats if one.what != "data_set"]
     shares = [(min(1.0, one.calls_per_step * one.s_per_call / mean_s), one) for one in modules]
     fraction, work = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     severity = severity_of(fraction)
     if severity is None or work is None:
         return None
     found = make_finding(
-        FROZEN,
+        FROZEN if work.what == "module" else FROZEN_PART,
         severity=severity,
         evidence=(share("frozen", fraction), *_evidence(work), seconds("call", work.s_per_call)),
         fraction=fraction,
@@ -119,6 +119,15 @@ FROZEN = Ailment(
     levers=("frozen_cache",),
     when_contended=_SAME_LOAD,
 )
+FROZEN_PART = replace(
+    FROZEN,
+    cause="frozen_part_again",
+    what="a frozen part of a model that trains computes the same outputs again in each epoch",
+    needs="calls of frozen parts within the forward, digests of their inputs (CPU)",
+    remedy="Compute its outputs once, before the training, and let the rest of the model begin "
+    "with them; all of them take {kept}.",
+    levers=(),
+)
 SAME_SAMPLES = Ailment(
     cause="same_samples",
     what="the data set makes the same samples again in each epoch",
@@ -146,4 +155,4 @@ COLLATED_AGAIN = replace(
     "made; what all batches hold takes {kept}.",
     levers=(),
 )
-AILMENTS = (FROZEN, SAME_SAMPLES, COLLATED_AGAIN)
+AILMENTS = (FROZEN, FROZEN_PART, SAME_SAMPLES, COLLATED_AGAIN)

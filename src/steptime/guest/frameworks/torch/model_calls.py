@@ -49,16 +49,18 @@ def hook_calls(context: TorchContext) -> None:
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
+    parts = context.repeats.parts
     pass_as_torchs(context.torch, *TAKE_TENSORS)
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
         if (busy := is_compiling() or local.journal.top) and self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
-        if busy:
+        if busy and (busy is True or not parts or busy != FORWARD or id(self) not in parts):
             return self._call_impl(*args, **kwargs)
         try:
-            return observe_call(context, original, self, args, kwargs)
+            see = observe_part if busy else observe_call
+            return see(context, original, self, args, kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
@@ -94,6 +96,20 @@ def observe_call(context: TorchContext, original: Any, module: Any, args: Any, k
     except BaseException as error:
         drop_frame(error)
         raise
+
+
+def observe_part(context: TorchContext, original: Any, part: Any, args: Any, kwargs: Any) -> Any:
+    """Run a frozen part of a model that trains, within the model's forward."""
+    began = perf_counter_ns()
+    try:
+        result = original(part, *args, **kwargs)
+    except BaseException as error:
+        drop_frame(error)
+        raise
+    if context.local.journal is context.first_journal:
+        ns = perf_counter_ns() - began
+        context.guarded("again", context.repeats.see_part, part, (args, kwargs), result, ns)
+    return result
 
 
 def run_forward(
@@ -284,6 +300,7 @@ def learn(context: TorchContext, module: Any, result: Any, *, loss_inside: bool)
         if module.training and id(module) not in context.trained:
             parts = [id(part) for _, part in modules_of(module)]
             context.trained.update(parts)
+            context.repeats.find_parts(module)
             recorder = context.recorder
             recorder.nested_per_update = max(recorder.nested_per_update, len(parts))
         remember(context, module, IS_FORWARD, loss_inside=loss_inside)
