@@ -24,6 +24,7 @@ PLANTS = {
     "overflow": "loss",
     "log": "loss",
     "mask": "loss",
+    "masked_row": "weights",
     "learning_rate": "loss",
     "embedding_row": "weights",
     "loss_scale": "skipped_updates",
@@ -53,6 +54,16 @@ def test_a_bad_number_opens_the_report_with_its_first_update(
     assert "bad_numbers.py:" in finding["where"]
     assert finding["site"]["file"].endswith("bad_numbers.py")
     assert "guest_failures" not in {note["code"] for note in run.data["notes"]}
+
+
+def test_a_masked_softmax_is_suspected_where_a_finite_loss_breaks_weights(
+    run_specimen: RunSpecimen,
+) -> None:
+    broken = run_specimen("bad_numbers", "--plant", "masked_row").findings()[0]
+    assert broken["names"]["masked"] == "queries"
+
+    by_loss = run_specimen("bad_numbers", "--plant", "mask").findings()[0]
+    assert "masked" not in by_loss["names"]
 
 
 @pytest.mark.parametrize("plant", ["backward", "data"])

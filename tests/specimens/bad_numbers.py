@@ -45,6 +45,8 @@ class Net(nn.Module):
         mask = torch.zeros(tokens.shape[1], tokens.shape[1])
         if is_bad and args.plant == "mask":
             mask[0] = -math.inf
+        if is_bad and args.plant == "masked_row":  # the loss leaves it out
+            mask[1] = -math.inf
         x = x + torch.softmax(self.queries(x) @ x.transpose(1, 2) + mask, dim=-1) @ x
         if is_bad and args.plant == "forward":
             x = x * math.nan

@@ -43,8 +43,8 @@ class Removal:
         condition: such as `Without the wait`; "a step would take at least …" follows it.
         parts: further parts of the condition, by their evidence; each appears only where the
             finding holds that evidence.
-        whole: what becomes shorter: a `step`; the `loop`, which is all steps and these times
-            between them; or the `run`.
+        whole: what becomes shorter: a `step`; the `steps`, where they are unlike; the `loop`,
+            which is all steps and these times between them; or the `run`.
     """
 
     condition: str
@@ -86,6 +86,7 @@ class Ailment:
         title: the heading of a report, where the kind gives none.
         sentence: what was found. It follows a colon, so it begins with a small letter.
         explanation: the underlying cause; None where the sentence says so already.
+        suspicion: a cause that is likely but not proven, said where its words are known.
         removal: what the headroom takes away; None where the rule gives no headroom.
         remedy: what to do about it, as a sentence; None where nothing needs to be done.
         levers: names of the levers that relieve it, the likeliest first.
@@ -102,6 +103,7 @@ class Ailment:
     title: str | None = None
     sentence: str
     explanation: str | None = None
+    suspicion: str | None = None
     removal: Removal | None = None
     remedy: str | None
     levers: tuple[str, ...] = ()

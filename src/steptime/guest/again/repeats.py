@@ -176,10 +176,9 @@ class Repeats:
             return
         if not known.place[1]:
             known.place = self._place()
-        if known.owner() is part and not part.training:
+        known.is_dropped |= part.training or known.owner() is not part
+        if not known.is_dropped:
             self._take_call(known, part, given, result, ns)
-        else:
-            known.is_dropped = True
         if known.is_dropped:
             del self.parts[id(part)]
 

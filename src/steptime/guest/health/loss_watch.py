@@ -16,6 +16,8 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from ...record.places import BY_HAND
+from ..sense.masked_rows import TAKE_TENSORS as LOOK_AT_MASKS
+from ..sense.masked_rows import masked_softmax
 from ..sites.frames import Frames, innermost
 from ..timeline.recorder import Recorder
 from .device_looks import DeviceLooks, Slot
@@ -143,7 +145,7 @@ class LossWatch:
             self.num_losses += 1
             self.has_root = True
             if value - value != 0.0:
-                self._meet("loss", value)
+                self._meet("loss", value, root)
         else:
             self.see_other_loss(args, inside_step=False)
 
@@ -181,7 +183,7 @@ class LossWatch:
             self.loss += value
             self.num_losses += 1
             if value - value != 0.0 and not inside_step:
-                self._meet("loss", value)
+                self._meet("loss", value, root)
 
     def see_norm(self, norm: Any) -> None:
         """Take the norm that clipping returned."""
@@ -341,7 +343,7 @@ class LossWatch:
 
     # -- where the first bad number was
 
-    def _meet(self, value: str, number: float) -> None:
+    def _meet(self, value: str, number: float, root: Any = None) -> None:
         """Note where a number became bad; of those that follow only the number is kept."""
         self.is_bad = self.is_eventful = True
         if self.found is not None or self.was_bad or self.num_places >= MAX_PLACES:
@@ -354,7 +356,10 @@ class LossWatch:
             optimizers = [one for one in known if one is not None]
             self.found["weights"] = seen = look_at_weights(self.torch, optimizers)
             if seen is not None and seen["num_bad"]:
-                self.found["names"] = name_bad_weights(self.torch, optimizers, self.find_names())
+                names = self.find_names()
+                self.found["names"] = name_bad_weights(self.torch, optimizers, names)
+                if root is not None and root.grad_fn is not None:
+                    self.found["masked"] = masked_softmax(root.grad_fn, names)
 
     def _describe(self, value: str, number: float) -> dict[str, Any]:
         place = innermost(self.frames.stack(sys._getframe(1)))
@@ -374,7 +379,12 @@ def _functions_of(kind: type) -> list[Any]:
     return [one for one in vars(kind).values() if isinstance(one, FunctionType)]
 
 
-TAKE_TENSORS = (*_functions_of(LossWatch), *_functions_of(DeviceLooks), *LOOK_AT_TENSORS)
+TAKE_TENSORS = (
+    *_functions_of(LossWatch),
+    *_functions_of(DeviceLooks),
+    *LOOK_AT_TENSORS,
+    *LOOK_AT_MASKS,
+)
 """Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
 
 

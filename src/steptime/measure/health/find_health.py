@@ -117,6 +117,7 @@ def find_non_finite(
         file=None if place is None else place.file,
         line=None if place is None else place.line,
         weights=place.names if place is not None and value == "weights" else (),
+        masked=place.masked if place is not None and value == "weights" else None,
     )
 
 
@@ -208,4 +209,5 @@ def _open_end(
         file=place.file,
         line=place.line,
         weights=place.names if number < place.n else (),
+        masked=place.masked if number < place.n else None,
     )

@@ -16,6 +16,7 @@ class BadPlace:
 
     `weights` holds how many weights and optimizer states there were then, and how many were bad.
     `names` are those of bad weights, where others were sound.
+    `masked` is the module nearest to a softmax over masked scores in that loss's graph.
     `is_open`: no update followed, because the script ended.
     """
 
@@ -28,6 +29,7 @@ class BadPlace:
     line: int | None = None
     weights: WeightsSeen | None = None
     names: tuple[str, ...] = ()
+    masked: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

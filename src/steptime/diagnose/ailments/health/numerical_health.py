@@ -96,6 +96,7 @@ def find_non_finite(measurement: Measurement) -> Finding | None:
             "since": "exactly" if is_exact else "at_latest",
             "until": "still_going" if found.is_going_on else "recovered",
             **({"weights": ", ".join(found.weights)} if found.weights else {}),
+            **({"masked": found.masked} if found.masked else {}),
         },
     )
     return _placed(finding, _bad_site(measurement, found))
@@ -264,6 +265,8 @@ NON_FINITE = Ailment(
     sentence="{what} in the {value} from update {first_update} {since}, {until}: "
     "{updates_wasted} of {num_updates} updates were wasted.",
     explanation="After that update {weights} are not finite; the other weights are.",
+    suspicion="Suspected: the softmax over masked scores near {masked}. A row that is masked whole "
+    "makes it NaN, and its gradients, even where the loss leaves the row out; --health tells.",
     remedy="Find what makes the first bad number in update {first_update}.",
     when_contended=_COUNTED,
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
+from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal, by_same_load, without
 from steptime.diagnose.ailments.scale import (
     MIN_EXPLAINED,
     SCALE,
@@ -277,6 +277,7 @@ GROWS = replace(
         "computes over all that came (reset it at the end of each epoch, or keep sums).",
     ),
     rule=find_growing,
+    removal=Removal(condition="Without it", parts={}, whole="steps"),
     thresholds=(MIN_SEEN, MIN_GROWTH, MAX_REST_GROWTH, *SCALE),
 )
 _NEEDLESS = (COLLECTS, EMPTIES, TENSORS, WEIGHTS, HISTOGRAMS, FRAME_ROW, FILE_CHUNK)

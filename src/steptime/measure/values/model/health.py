@@ -29,6 +29,8 @@ class NonFinite:
         line: that line.
         weights: the names of the first eight bad weights, where others were still sound: their
             gradients were bad in the update that broke them.
+        masked: the module nearest to a softmax over masked scores, where the model has one and an
+            update with a finite loss broke the weights.
     """
 
     value: str
@@ -43,6 +45,7 @@ class NonFinite:
     file: str | None = None
     line: int | None = None
     weights: tuple[str, ...] = ()
+    masked: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

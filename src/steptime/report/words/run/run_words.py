@@ -317,6 +317,7 @@ def describe_finding(finding: Finding, step_time_s: float | None) -> str:
         _describe_place(finding),
         _describe_own_share(finding),
         fill_in(row.explanation, finding) if row else None,  # None of a straggler without a phase
+        fill_in(row.suspicion, finding) if row else None,
         f"It would be more certain with {' and '.join(wants)}." if wants else None,
     )
     return " ".join(part for part in parts if part)
@@ -413,7 +414,7 @@ def joined(parts: Sequence[str]) -> str:
 def _is_of_run(finding: Finding) -> bool:
     """Return whether it lies beside the steps, so that its calls are counted over the whole run."""
     row = ailment_of(finding)
-    return row is not None and row.removal is not None and row.removal.whole != "step"
+    return row is not None and row.removal is not None and row.removal.whole in ("loop", "run")
 
 
 _ENDS: Mapping[RunState, str] = {
