@@ -84,7 +84,7 @@ def saved(**parts_s):
     times_s = dict.fromkeys(names, 0.0) | parts_s
     found = Checkpoints(num=9, total_s=sum(times_s.values()), **times_s)
     span = Span(name="checkpoint", total_s=25.0, num_steps_touched=9)
-    return replace(run_of(300.0, checkpoints=found), spans=(span,))
+    return replace(run_of(30.0, checkpoints=found), spans=(span,))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
+from steptime.measure.values.spent_line import SpentTime
 from steptime.report.words.run.advice import trial_levers
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
@@ -182,6 +184,26 @@ def test_many_tiny_operators_are_host_bound() -> None:
         "num_operators": 310,
         "num_tiny": 300,
     }
+
+
+@pytest.mark.parametrize(("library", "fraction"), [("keras", 0.7), ("keras", 0.4), ("torch", 0.9)])
+def test_the_library_that_calls_the_tiny_operators_is_named(library: str, fraction: float) -> None:
+    operators = Operators(num=310, num_tiny=300, tiny_s=0.002, large_s=0.001)
+    spent = SpentTime(
+        num_samples=80,
+        num_updates=80,
+        step_s=0.01,
+        without_line=0.0,
+        libraries={library: fraction},
+    )
+
+    found = find_tiny_operators(
+        replace(make_measurement(compute_s=0.010, operators=operators), spent=spent)
+    )
+
+    assert found is not None
+    is_named = library == "keras" and fraction > 0.5
+    assert found.names == ({"library": "keras"} if is_named else None)
 
 
 def test_an_operator_that_was_interrupted_does_not_hide_the_tiny_ones() -> None:

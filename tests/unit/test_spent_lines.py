@@ -19,7 +19,7 @@ from steptime.guest.spent.stack_sampler import StackSampler
 from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.spent.needless_calls import find_needless as find_in_source
 from steptime.measure.values.spent_line import SpentLine, SpentTime
-from steptime.record.buckets import FORWARD, OTHER
+from steptime.record.buckets import EVALUATION, FORWARD, OTHER
 from steptime.record.loaders.batch_rows import SpentRow, spent
 from unit.builders import make_measurement
 
@@ -63,6 +63,10 @@ def test_the_line_is_the_users_and_the_callee_the_librarys() -> None:
     book.add(frame, OTHER, 9, 1)
     (row,) = spent({"rows": book.rows()})
     assert row.file == "/nowhere/site-packages/pandas/core.py" or row.callee == "pandas.core.take"
+    assert book.libraries == {"pandas": 9}
+    book.add(here(), OTHER, 9, 1)
+    book.add(frame, EVALUATION, 9, 1)  # no part of a step
+    assert book.libraries == {"pandas": 9}
 
 
 def test_the_thread_samples_the_one_that_steps_and_is_over_when_stopped() -> None:

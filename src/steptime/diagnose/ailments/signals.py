@@ -16,6 +16,7 @@ from steptime.diagnose.ailments.scale import headroom
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement, Phase, RankSummary
 from steptime.measure.values.observations import Site
+from steptime.measure.values.wall_time import USEFUL
 
 COMPUTE_PHASES = (
     "forward",
@@ -169,7 +170,10 @@ def apart_fraction(
         step_time_s = steady.mean_of_all_s  # a neighbor made all of these longer
     if step_time_s is None or apart_s <= 0:
         return None
-    return apart_s / (apart_s + others_s + step_time_s * measurement.num_steps)
+    steps_s = step_time_s * measurement.num_steps
+    if measurement.wall_time is not None:  # rare long steps are none of the usual ones
+        steps_s = max(steps_s, measurement.wall_time.of(USEFUL))
+    return apart_s / (apart_s + others_s + steps_s)
 
 
 def median_step_s(measurement: Measurement) -> float | None:

@@ -14,7 +14,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from ...record.buckets import BUCKETS
+from ...record.buckets import BUCKETS, EVALUATION
 from ..sites.file_owners import LIBRARYS, USERS, FileOwners
 from ..sites.frames import MAX_FRAMES
 
@@ -56,11 +56,14 @@ class LineBook:
     def __init__(self, owners: FileOwners) -> None:
         self.owners = owners
         self.found: dict[Key, Spent] = {}
+        self.libraries: dict[str, int] = {}  # ns of steps in functions of each, by package
         self.lost_ns = 0
 
     def add(self, frame: FrameType | None, bucket: int, ns: int, update: int) -> None:
         """Take a sample: `ns` have passed since the one before, in this update."""
         key, line = self._find(frame, bucket)
+        if bucket < EVALUATION and (name := self._library(frame)):
+            self.libraries[name] = self.libraries.get(name, 0) + ns
         spent = self.found.get(key)
         if spent is None:
             if len(self.found) >= MAX_KEYS:
@@ -91,6 +94,13 @@ class LineBook:
             return Key(bucket, None, 0, "", ""), 0
         code, offset, function, line = best
         return Key(bucket, code, offset, function, of_library), line
+
+    def _library(self, frame: FrameType | None) -> str:
+        """Return the package of the innermost function, if that is a library's."""
+        inner = next((one for one in walk(frame) if not is_ours(one)), None)
+        if inner is None or self.owners.owner(inner.f_code.co_filename) != LIBRARYS:
+            return ""
+        return str(inner.f_globals.get("__name__")).partition(".")[0]
 
     def rows(self) -> list[list[Any]]:
         """Return the rows of the line `sl`, the longest first."""

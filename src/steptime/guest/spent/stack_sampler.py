@@ -105,6 +105,7 @@ class StackSampler:
             "ns": total_ns,
             "cost_ns": self.cost_ns,
             "rows": self.book.rows(),
+            "libraries": self.book.libraries,
         }
 
     # -- the thread

@@ -211,7 +211,13 @@ def _window(line: Line) -> WindowSeen:
 def _spent(line: Line) -> SpentSeen:
     """Return the samples so far; their sums are those of the whole run."""
     num_updates, total_ns = (rows.whole_number(line, name) for name in ("n", "ns"))
-    return SpentSeen(num_updates=num_updates, total_ns=total_ns, rows=tuple(batch_rows.spent(line)))
+    found = rows.field(line, "libraries") if "libraries" in line else {}
+    return SpentSeen(
+        num_updates=num_updates,
+        total_ns=total_ns,
+        rows=tuple(batch_rows.spent(line)),
+        libraries={name: rows.whole_number(dict(found), name) for name in found},
+    )
 
 
 def _lever(line: Line) -> list[LeverLine]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from steptime.measure.values.model.work import Count
 from steptime.record.loaders.batch_rows import SpentRow
@@ -44,6 +45,7 @@ class SpentSeen:
     num_updates: int
     total_ns: int
     rows: tuple[SpentRow, ...]
+    libraries: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ MIN_SAMPLES = 40
 """Of so many samples, a line with a fifth of the time has a share between 9 % and 36 %."""
 
 MAX_LINES = 40
+MIN_LIBRARY = 0.01
+"""Of the steps' time: a library that takes less is not kept."""
 
 _Key = tuple[str, str, int, str | None]
 
@@ -55,6 +57,11 @@ def find_spent(rank: RankSteps, places: CodePlaces) -> SpentTime | None:
         step_s=whole_ns * NS / max(1, seen.num_updates),
         without_line=max(0.0, 1 - named_ns / whole_ns),
         lines=tuple(ordered[:MAX_LINES]),
+        libraries={
+            name: min(1.0, ns / whole_ns)
+            for name, ns in seen.libraries.items()
+            if ns >= MIN_LIBRARY * whole_ns
+        },
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from steptime.measure.values.observations import place_text
 
@@ -55,6 +56,8 @@ class SpentTime:
         step_s: mean time of an update in them, without spans [s].
         without_line: share of the steps' time that has no line of the script or of a library.
         lines: the lines, the longest first.
+        libraries: share of the steps' time in functions of each library, by the package of the
+            innermost one, with the operators that it calls.
     """
 
     num_samples: int
@@ -62,6 +65,7 @@ class SpentTime:
     step_s: float
     without_line: float
     lines: tuple[SpentLine, ...] = ()
+    libraries: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,9 @@ PAGE_BYTES = Threshold(name="PAGE_BYTES", value=4096, why="the page of x86-64 an
 _PROBED = ("forward", "loss", "forward_and_loss", "backward")
 """Phases whose operators the guest counts on the sampled step."""
 
+BELOW = ("torch", "numpy")
+"""Libraries that a script calls itself, or others call for it: their operators are the step."""
+
 _NOT_LAUNCHING = (
     *("input_wait", "process_wait", "rollout"),
     *("h2d", "sync", "communication", "other"),
@@ -92,18 +95,30 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     severity = severity_of(fraction)
     if severity is None:
         return None
-    return make_finding(
+    library, taken = _slow_library(measurement)
+    found = make_finding(
         TINY_OPERATORS,
         severity=severity,
         evidence=(
             share("tiny_operators", fraction),
             count("num_operators", operators.num * num_probed),
             count("num_tiny", operators.num_tiny * num_probed),
+            *([share("library_python", taken)] if library else []),
         ),
         fraction=fraction,
         site=site_of(measurement, "forward"),
         missing=missing_beside_phases(measurement),
     )
+    return replace(found, names={"library": library}) if library else found
+
+
+def _slow_library(measurement: Measurement) -> tuple[str, float]:
+    """Return the library, other than torch, whose functions take most of the steps, if one does."""
+    spent = measurement.spent
+    known = {} if spent is None else {k: v for k, v in spent.libraries.items() if k not in BELOW}
+    name = max(known, key=lambda one: known[one], default="")
+    taken = known.get(name, 0.0)
+    return (name, taken) if taken >= MIN_EXPLAINED.value else ("", 0.0)
 
 
 def find_launches(measurement: Measurement) -> Finding | None:
@@ -257,6 +272,8 @@ TINY_OPERATORS = Ailment(
     thresholds=(*SCALE, MIN_EXPLAINED, TINY_OPERATOR_COST_S),
     sentence="{num_tiny} of {num_operators} operators in a step take under 20 µs. Starting them "
     "costs more than they do, up to {tiny_operators} of a step.",
+    explanation="Functions of {library}, with the operators that they call, take {library_python} "
+    "of all steps.",
     removal=without("the cost of starting them"),
     remedy="Let torch.compile fuse them, or put their work into fewer, larger operators.",
     levers=("compile", "fused_rnn", "fused_gelu", "fused_optimizer", "num_threads", "interpreter"),
