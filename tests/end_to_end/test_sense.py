@@ -42,6 +42,7 @@ FAULTY = {
     "the_last_batches_join_the_next_update": "left_over_batches",
     "means_of_unlike_texts_are_equals": "unequal_micro_batches",
     "workers_draw_the_same": "repeated_draws",
+    "workers_seed_alike_in_each_epoch": "reseeded_draws",
     "each_worker_yields_everything": "duplicated_samples",
     "the_epoch_does_not_reach_the_workers": "stale_number",
     "the_sampler_is_never_told_the_epoch": "same_order",

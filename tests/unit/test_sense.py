@@ -16,7 +16,12 @@ from steptime.diagnose.ailments.sense.senseless import (
 from steptime.diagnose.ailments.sense.taught import find_rows_without_label
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.sense.find_sense import find_duplicated, find_repeated, find_stale
+from steptime.measure.sense.find_sense import (
+    find_duplicated,
+    find_repeated,
+    find_reseeded,
+    find_stale,
+)
 from steptime.measure.sense.loss_origin import find_loss_line
 from steptime.measure.sense.sense_record import EpochNumbers, read_sense, read_worker
 from steptime.measure.values.measurement import Measurement
@@ -166,6 +171,19 @@ def test_workers_that_draw_the_same_repeat_also_over_epochs() -> None:
     assert (found.num_workers, found.num_epochs, found.names) == (2, 2, ("Crops.rng",))
     assert apart is not None
     assert apart.num_epochs == 1
+
+
+def test_a_worker_that_seeds_alike_in_each_epoch_repeats_its_draws() -> None:
+    states = {"numpy.random": ["a", "b", "c"]}
+    same = [worker(n, epoch=e, shared=states) for e in (1, 2, 3) for n in (0, 1)]
+    other = worker(1, epoch=3, shared={"numpy.random": ["d", "b", "c"]})
+
+    found = find_reseeded(same)
+
+    assert found is not None
+    assert (found.num_epochs, found.names) == (3, ("numpy.random",))
+    assert find_reseeded([*same[:-1], other]) is None
+    assert find_reseeded(same[:4]) is None
 
 
 @pytest.mark.parametrize(

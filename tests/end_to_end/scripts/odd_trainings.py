@@ -910,6 +910,11 @@ class Crops(Dataset[Any]):
         return 0.0
 
 
+class SharedCrops(Crops):
+    def shift(self) -> float:
+        return float(np.random.normal())
+
+
 class Curriculum(Crops):
     def shift(self) -> float:
         return 0.1 * self.epoch
@@ -930,7 +935,11 @@ class Stream(IterableDataset[Any]):
 
 
 def seed_worker(number: int) -> None:
-    get_worker_info().dataset.rng = np.random.default_rng(number)
+    get_worker_info().dataset.rng = np.random.default_rng(get_worker_info().seed)
+
+
+def seed_worker_alike(number: int) -> None:
+    np.random.seed(7 + number)
 
 
 def epochs(data: Any, *, num: int = 3, sets: bool = False, **options: Any) -> None:
@@ -947,6 +956,22 @@ def epochs(data: Any, *, num: int = 3, sets: bool = False, **options: Any) -> No
 @healthy
 def workers_seed_their_generator() -> None:
     epochs(Crops(), shuffle=True, worker_init_fn=seed_worker)
+
+
+@healthy
+def workers_draw_from_the_shared_generator() -> None:
+    epochs(SharedCrops(seeds="never"), shuffle=True)
+
+
+@healthy
+def persistent_workers_are_seeded_once() -> None:
+    options: Any = {"worker_init_fn": seed_worker_alike, "persistent_workers": True}
+    epochs(SharedCrops(seeds="never"), shuffle=True, **options)
+
+
+@faulty
+def workers_seed_alike_in_each_epoch() -> None:
+    epochs(SharedCrops(seeds="never"), shuffle=True, worker_init_fn=seed_worker_alike)
 
 
 @healthy

@@ -1,8 +1,9 @@
 """What the workers of a loader begin with: the state of generators, whole numbers, first batches.
 
-A worker gets a copy of the data set. A generator in it that nobody seeds anew draws the same
-numbers in each worker; a number that the parent sets between epochs does not reach a worker that
-stays; an iterable that does not ask which worker it is in yields everything in each.
+A worker gets a copy of the data set. A generator in it that is not seeded anew draws the same
+numbers in each worker, and a constant seed the same ones in each epoch; a number that the parent
+sets between epochs does not reach a worker that stays; an iterable that does not ask which worker
+it is in yields everything in each.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class WorkerFacts:
         # Those of an iterable may have to agree: workers that share a shuffled order do so.
         self.generators = [] if self.is_iterable else list(generators_of(torch, dataset))
         self.states = [self._digest_states()]
+        self.shared = {name: [digest(iter([state_of(g)]))] for name, g in shared_generators(torch)}
         self.batches: list[str] = []
         self.head = {
             "k": kinds.WORKER_SENSE,
@@ -109,9 +111,12 @@ class WorkerFacts:
     def see_batch(self, batch: Any, path: str) -> None:
         """Write a line with what is known after one more batch."""
         self.states.append(self._digest_states())
+        for name, generator in shared_generators(self.torch):
+            if name in self.shared:
+                self.shared[name].append(digest(iter([state_of(generator)])))
         if self.is_iterable:
             self.batches.append(self._digest_batch(batch))
-        line = self.head | {"states": self.states, "batches": self.batches}
+        line = self.head | {"states": self.states, "shared": self.shared, "batches": self.batches}
         append(path, dumps(line) + "\n")
 
     def _digest_states(self) -> str:
@@ -154,6 +159,15 @@ def generators_of(torch: Any, dataset: Any) -> Iterator[tuple[str, Any]]:
             for name, value in list(values_of(holder).items()):
                 if type(value) in classes:
                     yield f"{type(holder).__name__}.{name}", value
+
+
+def shared_generators(torch: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the generators of a process that any code draws from, as far as they are loaded."""
+    yield "torch's generator", torch.default_generator
+    if "random" in sys.modules:
+        yield "Python's random", sys.modules["random"]._inst
+    if "numpy.random" in sys.modules:
+        yield "numpy.random", sys.modules["numpy.random"].mtrand._rand
 
 
 def state_of(generator: Any) -> bytes:

@@ -24,6 +24,9 @@ NUM_ALIKE = 3
 """States of generators (before and after two batches) and batches that must agree, and differ among
 themselves: an order is drawn once."""
 
+NUM_EPOCHS = 3
+"""Epochs in which a worker must draw the same: two may be a trial and its repetition."""
+
 
 def find_sense(
     rank: RankSteps, ranks: Sequence[RankSteps], records: RunRecords, places: CodePlaces
@@ -38,6 +41,7 @@ def find_sense(
     return replace(
         from_json(Sense, _placed(to_json(seen.sense), places)),
         repeated=find_repeated(workers),
+        reseeded=find_reseeded(workers),
         duplicated=find_duplicated(workers),
         stale=find_stale(workers, seen.epochs),
         drift=find_drift(ranks),
@@ -94,6 +98,26 @@ def find_repeated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
         names=first.names,
         num_epochs=len(same) if is_each else 1,
     )
+
+
+def find_reseeded(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:
+    """Return a generator that draws the same in each epoch, because each worker seeds it alike."""
+    runs: dict[tuple[int, str], dict[int, list[tuple[str, ...]]]] = defaultdict(dict)
+    for one in sorted(workers, key=lambda one: one.epoch):
+        if one.turn == 1 and one.epoch:
+            for name, states in (*one.shared.items(), (", ".join(one.names), one.states)):
+                runs[one.data_set, name].setdefault(one.worker, []).append(states)
+    kinds = {one.data_set: one.class_name for one in workers}
+    for (data_set, name), by_worker in runs.items():
+        num = min(len(epochs) for epochs in by_worker.values())
+        if name and num >= NUM_EPOCHS and all(map(_are_alike, by_worker.values())):
+            return RepeatedWorkers(
+                data_set=kinds[data_set],
+                num_workers=len(by_worker),
+                names=(name,),
+                num_epochs=num,
+            )
+    return None
 
 
 def find_duplicated(workers: Sequence[WorkerSeen]) -> RepeatedWorkers | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.codec import from_json
 from steptime.measure.values.model.sense_values import Sense
@@ -30,7 +30,8 @@ class SenseSeen:
 class WorkerSeen:
     """What a worker saw in an epoch; the last line of each counts.
 
-    `states` are digests of its generators, at the beginning and after each batch; `batches` are
+    `states` are digests of its generators, at the beginning and after each batch, `shared` those
+    of each generator that all code of the process draws from; `batches` are
     digests of what an iterable yielded first. `epoch` is that of the training process when it
     started the worker, 0 where it is not known; `turn` counts the epochs of the worker itself.
     """
@@ -44,6 +45,7 @@ class WorkerSeen:
     names: tuple[str, ...] = ()
     numbers: Mapping[str, int]
     states: tuple[str, ...] = ()
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     batches: tuple[str, ...] = ()
 
 

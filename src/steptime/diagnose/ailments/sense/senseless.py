@@ -161,6 +161,20 @@ def find_repeated_draws(measurement: Measurement) -> Finding | None:
     return placed(REPEATED_DRAWS, evidence, None, names)
 
 
+def find_reseeded_draws(measurement: Measurement) -> Finding | None:
+    """No bottleneck: a worker seeds a generator alike in each epoch, and draws the same numbers."""
+    sense = sense_of(measurement)
+    if sense.reseeded is None or sense.repeated is not None:
+        return None
+    found = sense.reseeded
+    return placed(
+        RESEEDED_DRAWS,
+        (count("num_epochs", found.num_epochs),),
+        None,
+        {"data_set": found.data_set, "generator": ", ".join(found.names)},
+    )
+
+
 def find_duplicated_samples(measurement: Measurement) -> Finding | None:
     """No bottleneck: each worker yields the whole of an iterable."""
     found = sense_of(measurement).duplicated
@@ -270,6 +284,17 @@ REPEATED_DRAWS = sense_row(
     title="repeated randomness",
     needs="`sense.repeated`",
 )
+RESEEDED_DRAWS = sense_row(
+    "reseeded_draws",
+    find_reseeded_draws,
+    "random draws of a worker repeat in each epoch",
+    "random draws repeat: in each worker {generator} begins each of the first {num_epochs} epochs "
+    "in the same state, and {data_set} draws the same numbers again.",
+    "Let the seed differ between epochs: torch.initial_seed() of a worker does, a constant seed in "
+    "worker_init_fn, or a generator that is copied with the data set, does not.",
+    title="repeated randomness",
+    needs="`sense.reseeded`",
+)
 DUPLICATED = sense_row(
     "duplicated_samples",
     find_duplicated_samples,
@@ -293,7 +318,7 @@ STALE = sense_row(
 AILMENTS = (
     *(UNCLEARED, SCHEDULE_TOO_FAST, RATE_OF_ZERO, UNMOVED_SCHEDULE, EVALUATED, BROADCAST),
     *taught.AILMENTS,
-    *(DUPLICATED, REPEATED_DRAWS, STALE),
+    *(DUPLICATED, REPEATED_DRAWS, RESEEDED_DRAWS, STALE),
     *on_ranks.AILMENTS,
 )
 WRONG = tuple(row.cause for row in (*AILMENTS, UNREGISTERED) if row.cause is not None)

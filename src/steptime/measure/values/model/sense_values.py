@@ -265,6 +265,7 @@ class Sense:
         unequal: micro-batches of unlike numbers of targets.
         kept_outputs: outputs that an evaluation keeps, from 64 MiB on.
         repeated: random draws that repeat over workers or epochs.
+        reseeded: random draws of a worker that are the same in each epoch.
         duplicated: samples that each worker yields.
         stale: a number of the data set that does not reach the workers.
         drift: weights that differ between ranks.
@@ -282,6 +283,7 @@ class Sense:
     unequal: UnequalParts | None = None
     kept_outputs: KeptOutputs | None = None
     repeated: RepeatedWorkers | None = None
+    reseeded: RepeatedWorkers | None = None
     duplicated: RepeatedWorkers | None = None
     stale: StaleNumber | None = None
     drift: Drift | None = None
