@@ -324,6 +324,15 @@ def test_the_mean_of_each_phase_is_that_of_its_share_and_all_of_them_make_the_st
     assert sum(outer) == pytest.approx(of_step_s[0])
 
 
+def test_a_single_long_step_makes_no_phase_longer_than_the_mean_step() -> None:
+    times = [8] * 40
+    times[20] = 800  # others held the cores
+    measurement = measure_lines(*(make_update(n, {"forward": ms}) for n, ms in enumerate(times)))
+
+    assert measurement.steady is not None
+    assert phase(measurement, "forward").mean_s == pytest.approx(measurement.steady.mean_s)
+
+
 def test_what_comes_after_the_last_update_is_a_span_of_no_step() -> None:
     tail = by_bucket({"evaluation": 700, "other": 5})
 

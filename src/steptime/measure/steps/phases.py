@@ -171,10 +171,11 @@ def summarize_phases(
     elif not table.inner:
         missing = {**dict.fromkeys(INNER_PHASES, "not_sampled"), **missing}
     totals_s = {name: table.wall.total_s(name) for name in PHASES}
+    mean_s = _mean_step(windows)
     return tuple(
         Phase(name=name, missing=missing[name])
         if name in missing
-        else _scaled(_phase(name, table, totals_s), *factors)
+        else _scaled(_phase(name, table, totals_s, mean_s), *factors)
         for name in (*PHASES, *INNER_PHASES)
     )
 
@@ -211,14 +212,27 @@ def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) ->
     return replace(found, columns={**found.columns, "input_wait": waits_s})
 
 
-def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
+def _mean_step(windows: Sequence[StepWindow]) -> float | None:
+    """Return the mean step that a report has, in which single long steps are pulled in [s]."""
+    if not windows or windows[0].is_sample:
+        return None
+    known = [window.steady for window in windows if window.steady.mean_s is not None]
+    num = sum(steady.num_steps for steady in known)
+    return math.fsum((one.mean_s or 0.0) * one.num_steps for one in known) / num if num else None
+
+
+def _phase(
+    name: str, table: _PhaseTable, totals_s: Mapping[str, float], mean_s: float | None
+) -> Phase:
     is_inner = name in INNER_PHASES
     share = _inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s)
+    if mean_s is None:
+        mean_s = math.fsum(totals_s.values()) / max(1, table.wall.num)
     return Phase(
         name=name,
         median_s=(table.inner if is_inner else table.wall).median_s(name),
         fraction=share,
-        mean_s=None if share is None else share * math.fsum(totals_s.values()) / table.wall.num,
+        mean_s=None if share is None else share * mean_s,
         cpu_mean_s=table.cpu.mean_s(name),
         device_mean_s=table.device.mean_s(name),
         cpu_median_s=table.cpu.median_s(name),
