@@ -54,6 +54,7 @@ from steptime.measure.values.observations import (
     Site,
 )
 from steptime.measure.values.run_summary import RunSummary
+from steptime.measure.values.spent_line import SpentLine, SpentTime
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.measure.values.wall_time import WallPart
 from steptime.report.blocks.run.counted_steps import tiles
@@ -993,3 +994,23 @@ def test_what_a_step_has_is_told_by_what_its_device_has() -> None:
     assert describe_counts(on_cpu) == "batches 1 · full collections of garbage 0.25"
     assert "copies to the device 3" in describe_counts(on_gpu)
     assert describe_counts(replace(found, counts_per_step=None)) == ""
+
+
+def test_the_time_between_the_phases_has_the_line_that_was_sampled_most() -> None:
+    line = SpentLine(
+        what="other",
+        file="train.py",
+        line=21,
+        text="self.seen.append(x)",
+        function="Metric.add",
+        callee="",
+        num_samples=30,
+        fraction=0.2,
+        growth=0.0,
+    )
+    spent = SpentTime(num_samples=80, num_updates=80, step_s=0.1, without_line=0.0, lines=(line,))
+    measurement = builders.make_measurement(other_s=0.02)
+
+    page = str(paint(phase_blocks(replace(measurement, spent=spent))))
+
+    assert "train.py:21" in page

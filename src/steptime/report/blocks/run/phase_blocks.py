@@ -30,6 +30,9 @@ _WAITS = ("input_wait", *INNER_PHASES, "process_wait", "h2d", "communication", "
 _ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
 _ABSENT = "–"
 
+_ENOUGH = 8
+"""Samples of a line that make it the place of the time between the phases."""
+
 
 def phase_blocks(
     m: Measurement, *, small_fraction: float = 0.0, most: int | None = None
@@ -56,7 +59,7 @@ def phase_place(phase: Phase) -> int:
 
 def _table(phases: Sequence[Phase], m: Measurement) -> Block:
     has_device = any(p.device_mean_s is not None for p in phases)
-    places = {site.what: printable(site.place) for site in reversed(m.sites)}
+    places = {site.what: printable(site.place) for site in reversed(m.sites)} | _between(m)
     has_place = any(phase.name in places for phase in phases)
     heading = ["phase", "mean", "share", "CPU", *(["device"] if has_device else [])]
     heading += [*(["line"] if has_place else []), ""]
@@ -69,6 +72,13 @@ def _table(phases: Sequence[Phase], m: Measurement) -> Block:
         for phase in phases
     ]
     return TableBlock(heading, rows, name="Phases of a step", kind="phases")
+
+
+def _between(m: Measurement) -> dict[str, str]:
+    """Return the line where most of the time between the other phases goes, if it was sampled."""
+    lines = () if m.spent is None else m.spent.lines
+    other = next((one for one in lines if one.what == "other" and one.num_samples >= _ENOUGH), None)
+    return {} if other is None else {"other": printable(other.place)}
 
 
 def _cells(phase: Phase, *, has_device: bool) -> list[Cell]:
