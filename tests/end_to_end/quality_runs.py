@@ -16,8 +16,8 @@ from end_to_end.harness import LIMIT_S, SPECIMENS, environment
 from steptime.guest.trial.trial_plan import load_file
 from steptime.launch.user_command import observed_environment
 from steptime.levers import file_of, load
-from steptime.verify.judge_quality import judge
-from steptime.verify.protocol import VARIABLES, RunRequest, gather, plan_runs
+from steptime.verify.judge_quality import judge, needs_draws
+from steptime.verify.protocol import MORE_REPEATS, VARIABLES, RunRequest, gather, plan_runs
 from steptime.verify.recordings import Recording, read_recording
 from steptime.verify.values import Verdict
 
@@ -159,32 +159,36 @@ class Baselines:
         roundoff = max((one.roundoff for one in put), default=2.0**-24)
         preserves = preserves or (put[0].preserves if put else "EXACT")
         reorders = any(one.reorders for one in put)
-        requests = plan_runs(
-            preserves,
-            roundoff=roundoff,
-            num_updates=self.num_updates,
-            num_repeats=self.num_repeats,
-            reorders=reorders,
-        )
         self.num_candidates += 1
         candidate, verdict = None, None
-        for request in requests:
-            if request.is_candidate:
-                candidate = self._record(f"candidate-{self.num_candidates}", request, put)
-            elif request.name not in self.recordings:
-                self.recordings[request.name] = self._record(request.name, request, ())
-            if not request.is_candidate and request is not requests[-1]:
-                continue  # a study would ask after each run; here all of them are quick
-            reference = gather(
-                self.recordings,
+        for num_repeats in (self.num_repeats, *MORE_REPEATS):
+            requests = plan_runs(
+                preserves,
                 roundoff=roundoff,
-                num_repeats=self.num_repeats,
+                num_updates=self.num_updates,
+                num_repeats=num_repeats,
                 reorders=reorders,
             )
-            if candidate is not None and reference is not None:
-                verdict = judge(reference, candidate, preserves=preserves)
-                if stop_early and verdict.outcome.value == "FAIL":
-                    break
+            for request in requests:
+                if request.is_candidate and candidate is None:
+                    candidate = self._record(f"candidate-{self.num_candidates}", request, put)
+                elif not request.is_candidate and request.name not in self.recordings:
+                    self.recordings[request.name] = self._record(request.name, request, ())
+                if not request.is_candidate and request is not requests[-1]:
+                    continue  # a study would ask after each run; here all of them are quick
+                reference = gather(
+                    self.recordings,
+                    roundoff=roundoff,
+                    num_repeats=num_repeats,
+                    reorders=reorders,
+                )
+                if candidate is not None and reference is not None:
+                    verdict = judge(reference, candidate, preserves=preserves)
+                    if stop_early and verdict.outcome.value == "FAIL":
+                        return verdict
+            assert verdict is not None
+            if not needs_draws(verdict):
+                break
         assert verdict is not None
         return verdict
 

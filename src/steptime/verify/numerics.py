@@ -2,7 +2,9 @@
 
 In: recordings. Out: checks. Two rulers measure the candidate: the baseline's own error against
 float64, and the baseline with the last bits of its weights changed at the precision of the levers.
-docs/explanation/quality.md says how the factors were calibrated on right and wrong levers.
+The second one is drawn by chance: a limit has an interval, and an error within it says that more
+draws are needed. docs/explanation/quality.md says how the factors were calibrated on right and
+wrong levers.
 """
 
 from __future__ import annotations
@@ -11,15 +13,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
+from statistics import fmean, stdev
+
+from scipy.special import nctdtrit
 
 from steptime.verify.recordings import Recording, Values
 from steptime.verify.values import Outcome, QualityCheck
+
+LARGEST_OF_THREE = 0.8463
+"""The largest of three draws lies so many standard deviations above their mean; source: Teichroew,
+Annals of Mathematical Statistics 27 (1956), normal order statistics. A limit by it does not grow
+with the number of draws, as their largest would."""
+
+MIN_DRAWS = 3
+"""Of fewer the largest is taken: their spread is not known."""
+
+CERTAINTY = 0.95
+"""That a limit is above the lower end of its interval, and that it is below the upper one: the
+tolerance limits of a normal distribution, by the noncentral t."""
 
 OWN_FACTOR = 2.0
 """A candidate's error may be twice the baseline's: pytorch/pytorch#100075."""
 
 STEP_FACTOR = 3.0
-"""Its error may be this many times the worst perturbed run's, in one tensor of the first update."""
+"""Its error may be this many times the largest of three perturbed runs', in one tensor of the first
+update."""
 
 ROUNDINGS = 4.0
 """Its error may be so many roundings of its own values, which perturbed weights may not show."""
@@ -51,6 +69,62 @@ WORST_CAP = 0.25
 """A tensor may be twice as far off as any other tensor in a perturbed run, up to a quarter: chance
 decides which tensor changes when an activation rounds to the other side of zero."""
 
+OPEN = "within the spread of its limit"
+"""What is said of an error that is neither below nor above a limit for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit with the interval in which it lies."""
+
+    low: float
+    value: float
+    high: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Limit:
+        """Return a limit that is known."""
+        return cls(low=value, value=value, high=value)
+
+    def times(self, factor: float) -> Limit:
+        """Return so many times this limit."""
+        return Limit(low=factor * self.low, value=factor * self.value, high=factor * self.high)
+
+    def at_most(self, value: float) -> Limit:
+        """Return this limit, or the value where that is smaller."""
+        low, middle, high = (min(one, value) for one in (self.low, self.value, self.high))
+        return Limit(low=low, value=middle, high=high)
+
+    def judge(self, error: float) -> Outcome:
+        """Return whether an error is below the limit for certain, above it, or neither."""
+        if error <= self.low:
+            return Outcome.PASS
+        return Outcome.FAIL if not error <= self.high else Outcome.INCONCLUSIVE
+
+
+def largest(*limits: Limit) -> Limit:
+    """Return the largest of several limits."""
+    return Limit(
+        low=max(one.low for one in limits),
+        value=max(one.value for one in limits),
+        high=max(one.high for one in limits),
+    )
+
+
+def of_draws(errors: Sequence[float]) -> Limit:
+    """Return the largest of three such draws, with the interval by these ones."""
+    num = len(errors)
+    if num < MIN_DRAWS or not all(map(math.isfinite, errors)):
+        return Limit.exactly(max(errors, default=0.0))
+    mean, sd, root = fmean(errors), stdev(errors), math.sqrt(num)
+    reach = [
+        float(nctdtrit(num - 1, LARGEST_OF_THREE * root, p)) / root
+        for p in (1 - CERTAINTY, CERTAINTY)
+    ]
+    low, value, high = (mean + z * sd for z in (reach[0], LARGEST_OF_THREE, reach[1]))
+    return Limit(low=max(0.0, low), value=value, high=high)
+
+
 Key = tuple[int, str, str]
 Tensors = Mapping[Key, Values]
 
@@ -64,7 +138,7 @@ class Rulers:
     perturbed: tuple[Tensors, ...]
     roundoff: float
     is_double: bool
-    worst: Mapping[str, float] = field(default_factory=dict)
+    worst: Mapping[str, Limit] = field(default_factory=dict)
     """Relative error that any tensor may have, of gradients, changes and buffers."""
 
 
@@ -99,13 +173,25 @@ def make_rulers(
         roundoff=roundoff,
         is_double=is_double,
     )
-    worst: dict[str, float] = {}
-    for key, truth in rulers.truth.items():
-        if key in rulers.baseline and not _is_nil(rulers, (key[0], "gradient", key[2])):
-            errors = [_distance(one[key], truth) for one in rulers.perturbed if key in one]
-            found = WORST_FACTOR * max(errors, default=0.0) / (_norm(truth) or math.inf)
-            worst[key[1]] = min(WORST_CAP, max(found, worst.get(key[1], 0.0)))
+    keys = [
+        key
+        for key in rulers.truth
+        if key in rulers.baseline and not _is_nil(rulers, (key[0], "gradient", key[2]))
+    ]
+    worst = {}
+    for what in {key[1] for key in keys}:
+        own = [key for key in keys if key[1] == what]
+        errors = [
+            max((_error_of(rulers, one, key) for key in own if key in one), default=0.0)
+            for one in rulers.perturbed
+        ]
+        worst[what] = of_draws(errors).times(WORST_FACTOR).at_most(WORST_CAP)
     return replace(rulers, worst=worst)
+
+
+def _error_of(rulers: Rulers, tensors: Tensors, key: Key) -> float:
+    """Return a tensor's distance from the truth over the size of the truth."""
+    return _distance(tensors[key], rulers.truth[key]) / (_norm(rulers.truth[key]) or math.inf)
 
 
 # -- one step
@@ -120,8 +206,12 @@ def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[QualityCheck, ..
     if not keys:
         found = "no gradient was seen in the first update"
         return (QualityCheck(name="one_step", outcome=Outcome.INCONCLUSIVE, detail=found),)
-    worst = max((_check_tensor(rulers, candidate, key) for key in keys), key=excess)
+    checks = [_check_tensor(rulers, candidate, key) for key in keys]
+    worst = max(checks, key=lambda check: (_GRAVITY.index(check.outcome), excess(check)))
     return (worst, *(_check_scale(rulers, candidate, what) for what in ("gradient", "change")))
+
+
+_GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
 
 
 def excess(check: QualityCheck) -> float:
@@ -149,32 +239,36 @@ def _check_values(rulers: Rulers, ours: Values, key: Key) -> QualityCheck:
     _, what, name = key
     truth, limit = rulers.truth[key], _limit(rulers, key)
     size, error = _norm(truth), _distance(ours, truth)
-    is_lost = what == "gradient" and limit < size and not any(ours)
+    is_lost = what == "gradient" and limit.value < size and not any(ours)
+    outcome = Outcome.FAIL if is_lost else limit.judge(error)
+    told = " is zero" if is_lost else f": {OPEN}" if outcome is Outcome.INCONCLUSIVE else ""
     return QualityCheck(
         name="one_step",
-        outcome=Outcome.PASS if error <= limit and not is_lost else Outcome.FAIL,
+        outcome=outcome,
         estimate=error / (size or 1.0),
-        limit=limit / (size or 1.0),
+        limit=limit.value / (size or 1.0),
         n=len(truth),
-        detail=f"{what} of {name}" + (" is zero" if is_lost else ""),
+        detail=f"{what} of {name}{told}",
     )
 
 
-def _limit(rulers: Rulers, key: Key) -> float:
+def _limit(rulers: Rulers, key: Key) -> Limit:
     """Return the limit of a tensor's distance from the truth."""
     truth = rulers.truth[key]
     size, roundoff = _norm(truth), max(rulers.roundoff, FINEST_ROUNDOFF)
     own = _distance(rulers.baseline[key], truth)
     others = [_distance(one[key], truth) for one in rulers.perturbed if key in one]
-    least = max(ROUNDINGS * roundoff, rulers.worst.get(key[1], 0.0)) * size
+    least = max(ROUNDINGS * roundoff * size, OWN_FACTOR * own)
     if key[1] == "change":  # as if some elements stepped the other way
         least = max(least, 2 * math.sqrt(rulers.roundoff) * size)
-    limit = max(OWN_FACTOR * own, STEP_FACTOR * max(others, default=0.0), least)
     if _is_nil(rulers, (key[0], "gradient", key[2])):
         if not rulers.is_double or key[1] == "change":
-            return math.inf  # Adam makes full steps of rounding, by chance
-        return max(limit, STEP_FACTOR * own * roundoff / FLOAT32_ROUNDOFF)
-    return limit
+            return Limit.exactly(math.inf)  # Adam makes full steps of rounding, by chance
+        least = max(least, STEP_FACTOR * own * roundoff / FLOAT32_ROUNDOFF)
+    limits = [Limit.exactly(least), of_draws(others).times(STEP_FACTOR)]
+    if key[1] in rulers.worst:
+        limits.append(rulers.worst[key[1]].times(size))
+    return largest(*limits)
 
 
 def _settled(rulers: Rulers, key: Key) -> list[int] | None:
@@ -185,7 +279,7 @@ def _settled(rulers: Rulers, key: Key) -> list[int] | None:
     truth = rulers.truth.get(key)
     if truth is None or key not in rulers.baseline:
         return None
-    clear = CLEAR * _limit(rulers, key) / math.sqrt(max(1, len(truth)))
+    clear = CLEAR * _limit(rulers, key).value / math.sqrt(max(1, len(truth)))
     return [i for i, value in enumerate(truth) if abs(value) > clear]
 
 
@@ -228,11 +322,18 @@ def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> QualityCheck:
         products = (_product(tensors[key], rulers.truth[key]) for key in keys if key in tensors)
         return sum(products) / square - 1
 
-    others = [abs(lengthening(one)) for one in (rulers.baseline, *rulers.perturbed)]
-    limit = SCALE_FACTOR * max(others) + SCALE_FLOOR
+    others = of_draws([abs(lengthening(one)) for one in rulers.perturbed])
+    limit = largest(Limit.exactly(abs(lengthening(rulers.baseline))), others).times(SCALE_FACTOR)
     estimate = abs(lengthening(candidate))
-    outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
-    return QualityCheck(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(keys))
+    outcome = limit.judge(estimate - SCALE_FLOOR)
+    return QualityCheck(
+        name=name,
+        outcome=outcome,
+        estimate=estimate,
+        limit=limit.value + SCALE_FLOOR,
+        n=len(keys),
+        detail=OPEN if outcome is Outcome.INCONCLUSIVE else None,
+    )
 
 
 def _norm(values: Values) -> float:

@@ -2,7 +2,8 @@
 
 In: the class of a candidate's levers and their roundoff. Out: requests, for whoever starts runs.
 The baseline's requests are the same for all candidates of a class and a roundoff, so each is made
-once. `judge` may be called after each run: a FAIL is final, so the other runs are not needed.
+once. `judge` may be called after each run: a FAIL is final, so the other runs are not needed. Where
+`needs_draws` says so after the last one, there are more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ VARIABLES: Mapping[str, str] = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG"
 """The environment of each of these runs: sets keep their order, and cuBLAS its workspace."""
 
 NUM_REPEATS = 3
-"""Number of perturbed, redrawn or reordered runs: the largest distance makes the envelope."""
+"""Number of perturbed, redrawn or reordered runs: their distances make the limits."""
+
+MORE_REPEATS = (6, 9)
+"""Perturbed runs where an error lies within the spread of its limit, until it does not."""
 
 DOUBLE_UPDATES = 4
 """At most so many optimizers can be compared with float64: each needs its first update."""

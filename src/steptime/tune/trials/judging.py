@@ -13,8 +13,15 @@ from pathlib import Path
 from steptime.levers.base import FLOAT32_ROUNDOFF, Facts, Lever, Preserves
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.values.study_values import State, TrialEnd
-from steptime.verify.judge_quality import judge
-from steptime.verify.protocol import CANDIDATE, RunRequest, gather, plan_runs
+from steptime.verify.judge_quality import judge, needs_draws
+from steptime.verify.protocol import (
+    CANDIDATE,
+    MORE_REPEATS,
+    NUM_REPEATS,
+    RunRequest,
+    gather,
+    plan_runs,
+)
 from steptime.verify.recordings import Recording, is_complete, read_recording
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
@@ -60,31 +67,43 @@ def judge_state(claim: Claim, run: Run, folder: Path, *, updates: int) -> Verdic
         folder: of the runs of the command as written.
         updates: recorded in each run.
     """
-    requests = plan_runs(
+    found: dict[str, Recording] = {}
+    candidate: Recording | None = None
+    verdict: Verdict | None = None
+    for num_repeats in (NUM_REPEATS, *MORE_REPEATS):
+        for request in _planned(claim, updates, num_repeats):
+            if request.name in found or (request.is_candidate and candidate is not None):
+                continue  # made for fewer repeats
+            if request.name == CANDIDATE:
+                path, ended = run(request, None)
+                if not is_complete(path) and ended.end is not TrialEnd.FINISHED:
+                    return _failed(ended)
+                candidate = read_recording(path)
+            else:
+                found[request.name] = _reference(request, run, folder, updates)
+            reference = gather(
+                found,
+                roundoff=claim.roundoff,
+                num_repeats=num_repeats,
+                reorders=claim.reorders,
+            )
+            if reference is not None and candidate is not None:
+                verdict = judge(reference, candidate, preserves=claim.preserves.value)
+                if verdict.outcome is Outcome.FAIL:
+                    return verdict
+        if verdict is None or not needs_draws(verdict):
+            break
+    return verdict or judge_nothing(claim)  # a class that no run can speak for
+
+
+def _planned(claim: Claim, updates: int, num_repeats: int) -> tuple[RunRequest, ...]:
+    return plan_runs(
         claim.preserves.value,
         roundoff=claim.roundoff,
         num_updates=updates,
+        num_repeats=num_repeats,
         reorders=claim.reorders,
     )
-    found: dict[str, Recording] = {}
-    candidate: Recording | None = None
-    for request in requests:
-        if request.name == CANDIDATE:
-            path, ended = run(request, None)
-            if not is_complete(path) and ended.end is not TrialEnd.FINISHED:
-                return _failed(ended)
-            candidate = read_recording(path)
-        else:
-            found[request.name] = _reference(request, run, folder, updates)
-        reference = gather(found, roundoff=claim.roundoff, reorders=claim.reorders)
-        if reference is not None and candidate is not None:
-            verdict = judge(reference, candidate, preserves=claim.preserves.value)
-            if verdict.outcome is Outcome.FAIL:
-                return verdict
-    reference = gather(found, roundoff=claim.roundoff, reorders=claim.reorders)
-    if reference is None or candidate is None:  # a class that no run can speak for
-        return judge_nothing(claim)
-    return judge(reference, candidate, preserves=claim.preserves.value)
 
 
 def judge_nothing(claim: Claim) -> Verdict:
