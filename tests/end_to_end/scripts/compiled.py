@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 
 import torch
 import torch._dynamo
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -153,6 +154,26 @@ def a_function_that_steps():
     return train(model, model, optimizer, step, num=60)
 
 
+def a_parallel_model_that_steps():
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"file://{folder}/store"
+        distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        model, optimizer = make()
+        parallel = nn.parallel.DistributedDataParallel(model)
+
+        @torch.compile(backend=BACKEND)
+        def step():
+            optimizer.zero_grad()
+            loss = functional.mse_loss(parallel(X), Y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        losses = [step().item() for _ in range(3)]
+        distributed.destroy_process_group()
+    return losses
+
+
 def scalar_reads():
     @torch.compile(backend=BACKEND)
     def read(x):
@@ -203,6 +224,7 @@ CASES = (
     a_function_with_backward_and_clipping,
     a_compiled_optimizer_step,
     a_function_that_steps,
+    a_parallel_model_that_steps,
     scalar_reads,
     copies,
     checkpointed_activations,

@@ -188,7 +188,7 @@ class Repeats:
             [one for one in leaves_of(torch, value) if is_plain(torch, one)]
             for value in (given, result)
         )
-        needs = any(one.requires_grad for one in (*tensors, *outputs))
+        needs = [one for one in (*tensors, *outputs) if one.requires_grad]
         salt = hash(tuple(plain_in(given))) & 0x7FFFFFFF
         if needs or not outputs or not tensors or not known.book.see(tensors, salt):
             known.is_dropped = True

@@ -30,6 +30,8 @@ from ...timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, 
 from ...timeline.journal import Journal
 from .torch_context import TorchContext, marked
 
+OURS = __name__.rpartition(".frameworks")[0]
+
 # -- backward
 
 
@@ -343,6 +345,14 @@ def hook_clipping(context: TorchContext) -> None:
         put(utils, name, wrapper)
 
 
+def pass_over_ours() -> None:
+    """Let dynamo pass over the frames of the guest.
+
+    Where a compiled function breaks off and continues in Python, dynamo looks at every frame.
+    """
+    sys.modules["torch._dynamo.trace_rules"].add(OURS)
+
+
 def hook_compile(context: TorchContext, callback_module: Any) -> None:
     """Keep compiling apart from the steps; called once dynamo has been imported."""
     handler = callback_module.callback_handler
@@ -351,6 +361,8 @@ def hook_compile(context: TorchContext, callback_module: Any) -> None:
     def started(*_: Any) -> None:
         journal = context.journal
         outer.append(journal.top)
+        if not context.has_compiled:
+            context.guarded("compile", pass_over_ours)
         context.has_compiled = True
         context.guarded("compile", journal.note_with_cpu, COMPILE, COMPILE)
 
