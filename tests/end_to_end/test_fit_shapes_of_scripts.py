@@ -44,7 +44,8 @@ def test_a_convnet_with_20_and_50_channels_is_told_of_whole_blocks(tmp_path):
     data = json.loads(done.stdout)["data"]
     shapes = data["shapes"]
     page = Path(data["page"]).read_text()
-    assert "channels 20 to 32, measured" in page
+    assert "20 to 32 · lenet.py:" in page
+    assert " rounds, cpu time" in page
     found = {(one["old"], one["new"]): one for one in shapes["proposals"]}
     best = found[20, 32]
     assert best["role"] == "channels"
