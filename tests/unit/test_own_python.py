@@ -98,7 +98,7 @@ def test_a_loop_in_a_data_set_takes_its_part_of_the_wait() -> None:
     assert found.evidence[0].value == pytest.approx(0.4)
 
 
-def test_a_loop_in_workers_takes_the_wait_for_them_at_most() -> None:
+def test_a_loop_in_workers_takes_their_time_side_by_side_and_the_wait_at_most() -> None:
     loop = replace(LOOP, phase="fetch", share_of_phase=1.0)
     workers = WorkerSummary(
         num_workers=2, num_batches=100, fetch_s_per_batch=0.4, collate_s_per_batch=0.0
@@ -107,6 +107,9 @@ def test_a_loop_in_workers_takes_the_wait_for_them_at_most() -> None:
 
     assert find(with_loop(loop, **times)) is None
     found = find(with_loop(loop, workers=workers, **times))
+    assert found.evidence[0].value == pytest.approx(0.2)  # two of them, 0.4 s each
+    slow = replace(workers, fetch_s_per_batch=1.6)
+    found = find(with_loop(loop, workers=slow, **times))
     assert found.evidence[0].value == pytest.approx(0.5)
 
 

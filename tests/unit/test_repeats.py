@@ -14,6 +14,7 @@ from steptime.guest.again.repeats import Repeats
 from steptime.guest.again.row_book import RowBook
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames
+from steptime.measure.values.machine_load import WorkerSummary
 from steptime.measure.values.measurement import Phase
 from steptime.measure.values.spent_line import SpentLine, SpentTime, WorkAgain
 from steptime.record.loaders.batch_rows import again
@@ -58,6 +59,25 @@ def test_rows_of_any_type_are_told_apart(kind: str) -> None:
     see_epochs(book, rows, num=2)
 
     assert book.comes_again
+
+
+def test_rows_of_small_whole_numbers_are_told_apart() -> None:
+    book = RowBook(torch)
+    rows = torch.cartesian_prod(*[torch.arange(10)] * 4)  # each row of four digits
+
+    see_epochs(book, rows, num=1, batch=64)
+
+    assert book.num_distinct == 10_000
+    assert not book.comes_again
+
+
+def test_a_smaller_last_batch_has_the_same_rows_in_the_next_epoch() -> None:
+    book = RowBook(torch)
+    rows = rows_like(150, 28, 28)
+
+    see_epochs(book, rows, num=3, batch=64)  # 64, 64 and 22
+
+    assert book.num_distinct == 150
 
 
 def test_flipped_rows_are_others() -> None:
@@ -320,3 +340,22 @@ def test_a_part_that_trains_again_is_left_alone() -> None:
     process.repeats.see_part(model.encoder, ((rows,), {}), model.encoder(rows), SECOND)
 
     assert not process.repeats.parts
+
+
+def test_samples_that_workers_make_cost_a_step_what_the_workers_need() -> None:
+    workers = WorkerSummary(
+        num_workers=4, num_batches=400, fetch_s_per_batch=0.002, collate_s_per_batch=0.0
+    )
+    missing = dict.fromkeys(("fetch", "collate"), "in_workers")
+    waiting = make_measurement(
+        input_wait_s=0.5,  # for a core, say
+        repeats=(work("data_set"),),
+        missing=missing,
+    )
+
+    busy = replace(workers, fetch_s_per_batch=1.6)
+
+    assert find_same_samples(replace(waiting, workers=workers)) is None
+    found = find_same_samples(replace(waiting, workers=busy))
+    assert found is not None
+    assert found.evidence[0].value == pytest.approx(0.4)  # of a step of a second

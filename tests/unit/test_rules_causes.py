@@ -39,7 +39,7 @@ from steptime.diagnose.ailments.script.script_faults import (
 )
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
-from steptime.measure.values.machine_load import HostLoad
+from steptime.measure.values.machine_load import HostLoad, WorkerSummary
 from steptime.measure.values.measurement import (
     Measurement,
     RankSummary,
@@ -620,3 +620,22 @@ def test_preparing_a_batch_has_a_name() -> None:
 
     assert diagnosis.findings[0].cause == "preprocessing"
     assert "unattributed_time" not in {finding.cause for finding in diagnosis.findings}
+
+
+def test_batches_that_other_loaders_made_do_not_make_the_workers_slow() -> None:
+    # One worker needs 2.1 ms for each of 100 batches of the training, a step takes 4 ms without
+    # the wait; a validation and a test had as many batches.
+    workers = WorkerSummary(
+        num_workers=1, num_batches=210, fetch_s_per_batch=0.0011, collate_s_per_batch=0.001
+    )
+    waiting = make_measurement(
+        input_wait_s=0.002,
+        compute_s=0.004,
+        workers=workers,
+        missing={"fetch": "loads_in_workers", "collate": "loads_in_workers"},
+    )
+
+    found = find_input_wait(waiting)
+
+    assert found is not None
+    assert found.cause is None

@@ -182,6 +182,36 @@ def median_step_s(measurement: Measurement) -> float | None:
     return steady.step_time_s.estimate if steady and steady.step_time_s else None
 
 
+def worker_s_per_step(measurement: Measurement) -> float | None:
+    """Return how long workers take for the batches of a step, each its own [s]; None without any.
+
+    Workers of a validation make batches, too, so the batches are those that a step takes.
+    """
+    workers = measurement.workers
+    if workers is None:
+        return None
+    num_batches = (measurement.counts_per_step or {}).get("batches", 1.0)
+    return num_batches * (workers.fetch_s_per_batch + workers.collate_s_per_batch)
+
+
+def worker_fraction(measurement: Measurement) -> float | None:
+    """Return the share of a step that all workers together take for its batches, at least.
+
+    They work beside the step, side by side: it waits no longer for what they do, whatever else
+    it waits for.
+    """
+    work_s, step_s = worker_s_per_step(measurement), mean_step_s(measurement)
+    if work_s is None or measurement.workers is None or not step_s:
+        return None
+    return min(1.0, work_s / max(1, measurement.workers.num_workers) / step_s)
+
+
+def mean_step_s(measurement: Measurement) -> float | None:
+    """Return the mean step time [s] of the steady window, or its median."""
+    steady = measurement.steady
+    return (steady.mean_s if steady else None) or median_step_s(measurement)
+
+
 def idle_fraction(measurement: Measurement) -> float | None:
     """Return the share of the step in which the device computed nothing of this run, if known."""
     device_s, step_s = compute_device_s(measurement), median_step_s(measurement)

@@ -39,6 +39,7 @@ class RowBook:
         self.num_rows = 0
         self.streak = 0  # sampled rows that had all been met before, since the last new one
         self.row_bytes = 0
+        self.most = 0  # elements of a row that are read
 
     def see(self, tensors: list[Any], salt: int = 0) -> bool:
         """Take the rows of tensors that belong together; False where they have none.
@@ -80,11 +81,12 @@ class RowBook:
         if len(sizes) != 1 or not all(one.dim() and one.numel() for one in tensors):
             return None
         (num,) = sizes
-        most = max(MIN_ELEMENTS, MAX_ELEMENTS // (num * len(tensors)))
+        if not self.most:  # the same of each row, also of the fewer ones in a last batch
+            self.most = max(MIN_ELEMENTS, MAX_ELEMENTS // (num * len(tensors)))
         total: Any = None
         self.row_bytes = 0
         for tensor in tensors:
-            numbers = self._whole_numbers(tensor.detach().reshape(num, -1), most)
+            numbers = self._whole_numbers(tensor.detach().reshape(num, -1), self.most)
             self.row_bytes += tensor.numel() // num * tensor.element_size()
             part = (numbers * self._weights(numbers.shape[1])).sum(1, dtype=self.torch.int64)
             total = part if total is None else total * _ODD + part
@@ -111,11 +113,22 @@ class RowBook:
         if known is None:
             if len(self.weights) > 8:
                 self.weights.clear()
-            places = self.torch.arange(1, num + 1, dtype=self.torch.int64, device="cpu")
-            odd = ((places * _ODD) % (1 << 30) * 2 + 1).to(self.torch.int32)
+            odd = mixed(self.torch.arange(1, num + 1, dtype=self.torch.int64, device="cpu"))
+            odd = (odd | 1).to(self.torch.int32)
             # A tensor that is kept would count as one of the training's.
             known = self.weights[num] = bytearray(string_at(odd.data_ptr(), 4 * num))
         return self.torch.frombuffer(known, dtype=self.torch.int32)
+
+
+def mixed(places: Any) -> Any:
+    """Return whole numbers below 2^31 that do not follow a line, as their places do.
+
+    By weights on a line, rows of small whole numbers would have one digest for each sum of their
+    elements and of their elements times their places. Source: the finalizer of MurmurHash3.
+    """
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        places = (places * _ODD ^ places >> shift) * factor & _MASK
+    return places ^ places >> 16
 
 
 def read_whole(numbers: Any) -> list[int]:

@@ -20,6 +20,7 @@ from steptime.diagnose.ailments.signals import (
     fraction_of,
     make_finding,
     share,
+    worker_fraction,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
@@ -75,7 +76,8 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
         of_phase = max(of_phase, min(1.0, of_cpu))
     if of_phase is None and measurement.workers is not None:
         # Workers fetch beside the step, which waits for them at most as long.
-        of_phase = fraction_of(measurement, "input_wait")
+        waits, work = fraction_of(measurement, "input_wait"), worker_fraction(measurement)
+        of_phase = None if waits is None or work is None else min(waits, work)
     if of_phase is None:
         return None
     collected = max((rank.gc.fraction for rank in measurement.ranks if rank.gc), default=0.0)

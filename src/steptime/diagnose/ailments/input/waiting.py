@@ -35,6 +35,7 @@ from steptime.diagnose.ailments.signals import (
     seconds,
     share,
     site_of,
+    worker_s_per_step,
 )
 from steptime.diagnose.ailments.waste.needless_work import explained_by_calls
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
@@ -86,8 +87,7 @@ def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
     workers, wait = measurement.workers, phase_of(measurement, "input_wait")
     if workers is None or wait is None or wait.median_s is None:
         return INPUT_WAIT
-    num_batches = workers.num_batches / max(1, measurement.num_steps)
-    work_s = (workers.fetch_s_per_batch + workers.collate_s_per_batch) * num_batches
+    work_s = worker_s_per_step(measurement) or 0.0
     used_s = (median_step_s(measurement) or 0.0) * (1 - fraction)  # meanwhile they go on
     if work_s < max(MIN_EXPLAINED.value * wait.median_s, used_s * workers.num_workers):
         return INPUT_WAIT  # workers lack cores, or handing over the batch is slow

@@ -20,6 +20,7 @@ from steptime.diagnose.ailments.signals import (
     seconds,
     share,
     site_of,
+    worker_fraction,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -59,8 +60,9 @@ def find_same_samples(measurement: Measurement) -> Finding | None:
     fetch, collate = (fraction_of(measurement, name) for name in ("fetch", "collate"))
     is_own = _own_share(measurement, ("collate",)) > 0
     made = (fetch or 0.0) + (0.0 if is_own else collate or 0.0)
-    if not fetch and not collate:
-        made = waits  # workers do both
+    if not fetch and not collate:  # workers do both, beside the step
+        needed = worker_fraction(measurement)
+        made = waits if needed is None else min(waits, needed)
     if is_own and (collate or 0.0) > made:
         row, part = COLLATED_AGAIN, share("collate", collate or 0.0)
     else:
