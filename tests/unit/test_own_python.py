@@ -26,6 +26,7 @@ from steptime.measure.values.observations import (
     Site,
     SourceEdit,
 )
+from steptime.measure.values.spent_line import SpentLine, SpentTime
 from steptime.measure.wall.timed_loops import find_python_loops
 from steptime.report.text.print_run import render
 from steptime.report.words.run.advice import next_act, trial_levers
@@ -111,6 +112,30 @@ def test_a_loop_in_workers_takes_their_time_side_by_side_and_the_wait_at_most() 
     slow = replace(workers, fetch_s_per_batch=1.6)
     found = find(with_loop(loop, workers=slow, **times))
     assert found.evidence[0].value == pytest.approx(0.5)
+
+
+def test_a_loop_takes_no_more_than_the_samples_of_its_lines() -> None:
+    """What pandas takes in the line before was timed together with the loop."""
+
+    def sampled(line: int, fraction: float) -> SpentLine:
+        return SpentLine(
+            what="other",
+            file=LOOP.file,
+            line=line,
+            function="draw",
+            callee="",
+            fraction=fraction,
+            num_samples=round(400 * fraction),
+            growth=0.0,
+        )
+
+    lines = (sampled(LOOP.line - 1, 0.3), sampled(LOOP.line, 0.2))
+    spent = SpentTime(num_samples=400, num_updates=400, step_s=1.0, without_line=0.0, lines=lines)
+    loop = replace(LOOP, share_of_phase=1.0)
+
+    found = find(with_loop(loop, other_s=0.5, spent=spent))
+
+    assert found.evidence[0].value == pytest.approx(0.245, abs=0.001)
 
 
 LIVE = replace(LOOP, code="stack_of_list", edit=replace(EDIT, is_live=True))

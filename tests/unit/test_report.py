@@ -435,9 +435,7 @@ def test_a_finding_names_line_text_calls_and_time() -> None:
         where_text="print(loss.item())",
     )
     text = " ".join(show(healthy(), diagnosis_of(found), width=120).split())
-    assert (
-        "At train.py:187 `print(loss.item())`, 3 per step, 4.10 ms, in a few early steps." in text
-    )
+    assert "At train.py:187 `print(loss.item())`, 3 per step." in text
 
 
 def test_the_larger_phases_have_their_lines() -> None:

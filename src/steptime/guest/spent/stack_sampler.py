@@ -43,7 +43,7 @@ DUE_NS = 2_000_000_000
 GOLDEN = 0.618034
 """Turns of the pauses: steps of equal length must not be met at the same place again and again."""
 
-SOON_S, USUAL_S = 0.0005, 0.005
+SOON_S, USUAL_S = 0.00005, 0.005
 """How long the script's Python goes on after we asked for the lock. After Python's usual 5 ms it is
 elsewhere: what it did when we asked would be told of what came next. Where another thread of the
 script wants the lock, or the script has set an interval itself, it stays as it is."""

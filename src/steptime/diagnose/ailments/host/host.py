@@ -36,6 +36,7 @@ from steptime.diagnose.ailments.signals import (
     site_of,
     sum_fractions,
 )
+from steptime.diagnose.ailments.waste.needless_work import is_collected_by_script
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, RankSummary
 
@@ -179,6 +180,8 @@ def find_gc(measurement: Measurement) -> Finding | None:
     severity = severity_of(fraction)
     if severity is None:
         return None
+    if is_collected_by_script(measurement, fraction):
+        severity = Severity.INFO  # these calls have a finding
     return make_finding(
         GC,
         severity=severity,
@@ -186,7 +189,7 @@ def find_gc(measurement: Measurement) -> Finding | None:
             share("gc", fraction),
             count("gc_pauses", pauses.pauses_per_step),
             seconds("gc_time", pauses.s_per_step),
-            count("gc_rank", worst.rank),
+            *([count("gc_rank", worst.rank)] if measurement.num_ranks > 1 else []),
         ),
         fraction=fraction,
         missing=missing_beside_phases(measurement),
@@ -327,9 +330,10 @@ GC = Ailment(
     rule=find_gc,
     asked=Asked.ENOUGH_STEPS,
     thresholds=SCALE,
-    sentence="Python's garbage collection takes {gc} of a step. Rank {gc_rank} collects "
-    "{gc_pauses} times per step, which takes {gc_time}.",
+    sentence="Python's garbage collection takes {gc} of a step: {gc_pauses} per step, which take "
+    "{gc_time}.",
     explanation="Python searches all objects for cycles, whatever the phase.",
+    suspicion="These are of rank {gc_rank}, which has most.",
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
     levers=("gc_control",),

@@ -8,6 +8,7 @@ docs/explanation/diagnosis.md explains them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -81,7 +82,24 @@ def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
     if of_phase is None:
         return None
     collected = max((rank.gc.fraction for rank in measurement.ranks if rank.gc), default=0.0)
-    return min(1.0, max(0.0, of_phase - collected) * loop.share_of_phase)
+    fraction = max(0.0, of_phase - collected) * loop.share_of_phase
+    return min(1.0, fraction, _sampled_at_most(measurement, loop))
+
+
+def _sampled_at_most(measurement: Measurement, loop: PythonLoop) -> float:
+    """Return the share of the steps that a loop's lines take at most, by the sampled stacks.
+
+    The lines around were timed together; in what is read into them a library may take the time.
+    Stacks of workers are not sampled.
+    """
+    spent = measurement.spent
+    if spent is None or measurement.workers is not None:
+        return 1.0
+    lines = range(loop.line, loop.end_line + 1)
+    found = [one.fraction for one in spent.lines if one.file == loop.file and one.line in lines]
+    fraction = math.fsum(found)
+    error = math.sqrt(max(fraction, 1 / spent.num_samples) / spent.num_samples)
+    return fraction + 2 * error
 
 
 def _row(

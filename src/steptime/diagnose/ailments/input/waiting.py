@@ -218,6 +218,7 @@ def _input_row(
     what: str,
     needs: str,
     explanation: str | None = None,
+    suspicion: str | None = None,
     remedy: str,
     levers: tuple[str, ...],
     when_contended: WhenContended,
@@ -233,6 +234,7 @@ def _input_row(
         thresholds=(*SCALE, MIN_EXPLAINED),
         sentence="a step waits {input_wait_mean} for data, {input_wait} of its time.",
         explanation=explanation,
+        suspicion=suspicion,
         removal=without("the wait"),
         remedy=remedy,
         levers=levers,
@@ -269,15 +271,18 @@ COLLATE = _input_row(
     what="the training process itself puts samples together to batches",
     needs="`input_wait`, `collate`",
     explanation="The training process itself puts the samples together to batches.",
+    suspicion="{function} takes {in_function} of a step: what it does to single samples can be "
+    "done once, before the training, unless it draws random numbers.",
     remedy=_LOAD_IN_WORKERS,
     levers=("whole_batch_fetch", "dataloader", "vectorized_loops"),
     when_contended=_IN_PROCESS,
 )
 LOADER = _input_row(
     "loader",
-    what="the loader does its own work (sampler, pinning) in the training process",
+    what="the loader's own work in the training process takes most of the wait",
     needs="`input_wait`, `fetch`, `collate`",
-    explanation="The loader does its own work (sampler, pinning) in the training process.",
+    explanation="Most of that is the loader's own work in the training process: it draws indices, "
+    "and starts an epoch.",
     remedy=_LOAD_IN_WORKERS,
     levers=("dataloader", "whole_batch_fetch"),
     when_contended=_IN_PROCESS,

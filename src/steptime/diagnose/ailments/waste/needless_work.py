@@ -68,6 +68,10 @@ def find_needless(measurement: Measurement, *, code: str) -> Finding | None:
     return _at(found, group)
 
 
+READS = ("row_of_frame", "chunk_of_file")
+"""What the library that it was in says, whatever loop calls it."""
+
+
 def lines_of(measurement: Measurement, code: str) -> Group:
     """Return the lines of the function that spends most in what a word stands for.
 
@@ -78,7 +82,7 @@ def lines_of(measurement: Measurement, code: str) -> Group:
         return ()
     groups: defaultdict[tuple[str, str], list[SpentLine]] = defaultdict(list)
     for line in spent.lines:
-        is_loop = any(
+        is_loop = line.code not in READS and any(
             loop.file == line.file
             and loop.line <= line.line <= loop.end_line
             and (fraction_of(measurement, loop.phase) or 0.0) * loop.share_of_phase
@@ -136,6 +140,12 @@ def explained_by_calls(measurement: Measurement, wait: float) -> bool:
     groups = [lines_of(measurement, row.cause or "") for row in (FRAME_ROW, FILE_CHUNK)]
     most = max(map(_fraction, groups))
     return severity_of(most) is not None and most >= MIN_EXPLAINED.value * wait
+
+
+def is_collected_by_script(measurement: Measurement, collected: float) -> bool:
+    """Return whether calls of the script's own are most of the collections of garbage."""
+    called = _fraction(lines_of(measurement, COLLECTS.cause or ""))
+    return severity_of(called) is not None and called >= MIN_EXPLAINED.value * collected
 
 
 def growing_share(measurement: Measurement) -> float:

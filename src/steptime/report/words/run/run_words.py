@@ -331,16 +331,18 @@ def _describe_unknown(finding: Finding) -> str:
 
 
 def _describe_place(finding: Finding) -> str | None:
-    """Say where it is, with calls and time: `At train.py:187 loss.item(), 3 per step, 4.1 ms`."""
+    """Say where it is, with its calls: `At train.py:187 loss.item(), 3 per step`.
+
+    How long they took in the few early steps that were looked at is no part of it: the table has
+    what the phase takes in all of them.
+    """
     if finding.where is None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
     found = {e.name: _value(e) for e in finding.evidence}
-    of_run, what = _is_of_run(finding), None if finding.site is None else finding.site.what
+    of_run = _is_of_run(finding)
     told = f", {found['calls']}{' times' if of_run else ' per step'}" if "calls" in found else ""
-    told += f", {found['site_time']}" if "site_time" in found else ""
-    early = ", in a few early steps" if told and not of_run and what != "rollout" else ""
-    return f"At {finding.where}{line}{told}{early}."
+    return f"At {finding.where}{line}{told}."
 
 
 def _describe_own_share(finding: Finding) -> str | None:
