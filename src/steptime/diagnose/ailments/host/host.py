@@ -189,7 +189,7 @@ def find_gc(measurement: Measurement) -> Finding | None:
             share("gc", fraction),
             count("gc_pauses", pauses.pauses_per_step),
             seconds("gc_time", pauses.s_per_step),
-            *([count("gc_rank", worst.rank)] if measurement.num_ranks > 1 else []),
+            *([count("gc_rank", worst.rank)] if len(ranks) > 1 else []),
         ),
         fraction=fraction,
         missing=missing_beside_phases(measurement),
