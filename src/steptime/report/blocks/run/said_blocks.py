@@ -44,5 +44,6 @@ def _times(one: LibraryMessage) -> str:
     if first is None:
         return f"{times}{ranks}"
     if last is None or last == first:
-        return f"{times}{ranks} after {format_count(first)} updates"
+        updates = f"{format_count(first)} update{'s' if first > 1 else ''}"
+        return f"{times}{ranks} {f'after {updates}' if first else 'before the first update'}"
     return f"{times}{ranks} from update {format_count(first)} to {format_count(last)}"
