@@ -169,7 +169,10 @@ def find_late_first_batch(measurement: Measurement) -> Finding | None:
         return None
     row, parts = _what_it_waits_for(measurement.workers, waited_s)
     if is_dropped:
-        row, parts = DROPPED_BATCHES, (count("num_batches", num),)
+        row, parts = (
+            DROPPED_BATCHES,
+            (count("num_batches", num), count("num_dropped", num - per_step)),
+        )
     found = make_finding(
         row,
         severity=Severity.WARNING if fraction >= MUCH_OF_RUN.value else Severity.INFO,
@@ -287,12 +290,18 @@ SLOW_FIRST_READ = _first_row(
     remedy="Do once what the first read does (listing folders, building an index, filling a "
     "shuffle buffer), and keep the result in a file.",
 )
-DROPPED_BATCHES = _first_row(
-    "dropped_batches",
-    what="many batches are read before the first update, as a script does that resumes by reading",
-    explanation="Until the first update {num_batches} batches were read.",
-    remedy="Skip what was trained on in the sampler, by index, instead of reading and dropping it "
-    "(torchdata's StatefulDataLoader does so).",
+DROPPED_BATCHES = replace(
+    _first_row(
+        "dropped_batches",
+        what="many batches are read before the first update, as a script does that resumes by "
+        "reading",
+        remedy="Skip what was trained on in the sampler, by index, instead of reading and dropping "
+        "it (torchdata's StatefulDataLoader does so).",
+    ),
+    title="dropped batches",
+    sentence="until the first update {num_batches} batches were read, and {num_dropped} of them "
+    "trained nothing, as where a script resumes by reading. That took {first_batch_time}, "
+    "{first_batch_share} of the run.",
 )
 LATE_FIRST_BATCH = _first_row(
     "late_first_batch",
