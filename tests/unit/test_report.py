@@ -855,7 +855,7 @@ COUNTED = {
 
 def evaluated_at_its_end() -> Measurement:
     """Seventeen evaluations between steps, and one after the last step."""
-    run = replace(healthy(), spans=(Span(name="evaluation", total_s=40.0, num_steps_touched=17),))
+    run = replace(healthy(), spans=(Span(name="evaluation", total_s=43.0, num_steps_touched=17),))
     assert run.wall_time is not None
     parts = [part for part in run.wall_time.parts if part.name != "evaluation"]
     parts.append(WallPart(name="evaluation", total_s=43.0, num=18))
