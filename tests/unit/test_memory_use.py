@@ -66,6 +66,18 @@ def test_memory_that_fills_once_has_no_slope() -> None:
     assert slope.estimate == pytest.approx(30)
 
 
+def test_memory_that_goes_up_and_down_by_blocks_has_no_certain_slope() -> None:
+    sizes = [720, 738, 691, 716, 706, 715, 730, 720, 697, 802, 720, 793, 769, 793, *[817] * 12]
+    sizes += [815, 818, *[819] * 5, *[843] * 8, 794, 794, 819, 819, 794, 819, *[843] * 3]
+    sizes += [*[819] * 4, 868, 794, 843, 841, 794, 843, *[868] * 12, 880, 831, *[855] * 8]
+    samples = [make_memory(20 + 10 * n, size * 1024**2) for n, size in enumerate(sizes)]
+
+    slope = host_memory(measure_lines(*updates(100), *samples)).slope_bytes_per_step
+
+    assert slope is not None
+    assert slope.low <= 0 < slope.estimate
+
+
 def test_several_samples_may_fall_into_one_step() -> None:
     lines = [make_update(n, {"forward": 1000.0}) for n in range(12)]
     lines = [

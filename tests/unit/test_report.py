@@ -60,12 +60,13 @@ from steptime.measure.values.wall_time import WallPart
 from steptime.report.blocks.run.counted_steps import tiles
 from steptime.report.blocks.run.phase_blocks import phase_blocks
 from steptime.report.blocks.run.run_list import run_list
+from steptime.report.document.run_document import Throughput
 from steptime.report.html.paint_html import paint
 from steptime.report.text.paint_text import print_blocks
 from steptime.report.text.print_run import LEAST_LINES, MOST_LINES, render
 from steptime.report.words.run import run_words
 from steptime.report.words.run.advice import next_act
-from steptime.report.words.run.step_words import describe_counts
+from steptime.report.words.run.step_words import describe_counts, describe_throughput
 from unit import builders
 
 SOURCE = Path(steptime.__file__).parent
@@ -853,7 +854,7 @@ COUNTED = {
 
 def evaluated_at_its_end() -> Measurement:
     """Seventeen evaluations between steps, and one after the last step."""
-    run = replace(healthy(), spans=(Span(name="evaluation", total_s=40.0, num_steps_touched=17),))
+    run = replace(healthy(), spans=(Span(name="evaluation", total_s=43.0, num_steps_touched=17),))
     assert run.wall_time is not None
     parts = [part for part in run.wall_time.parts if part.name != "evaluation"]
     parts.append(WallPart(name="evaluation", total_s=43.0, num=18))
@@ -972,6 +973,12 @@ def test_a_throughput_is_told_in_the_word_that_is_true_or_not_at_all(name: str) 
     assert both.rate.estimate == pytest.approx(2 * rate.estimate)
     one_unknown = (run.ranks[0], *healthy().ranks)
     assert describe_run(replace(apart, ranks=one_unknown), None).throughput is None
+
+
+def test_a_rate_of_one_step_has_no_interval() -> None:
+    rate = Interval(estimate=177.0, low=177.0, high=177.0, n=1)
+    found = Throughput(unit="samples/s", rate=rate, mean_step_s=0.362)
+    assert describe_throughput(found) == ("177 samples/s", "of one step")
 
 
 def test_an_interval_is_shown_with_its_n() -> None:

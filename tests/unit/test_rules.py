@@ -455,6 +455,11 @@ def test_five_steady_steps_are_too_few_and_six_are_enough() -> None:
 
     assert few is not None
     assert few.cause == "too_few_steps"
+    one = find_no_steps(run(1))
+    assert one is not None
+    assert describe_finding(one, None) == (
+        "too few steps are left after warm-up: 1 of the 6 that are needed."
+    )
     assert diagnose(run(5)).kind is Kind.INCONCLUSIVE
     assert diagnose(run(6)).kind is Kind.INPUT_BOUND
 

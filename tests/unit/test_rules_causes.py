@@ -59,6 +59,7 @@ from steptime.measure.values.observations import (
     Switch,
 )
 from steptime.measure.values.spent_line import SpentTime
+from steptime.measure.values.wall_time import WallPart, WallTime
 from steptime.report.words.run.advice import trial_levers
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
@@ -162,6 +163,18 @@ def test_a_span_that_takes_a_third_of_the_run_is_critical_and_no_bottleneck(
     assert (found.kind, found.cause, found.severity) == (None, name, Severity.CRITICAL)
     assert found.headroom_speedup == pytest.approx(2)
     assert found.where == "train.py:31"
+
+
+def test_what_a_script_evaluates_after_its_training_is_no_part_of_the_loop() -> None:
+    span = Span(name="evaluation", total_s=110, num_steps_touched=9, outside_s=100)
+    part = WallPart(name="evaluation", total_s=110, num=10)
+    whole = make_measurement(spans=(span,), wall_time=WallTime(total_s=500, parts=(part,)))
+
+    found = find_evaluation(whole)
+
+    assert found is not None
+    assert numbers(found)["evaluation_total"] == pytest.approx(10)
+    assert find_evaluation(replace(whole, spans=(replace(span, outside_s=109.9),))) is None
 
 
 def test_one_evaluation_is_no_pattern() -> None:

@@ -48,7 +48,7 @@ def heard(monkeypatch):
     """Hooks in place, a library that speaks, and the watcher; this file is the script."""
     monkeypatch.setattr(sys, "modules", {"warnings": warnings})  # nothing is remembered
     owner = lambda file: USERS if file == __file__ else LIBRARYS  # noqa: E731
-    journal = SimpleNamespace(num_updates=7, resting=None)
+    journal = SimpleNamespace(num_updates=7, resting=None, has_stepped=False)
     watchers: list[Any] = []
     failures: list[Any] = []
 
@@ -61,7 +61,7 @@ def heard(monkeypatch):
     context = SimpleNamespace(
         frames=SimpleNamespace(places=SimpleNamespace(owner=owner)),
         first_journal=journal,
-        recorder=SimpleNamespace(watchers=watchers),
+        recorder=SimpleNamespace(watchers=watchers, num_by_hand=2),
         guarded=guarded,
     )
     space: dict[str, Any] = {"__name__": "library"}
@@ -91,6 +91,14 @@ def test_a_warning_is_noted_with_the_line_of_the_script_and_its_updates(heard):
     assert (channel, who, text) == ("warning", "UserWarning", "size 3 differs from 4")
     assert (origin, file, num, first, last) == ("/lib/library.py", __file__, 3, 7, 12)
     assert isinstance(line, int)
+
+
+def test_backward_calls_before_the_first_step_are_no_updates(heard):
+    heard.journal.has_stepped = True
+    heard.warn("size 3 differs from 4")
+
+    ((*_, first, last),) = rows(heard)
+    assert (first, last) == (5, 5)
 
 
 def test_a_warning_names_the_same_line_and_no_frame_of_ours_is_seen_when_it_is_shown(heard):
@@ -234,6 +242,14 @@ def test_rows_become_messages_and_ranks_that_say_the_same_one():
     assert (one.text, one.num, one.first_update, one.last_update) == ("text 3", 2, 0, 9)
     assert one.where is not None
     assert one.where.endswith("train.py:3")
+
+
+def test_loggers_of_one_rank_that_say_the_same_are_no_ranks():
+    said_by = [["log", who, "the end", "/lib/a.py", "/w/train.py", 3, 1, 9, 9] for who in "ab"]
+    line = {"k": "sd", "rows": said_by, "more": 0}
+
+    (one,) = measure_lines(*[make_update(n) for n in range(40)], line, make_end(40)).said
+    assert (one.who, one.num, one.num_ranks) == ("a, b", 2, 1)
 
 
 @pytest.mark.parametrize("row", [ROW[:-1], [*ROW[:6], "2", 0, 9], [1, *ROW[1:]]])

@@ -14,6 +14,7 @@ from steptime.measure.series.host_points import merge_host, read_points
 from steptime.measure.series.run_series import read_series, read_slices
 from steptime.measure.series.thin_steps import find_outliers
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
+from steptime.record import buckets
 from unit.builders import (
     BUCKETS,
     COUNTS,
@@ -138,6 +139,17 @@ def test_steps_of_a_block_have_the_phases_of_its_mean_only_together(tmp_path: Pa
     together = series_of(tmp_path, *lines, max_steps=5)
     assert together.steps[-1].wall_s["forward"] == pytest.approx(0.010)
     assert together.steps[-1].end_unix_s == pytest.approx(1000.41)
+
+
+def test_steps_have_the_sizes_that_their_work_goes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unit.builders.COUNTS", buckets.COUNTS)
+    counts = {"input_rows": 80, "input_elements": 400}
+    lines = [make_update(0, x=by_count(input_rows=4)), make_block(1, 40, counts=counts)]
+    together = series_of(tmp_path, *lines, make_end(41), max_steps=5)
+    assert together.steps[0].sizes[:2] == (4, 0)
+    assert together.steps[-1].sizes[:2] == (2, 10)
 
 
 def test_points_are_shared_among_the_ranks(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,7 +146,16 @@ def test_what_changed_with_it_is_named_first(
 
 
 def test_more_work_in_the_arithmetic_is_a_larger_input() -> None:
-    assert causes_of(with_host({}, {}, grows="forward")) == ("input_size", "phase:forward")
+    points = make_steps()
+    sizes = [replace(p, sizes=(8.0, 64.0 if p.index < AT else 128.0, 0.0)) for p in points]
+    series = RunSeries(steps=tuple(sizes), host=make_host(points, {}, {}))
+
+    assert causes_of(series) == ("input_size", "phase:forward")
+
+
+@pytest.mark.parametrize("sizes", [(8.0, 64.0), ()], ids=["same sizes", "sizes not known"])
+def test_more_cpu_time_for_the_same_inputs_is_no_larger_input(sizes: tuple[float, ...]) -> None:
+    assert causes_of(with_host({}, {}, sizes=sizes)) == ("phase:forward",)
 
 
 def test_what_changed_the_other_way_is_no_cause() -> None:

@@ -345,6 +345,20 @@ def test_what_comes_after_the_last_update_is_a_span_of_no_step() -> None:
     assert without.spans == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "outside_s"), [("evaluation", 0.31 + 0.51), ("epoch_start", 0.5 + 0.51)]
+)
+def test_what_is_longer_before_or_after_the_loop_than_in_it_is_outside(
+    name: str, outside_s: float
+) -> None:
+    lines = [make_update(n, {"forward": 8, name: 10 * n or 500}) for n in range(20)]
+    found = measure_lines(*lines, make_end(20, tail=by_bucket({name: 700}))).spans[0]
+
+    assert found.outside_s == pytest.approx(outside_s)
+    assert found.total_s == pytest.approx(1.9 + 0.5 + 0.7)
+    assert measure_lines(*lines[1:], make_end(20)).spans[0].outside_s < 0.02
+
+
 def test_spans_are_kept_apart_from_the_step() -> None:
     lines = steady_updates({"forward": 8})
     lines[3] = make_update(3, {"forward": 8, "evaluation": 400})

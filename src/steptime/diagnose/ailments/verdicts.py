@@ -162,7 +162,8 @@ TOO_FEW_STEPS = Ailment(
     rule=find_no_steps,
     asked=Asked.APART,
     thresholds=(MIN_STEADY_STEPS, MIN_AFTER_STEPS_S),
-    sentence="{num_steady_steps} steps are left after warm-up; {min_steady_steps} are needed.",
+    sentence="too few steps are left after warm-up: {num_steady_steps} of the {min_steady_steps} "
+    "that are needed.",
     remedy="Let it train for more steps.",
     when_contended=by_facts("Steps are counted."),
 )

@@ -316,7 +316,10 @@ def _memory(sides: _Sides) -> ShiftCause | None:
 
 
 def _input_size(sides: _Sides) -> ShiftCause | None:
-    """The arithmetic itself grew: its phases grew, and with them the CPU time of a step."""
+    """The arithmetic itself grew: its phases, with them the CPU time of a step, and a size of it.
+
+    CPU time alone grows beside a neighbor, too, which shares caches and hardware threads.
+    """
     before, after = (
         math.fsum(_phase_s(side, name) for name in COMPUTE_PHASES) for side in sides.steps
     )
@@ -327,9 +330,18 @@ def _input_size(sides: _Sides) -> ShiftCause | None:
     if (after - before) / change_s < MIN_EXPLAINED.value:
         return None
     work = math.log(ours[1] / ours[0]) + math.log(sides.ratio)
-    if work / math.log(sides.ratio) < MIN_EXPLAINED.value:
+    if min(work / math.log(sides.ratio), _grown_size(sides)) < MIN_EXPLAINED.value:
         return None
     return ShiftCause(name="input_size", before=1.0, after=math.exp(work), unit="x", explains=0.5)
+
+
+def _grown_size(sides: _Sides) -> float:
+    """Return the part of the change that the size that grew most makes; 0 where none is known."""
+    sizes = ([point.sizes for point in side if point.sizes] for side in sides.steps)
+    columns = zip(*(zip(*side, strict=True) for side in sizes), strict=False)
+    pairs = [pair for pair in map(_medians, columns) if pair is not None and min(pair) > 0]
+    grown = (math.log(after / before) / math.log(sides.ratio) for before, after in pairs)
+    return max(grown, default=0.0)
 
 
 def _phases(sides: _Sides) -> list[ShiftCause]:

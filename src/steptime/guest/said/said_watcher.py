@@ -100,7 +100,10 @@ class SaidWatcher:
         if journal is None:
             return 0
         resting = journal.resting
-        return int(journal.num_updates + (0 if resting is None else resting.num_unwritten))
+        unwritten = 0 if resting is None else resting.num_unwritten
+        # Backward calls before the optimizer's first step have rows of their own.
+        claimed = self.context.recorder.num_by_hand if journal.has_stepped else 0
+        return max(0, int(journal.num_updates + unwritten - claimed))
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
         """Return all that was said so far, if something was said since the last line."""

@@ -91,11 +91,15 @@ def _memory_use(rank: RankSteps, placed: Sequence[PlacedSample], *, read: Read) 
 def _lasting_trend(points: Sequence[tuple[float, float]]) -> Interval | None:
     """Return the trend, or that of the second half where it is less: what fills once is no trend.
 
-    Where the second half has too few samples for a trend, there is none.
+    Its interval begins where the lower of both does: what goes up and down may rise over the whole
+    and not in its second half. Where the second half has too few samples, there is no trend.
     """
     trends = (trend(points), trend(points[len(points) // 2 :]))
     known = [one for one in trends if one is not None]
-    return min(known, key=lambda one: one.estimate) if len(known) == len(trends) else None
+    if len(known) < len(trends):
+        return None
+    less = min(known, key=lambda one: one.estimate)
+    return replace(less, low=min(one.low for one in known))
 
 
 def _values(samples: Sequence[MemorySample], read: Read) -> list[int]:

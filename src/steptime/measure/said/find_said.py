@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from steptime.measure.values.said import LibraryMessage, UnusedSearch
@@ -27,13 +28,18 @@ def find_said(
     ranks: Iterable[RankSteps], places: CodePlaces, output: Iterable[LibraryMessage]
 ) -> tuple[LibraryMessage, ...]:
     """Return what was said, each text once; `output` is what `read_output` returned."""
+    each = (_by_text(_of_rank(rank, places), is_one_rank=True) for rank in ranks)
+    found = _by_text((*chain.from_iterable(each), *output), is_one_rank=False)
+    return tuple(sorted(found, key=lambda one: one.first_update or 0)[:MAX_SAID])
+
+
+def _by_text(said: Iterable[LibraryMessage], *, is_one_rank: bool) -> list[LibraryMessage]:
     found: dict[str, LibraryMessage] = {}
-    for one in (*_of_ranks(ranks, places), *output):
+    for one in said:
         key = _DIGITS.sub("", one.text)
         known = found.get(key)
-        found[key] = one if known is None else _merged(known, one)
-    ordered = sorted(found.values(), key=lambda one: one.first_update or 0)
-    return tuple(ordered[:MAX_SAID])
+        found[key] = one if known is None else _merged(known, one, is_one_rank=is_one_rank)
+    return list(found.values())
 
 
 def find_search(ranks: Iterable[RankSteps]) -> UnusedSearch | None:
@@ -49,31 +55,32 @@ def find_search(ranks: Iterable[RankSteps]) -> UnusedSearch | None:
     )
 
 
-def _of_ranks(ranks: Iterable[RankSteps], places: CodePlaces) -> Iterator[LibraryMessage]:
-    for rank in ranks:
-        for row in rank.signals.said:
-            yield LibraryMessage(
-                channel=row.channel,
-                who=row.who,
-                text=row.text,
-                origin=places.name(row.origin),
-                num=row.num,
-                first_update=row.first_update,
-                last_update=row.last_update,
-                where=places.where(row.file, row.line),
-            )
+def _of_rank(rank: RankSteps, places: CodePlaces) -> Iterator[LibraryMessage]:
+    for row in rank.signals.said:
+        yield LibraryMessage(
+            channel=row.channel,
+            who=row.who,
+            text=row.text,
+            origin=places.name(row.origin),
+            num=row.num,
+            first_update=row.first_update,
+            last_update=row.last_update,
+            where=places.where(row.file, row.line),
+        )
 
 
-def _merged(a: LibraryMessage, b: LibraryMessage) -> LibraryMessage:
-    """Return one for two ranks, or for two channels: a record that was written to stderr."""
+def _merged(a: LibraryMessage, b: LibraryMessage, *, is_one_rank: bool) -> LibraryMessage:
+    """Return one for two ranks, for two loggers of one, or for a record written to stderr, too."""
     if b.channel == "stderr" != a.channel:
         return a
     firsts = [n for n in (a.first_update, b.first_update) if n is not None]
     lasts = [n for n in (a.last_update, b.last_update) if n is not None]
+    is_again = is_one_rank or b.channel == "stderr"
     return replace(
         a,
-        num=max(a.num, b.num) if b.channel != "stderr" else a.num + b.num,
-        num_ranks=a.num_ranks + (b.channel != "stderr"),
+        who=", ".join(dict.fromkeys([*a.who.split(", "), *b.who.split(", ")])),
+        num=a.num + b.num if is_again else max(a.num, b.num),
+        num_ranks=a.num_ranks + (not is_again),
         first_update=min(firsts, default=None),
         last_update=max(lasts, default=None),
         where=a.where or b.where,

@@ -153,6 +153,7 @@ class _Maker:
             is_steady=first >= self._marks.first and not is_disturbed,
             is_outlier=num_steps == 1 and first in self._outliers,
             is_disturbed=is_disturbed,
+            sizes=self._mean_sizes(steps),
         )
 
     def _end_s(self, index: int) -> float:
@@ -173,7 +174,8 @@ class _Maker:
         singles = [index for index in steps[:num_singles] if not self._rank.steps.is_rested[index]]
         if len(steps) == 1:
             return {name: self._wall_s[name][steps[0]] for name in PHASES} if singles else {}
-        known = [(wall_s, num) for wall_s, num in self._by_block(steps[num_singles:]) if wall_s]
+        blocks = self._by_block(steps[num_singles:])
+        known = [(block.wall_s, num) for block, num in blocks if block.wall_s]
         num = len(singles) + sum(num for _, num in known)
         if not num:
             return {}
@@ -183,13 +185,28 @@ class _Maker:
                 sums[name] += wall_s[name] * times
         return {name: value / num for name, value in sums.items()}
 
-    def _by_block(self, steps: Sequence[int]) -> Iterator[tuple[Mapping[str, float], int]]:
-        """Yield the mean step of each block, and how many of these steps belong to it."""
+    def _mean_sizes(self, steps: Sequence[int]) -> tuple[float, ...]:
+        """Return mean sizes of the steps that have them, each step of a block those of its mean."""
+        num_singles = bisect_left(steps, self._num_singles)
+        columns, rounds = self._rank.sizes.columns, self._rank.sizes.rounds
+        found: list[tuple[Sequence[float], int]] = [
+            ([sum(column[slice(*rounds[index])]) for column in columns], 1)
+            for index in steps[:num_singles]
+            if not self._rank.steps.is_rested[index]
+        ]
+        blocks = self._by_block(steps[num_singles:])
+        found += [(block.sizes, num) for block, num in blocks if block.sizes]
+        total = sum(num for _, num in found)
+        each = ([size * num for size in sizes] for sizes, num in found)
+        return tuple(sum(column) / total for column in zip(*each, strict=True))
+
+    def _by_block(self, steps: Sequence[int]) -> Iterator[tuple[_FlatBlock, int]]:
+        """Yield each block, and how many of these steps belong to it."""
         begin = 0
         while begin < len(steps):
             block = self._block_of(steps[begin])
             end = bisect_left(steps, block.first_index + len(block.ends_s), begin)
-            yield block.wall_s, end - begin
+            yield block, end - begin
             begin = end
 
 
@@ -211,7 +228,7 @@ def _whole_phases(steps: StepTable) -> dict[str, Numbers]:
 class _FlatBlock:
     """The steps of a block one by one; only sums of its spans are known, so each gets a share.
 
-    `wall_s` is that of its mean step, and empty where it is not known.
+    `wall_s` and `sizes` are those of its mean step, and empty where they are not known.
     """
 
     def __init__(self, block: StepBlock) -> None:
@@ -220,6 +237,7 @@ class _FlatBlock:
         stretch = (block.end_s - block.start_s) / total_s if total_s > 0 else 0.0
         ends_s = (block.start_s + done_s * stretch for done_s in accumulate(block.times_s))
         self.ends_s = array("d", ends_s)
+        self.sizes = [size / num for size in block.sizes]
         self.wall_s: dict[str, float] = {}
         if block.has_phases:
             self.wall_s = {name: block.wall_s[name] / num for name in PHASES}

@@ -284,11 +284,20 @@ def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
     """
     spans = []
     for name in SPANS:
-        seen_s = chain(rank.steps.span(name), (block.spans_s[name] for block in rank.blocks))
+        seen_s = [*rank.steps.span(name), *(block.spans_s[name] for block in rank.blocks)]
         values_s = [value_s for value_s in seen_s if value_s > 0]
-        total_s = math.fsum((*values_s, rank.tail_s[name]))
+        first_s, tail_s = sum(seen_s[:1]), rank.tail_s[name]
+        longest_s = max(seen_s[1:], default=0.0)
+        kept_s = 0.0 if name == "epoch_start" else longest_s
+        total_s = math.fsum((*values_s, tail_s))
         if total_s > 0:
-            spans.append(Span(name=name, total_s=total_s, num_steps_touched=len(values_s)))
+            found = Span(
+                name=name,
+                total_s=total_s,
+                num_steps_touched=len(values_s),
+                outside_s=max(0.0, first_s - kept_s) + max(0.0, tail_s - longest_s),
+            )
+            spans.append(found)
     return tuple(spans)
 
 

@@ -149,11 +149,15 @@ class Span:
         name: `evaluation`, `checkpoint`, `epoch_start` or `compile`.
         total_s: total wall time [s].
         num_steps_touched: number of steps it fell into.
+        outside_s: of it what came before the first step, and after the last one, beyond the longest
+            between two steps [s]: one more of these belongs to the loop, and a test of the trained
+            model does not. The first start of workers is outside as a whole.
     """
 
     name: str
     total_s: float
     num_steps_touched: int
+    outside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

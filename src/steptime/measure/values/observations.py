@@ -27,7 +27,8 @@ class MemoryUse:
             the largest sample where neither says it [bytes].
         num_samples: number of samples.
         slope_bytes_per_step: trend over the steady window, or over its second half where it is
-            less [bytes per step]; None where the window is too short.
+            less, with the lower beginning of both intervals [bytes per step]; None where the window
+            is too short.
         limit_bytes: the most memory that the process can have [bytes].
         minor_faults_per_step: page faults of the host process per step that need no read from
             disk.

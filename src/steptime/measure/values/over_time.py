@@ -89,6 +89,7 @@ class StepPoint:
     `wall_s` has every phase that partitions a step. It is empty where they are not known, such as
     for one of the steps that the guest writes in sums. An outlier took far longer than its
     neighbors. Steps that compile, and those that our probe made longer, are disturbed.
+    `sizes` is what the work goes by (`record.buckets.SIZES`); empty where that was not watched.
     """
 
     rank: int
@@ -101,6 +102,7 @@ class StepPoint:
     is_steady: bool = False
     is_outlier: bool = False
     is_disturbed: bool = False
+    sizes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

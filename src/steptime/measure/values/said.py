@@ -11,7 +11,8 @@ class LibraryMessage:
 
     Attributes:
         channel: `warning`, `log`, or `stderr` where it was read in the kept output of the command.
-        who: the category of a warning, the name of a logger, or the file that wrote to stderr.
+        who: the category of a warning, the name of a logger, or the file that wrote to stderr;
+            all of them with commas between, where several said the same.
         text: the first one, cut to 600 characters.
         origin: the file that said it; empty where only its output tells.
         num: how often it was shown, in the rank that said it most; Python shows most warnings once.

@@ -197,16 +197,16 @@ def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding
 def _between_steps(measurement: Measurement) -> dict[str, tuple[float, int]]:
     """Return total time [s] and number of what lies between the steps of a loop.
 
-    Where the whole run is known, they have what came after the last step, too.
+    Where the whole run is known, their number has one more after the last step, too.
     """
     found = {
-        span.name: (span.total_s, span.num_steps_touched)
+        span.name: (span.total_s - span.outside_s, span.num_steps_touched)
         for span in measurement.spans
         if span.name in ("evaluation", "checkpoint", "epoch_start")
     }
     wall = () if measurement.wall_time is None else measurement.wall_time.parts
     return found | {
-        one.name: (one.total_s, one.num)
+        one.name: (found[one.name][0], one.num)
         for one in wall
         if one.name in found and one.num is not None
     }

@@ -194,7 +194,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
     "input_size": _row(
         "shift_input_size",
         what="the same, and a step had more arithmetic to do",
-        needs="phases and CPU time over the run",
+        needs="phases, CPU time and sizes of inputs over the run",
         explanation="Since then a step has {input_size_after} the work, because of larger inputs "
         "or another stage of the training.",
         remedy="Check whether the inputs were meant to grow then.",

@@ -82,7 +82,9 @@ def describe_median(time: Interval) -> str:
 
 
 def describe_throughput(found: Throughput) -> tuple[str, str]:
-    """Return the rate with its unit, such as `542 images/s`, and its interval."""
+    """Return the rate with its unit, such as `542 images/s`, and its interval if it has one."""
+    if found.rate.n < 2:
+        return f"{rounded(found.rate.estimate)} {found.unit}", "of one step"
     rate, low, high = map(rounded, (found.rate.estimate, found.rate.low, found.rate.high))
     mean = format_seconds(found.mean_step_s)
     return f"{rate} {found.unit}", f"95 % interval {low} to {high} (mean step {mean})"
