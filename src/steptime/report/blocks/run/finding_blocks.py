@@ -114,7 +114,7 @@ _KEEPS = {
 
 def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Block]:
     """Return a finding with its edit, and the numbers behind it for the page."""
-    text = run_words.describe_finding(finding, step_words.usual_step_s(m))
+    text = run_words.describe_finding(finding, *step_words.step_to_shorten(m))
     title = run_words.describe_heading(finding)
     blocks: list[Block] = [Headline(label, title, text, severity=finding.severity.value)]
     if finding.edit is not None:
