@@ -211,6 +211,14 @@ def test_the_diagnosis_says_what_is_gained_at_most() -> None:
     assert "Without the wait a step would take at least 45.3 ms: at most 2.62x faster." in text
 
 
+def test_cpu_time_that_is_known_of_all_steps_together_is_that_of_a_mean_step() -> None:
+    facts = {"watched": 524, "steps": 3000, "watched_s": 0.2, "step_s": 0.119}
+    rested = replace(input_bound(), notes=(Note(code="watched_in_bursts", facts=facts),))
+
+    assert "· CPU 225 ms\n" in show(input_bound())
+    assert "· CPU 225 ms in a mean step" in " ".join(show(rested).split())
+
+
 def test_where_the_mean_step_is_no_usual_one_a_gain_is_that_of_the_mean_one() -> None:
     run = input_bound()  # its usual step takes 117 ms to 120 ms
     assert run.steady is not None
