@@ -383,10 +383,8 @@ def describe_headroom(finding: Finding, step_time_s: float | None, step: str) ->
     """Say how long a step would take without what the row removes; None if that is not known."""
     row = ailment_of(finding)
     removal = row.removal if row else None
-    if finding.headroom_speedup is None or removal is None:
-        return None
-    condition = _describe_removal(removal, finding)
-    if condition is None:
+    condition = None if removal is None else _describe_removal(removal, finding)
+    if finding.headroom_speedup is None or removal is None or condition is None:
         return None
     most = f"at most {format_speedup(finding.headroom_speedup)} faster"
     if step_time_s is None or removal.whole != "step":
