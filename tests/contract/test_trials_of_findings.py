@@ -35,6 +35,7 @@ from steptime.measure.values.observations import (
     Switch,
     ZeroInput,
 )
+from steptime.report.blocks.run.finding_blocks import describe_trial
 from steptime.report.document.run_document import LeverTrial
 from steptime.report.text.print_run import render
 from steptime.report.words.run.advice import MAX_LEVERS
@@ -146,6 +147,10 @@ def test_where_the_finding_has_no_headroom_the_phases_of_its_levers_bound_it(row
 
     assert found.bound_by == "phases"
     assert found.at_most_speedup is None or found.at_most_speedup >= 1
+    assert describe_trial(found) in (
+        "Let Steptime try this lever:",
+        "Let Steptime try these levers:",
+    )
 
 
 @pytest.mark.parametrize("row", [row for row in AILMENTS if not row.levers], ids=label)

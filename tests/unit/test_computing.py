@@ -61,7 +61,7 @@ def compute_of(measurement: Measurement) -> Finding:
     return found
 
 
-def test_an_exchange_between_ranks_is_no_part_of_the_arithmetic() -> None:
+def test_an_exchange_between_ranks_or_a_view_is_no_part_of_the_arithmetic() -> None:
     exchange = replace(operator("", "communication", 400), name="c10d.allreduce_")
     found = compute_of(timed(exchange, operator("relu", "elementwise", 310)))
 
@@ -69,6 +69,8 @@ def test_an_exchange_between_ranks_is_no_part_of_the_arithmetic() -> None:
     assert found.names is not None
     assert found.names["operator"] == "relu"
     assert numbers(found)["elementwise"] == pytest.approx(0.31)
+    view = operator("t", "view", 400)
+    assert compute_of(timed(view, operator("mm", "matmul", 310))).cause is None
     assert compute_of(timed(exchange, operator("mm", "matmul", 310))).cause is None
 
 
@@ -94,12 +96,17 @@ def test_a_dropout_that_takes_most_of_a_step_is_named_with_its_module() -> None:
     assert next_act(run, diagnose(run)).sentence.startswith("Draw fewer of them")
 
 
-def test_the_line_that_calls_the_longest_operator_is_the_place() -> None:
+def test_the_line_at_which_the_named_module_calls_the_longest_operator_is_the_place() -> None:
     rows = (operator("bernoulli_", "elementwise", 500), operator("mm", "matmul", 310))
-    lines = (("aten.mm", 20), ("aten.bernoulli_", 14), ("aten.bernoulli_", 30))
+    lines = (
+        ("aten.mm", 20, "Net.drop"),
+        ("aten.bernoulli_", 9, "Net.input"),
+        ("aten.bernoulli_", 14, "Net.drop"),
+        ("aten.bernoulli_", 30, "Net.drop"),
+    )
     places = tuple(
-        OperatorPlace(name=name, file="gat.py", line=line, num=2, time_s=0.2)
-        for name, line in lines
+        OperatorPlace(name=name, file="gat.py", line=line, num=2, time_s=0.2, module=module)
+        for name, line, module in lines
     )
     found = compute_of(timed(*rows, operators=Operators(num=9, places=places)))
 

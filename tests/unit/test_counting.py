@@ -124,6 +124,18 @@ def test_each_class_says_by_which_type_it_multiplied() -> None:
     assert rows["elementwise"].by_dtype == {}
 
 
+def test_a_view_is_a_class_of_its_own_and_no_elementwise_operator() -> None:
+    layer, rows = torch.nn.Linear(4, 3), torch.randn(2, 4)
+
+    with torch.no_grad():
+        found = steptime.count(lambda: layer(rows.view(4, 2).view(2, 4) + 1).detach().t_())
+
+    kinds = {one.name: one.kind for one in found.operators}
+    views = {"aten.t", "aten.view", "aten.detach", "aten.t_"}
+    assert {name for name, kind in kinds.items() if kind == "view"} == views
+    assert kinds["aten.add"] == "elementwise"
+
+
 def test_attention_of_the_flash_attn_package_is_counted_in_its_own_layout() -> None:
     def shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:  # noqa: FBT001
         return torch.empty_like(q)

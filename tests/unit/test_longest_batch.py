@@ -120,6 +120,9 @@ def test_sizes_that_do_not_go_with_batches_tell_nothing(
 def test_what_cannot_be_known_before_is_said() -> None:
     assert found(line(order="iterable", columns=())).missing == "iterable"
     assert found(line(columns=())).missing == "no_sizes"
+    alike = compared([0, 0, 0], lambda _: NUM_ROWS * 64)  # batches of four images of one size
+    assert found(line(columns=(), seen=alike)).missing == "same_size"
+    assert found(line(columns=(), seen=alike[:1])).missing == "no_sizes"
 
     sampled = found(line(order="own_sampler", columns=(ColumnSeen(name="t", largest=(7, 50)),)))
     assert sampled.largest == EpochBatch(batch=None, sample=7, size=50)

@@ -247,6 +247,8 @@ def test_where_nothing_can_be_known_before_it_is_said_if_steps_differ() -> None:
     differing = replace(run, memory=make_anatomy(run_peak=peak))
     assert words in text_of(differing)
     assert words not in text_of(run)
+    whole = replace(unknown, num_handed=unknown.num_batches)  # and the run is over
+    assert words not in text_of(replace(differing, longest_batch=whole))
     loader = LoaderUse(dataset="TensorDataset")  # its rows are of one size
     of_tensors = replace(run.ranks[0], loaders=(loader,))
     assert words not in text_of(replace(differing, ranks=(of_tensors,)))

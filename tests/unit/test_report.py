@@ -212,6 +212,25 @@ def test_the_diagnosis_says_what_is_gained_at_most() -> None:
     assert "Without the wait a step would take at least 45.3 ms: at most 2.62x faster." in text
 
 
+def test_cpu_time_that_is_known_of_all_steps_together_is_that_of_a_mean_step() -> None:
+    facts = {"watched": 524, "steps": 3000, "watched_s": 0.2, "step_s": 0.119}
+    rested = replace(input_bound(), notes=(Note(code="watched_in_bursts", facts=facts),))
+
+    assert "· CPU 225 ms\n" in show(input_bound())
+    assert "· CPU 225 ms in a mean step" in " ".join(show(rested).split())
+
+
+def test_where_the_mean_step_is_no_usual_one_a_gain_is_that_of_the_mean_one() -> None:
+    run = input_bound()  # its usual step takes 117 ms to 120 ms
+    assert run.steady is not None
+    for mean_s, told in (
+        (0.118, "a step would take at least 45.3 ms: "),
+        (0.262, "a mean step would take at least 100 ms: "),
+    ):
+        text = " ".join(show(replace(run, steady=replace(run.steady, mean_s=mean_s))).split())
+        assert f"Without the wait {told}at most 2.62x faster." in text
+
+
 def test_a_phase_not_observed_has_no_row_but_a_reason() -> None:
     text = show(healthy())
     assert "not seen   copy to device, sync stalls (the run was on the CPU)" in text
@@ -841,7 +860,7 @@ def test_an_end_in_words(end: ProcessEnd, text: str, short: str) -> None:
 
 def test_headroom_over_the_whole_run_names_no_step_time() -> None:
     startup = finding(BottleneckKind.INPUT_BOUND, "worker_startup", headroom_speedup=1.3)
-    text = run_words.describe_headroom(startup, 0.1)
+    text = run_words.describe_headroom(startup, 0.1, "a step")
     assert text == "Without the starts of workers the loop would be at most 1.30x faster."
 
 

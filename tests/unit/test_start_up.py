@@ -1,6 +1,7 @@
 """The time before the first step: what the guest notes of it, and what is made of the stretches."""
 
 import pickle
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import steptime  # noqa: E402
 from steptime.guest.hooks.patching import PATCHES  # noqa: E402
 from steptime.guest.sites.file_owners import FileOwners  # noqa: E402
 from steptime.guest.sites.frames import Frames  # noqa: E402
@@ -212,3 +214,22 @@ def test_the_line_is_written_once_on_the_clock_of_the_head(seen):
 def test_a_row_of_another_shape_is_refused(row):
     with pytest.raises(MisshapenError):
         start_up({"k": "su", "rows": [row]})
+
+
+def test_an_import_that_a_library_makes_late_stands_at_the_line_outside_of_libraries(monkeypatch):
+    site = Path(steptime.__file__).parent / "inject" / "site" / "sitecustomize.py"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    place = runpy.run_path(str(site), run_name="tried")["_ImportTimes"]()._place
+    library, script = "/env/lib/site-packages/torch/_compile.py", "/home/me/train.py"
+
+    def called(*files):
+        frames = None
+        for line, file in enumerate(files, start=1):
+            code = SimpleNamespace(co_filename=file)
+            frames = SimpleNamespace(f_code=code, f_lineno=line, f_back=frames)
+        return place(frames)
+
+    assert called(script, library, library, "<frozen importlib._bootstrap>") == (script, 1)
+    assert called(script, script, library) == (script, 2)
+    assert called("<frozen runpy>", library, library) == (library, 3)
+    assert called(script, "<string>") == (None, None)

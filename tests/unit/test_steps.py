@@ -668,6 +668,17 @@ def test_what_the_guest_spent_is_given_a_step() -> None:
     assert measurement.overhead.fraction == pytest.approx(0.0004 / 0.020)
 
 
+def test_what_the_guest_spent_is_a_share_of_a_mean_step() -> None:
+    cost = {"k": "o", "updates": 64, "self_ns": 64 * MS, "flush_ns": 0, "nested_calls": 0,
+            "nested_ns": 0, "lost_updates": 0}  # fmt: skip
+    rows = [make_update(n, {"rollout": 160 if n % 4 == 0 else 0, "forward": 10}) for n in range(64)]
+
+    measurement = measure_lines(*rows, cost)
+
+    assert measurement.overhead is not None
+    assert measurement.overhead.fraction == pytest.approx(0.001 / 0.050, rel=0.1)
+
+
 def test_overhead_without_a_steady_step_has_no_fraction() -> None:
     cost = {"k": "o", "updates": 1, "self_ns": MS, "flush_ns": 0, "nested_calls": 0,
             "nested_ns": 0, "lost_updates": 0}  # fmt: skip

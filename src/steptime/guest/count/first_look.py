@@ -25,7 +25,7 @@ class FirstLook:
     def see(self, func: Any, args: Any, ns: int, tally: Tally) -> None:
         """Take an operator that has run in `ns`."""
         self.zeros.see(func, args, ns, tally)
-        self.places.see(func, ns)
+        self.places.see(func, ns, tally)
 
     def facts(self) -> dict[str, Any]:
         """Return what was seen."""

@@ -168,12 +168,26 @@ class _ImportTimes(object):
             pass  # the folder may be gone: this import is not known then
 
     def _place(self, frame):
-        """The file and line that imports; None where it is not in a file."""
+        """The file and line that imports; None where it is not in a file.
+
+        A library that imports late does so for a line outside of libraries, which is told.
+        """
         while frame is not None and "importlib" in frame.f_code.co_filename:
             frame = frame.f_back
         if frame is None or frame.f_code.co_filename.startswith("<"):
             return None, None
-        return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
+        own = frame
+        while own is not None and self._is_library(own.f_code.co_filename):
+            own = own.f_back
+        found = own or frame
+        return os.path.abspath(found.f_code.co_filename), found.f_lineno
+
+    def _is_library(self, file):
+        """Whether it is an installed package's, Python's, a launcher beside it, or no file."""
+        parts = file.split(os.sep)
+        folders = [os.path.dirname(one) + os.sep for one in (os.__file__, sys.executable)]
+        is_installed = "site-packages" in parts or "dist-packages" in parts
+        return is_installed or file.startswith(("<",) + tuple(folders))
 
 
 class _StepTimeFinder(object):

@@ -7,6 +7,7 @@ then combines them; docs/explanation/how-we-measure.md says how. `diagnose` judg
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -225,10 +226,15 @@ def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
     spent_s = (cost.self_ns + cost.flush_ns + nested_ns + cost.rest_ns) * NS
     num_seen = rank.num_seen_updates + rank.num_by_hand
     per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
-    step_cpu_s = window.steady.step_cpu_s
-    return Overhead(
-        cpu_s_per_step=per_step_s,
-        fraction=per_step_s / step_cpu_s.estimate
-        if step_cpu_s and step_cpu_s.estimate > 0
-        else None,
-    )
+    cpu_s = _mean_cpu_s(window)
+    return Overhead(cpu_s_per_step=per_step_s, fraction=per_step_s / cpu_s if cpu_s else None)
+
+
+def _mean_cpu_s(window: StepWindow) -> float | None:
+    """Return the CPU time of a mean step; where phases are a sample's, it is known of all steps."""
+    if window.is_sample:
+        known = window.steady.step_cpu_s
+        return None if known is None else known.estimate
+    blocks = (block.cpu_times_s for block in window.blocks)
+    times_s = array("d", chain(window.steps.cpu_times_s, *blocks))
+    return math.fsum(times_s) / len(times_s) if times_s else None

@@ -126,7 +126,9 @@ def longest_of(lines: Sequence[EpochSeen], rank: int = 0) -> LongestBatch | None
     if line.order == ITERABLE:
         return replace(found, missing=ITERABLE)
     if not line.columns:
-        return replace(found, missing="no_sizes")
+        is_seen = sum(len(one.compared) for one in lines) >= MIN_PAIRS
+        alike = "same_size" if is_seen and _are_alike(lines) else "no_sizes"
+        return replace(found, missing=alike)
     if line.order != KNOWN:
         first = line.columns[0]
         largest = EpochBatch(batch=None, sample=first.largest[0], size=first.largest[1])

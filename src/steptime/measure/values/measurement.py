@@ -275,7 +275,7 @@ class Overhead:
 
     Attributes:
         cpu_s_per_step: CPU time per step [s].
-        fraction: the same as a fraction of the step's CPU time.
+        fraction: the same as a fraction of a mean step's CPU time.
     """
 
     cpu_s_per_step: float

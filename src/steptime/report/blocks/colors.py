@@ -26,7 +26,7 @@ _HUES: Mapping[str, str] = {
     "#cc79a7": "communication skipped_updates earlier_starts gc fragmentation attention fp16",
     "#009e73": "optimizer arithmetic checkpoint convolution bf16 transform",
     "#d55e00": "sync launch compile recompile throttle logits normalization copy",
-    GREY: "other unexplained setup after_steps temporaries pin",
+    GREY: "view other unexplained setup after_steps temporaries pin",
     "#4e7fc4": "shape",
     "#7d8590": "contention imports",
     "#c4c9cf": "interpreter unseen exit",

@@ -34,10 +34,11 @@ PARTS = (*_OF_MODEL, *OF_PHASES)
 _OF_CLASS: Mapping[str, str] = {
     **dict.fromkeys(("matmul", "convolution", "attention", "recurrent"), "products"),
     **dict.fromkeys(("embedding", "sparse"), "lookups"),
+    "view": "view",
     "communication": "communication",
 }
-"""The part of each class of operators; the others work on single values. Communication is no
-arithmetic, and so no part."""
+"""The part of each class of operators; the others work on single values. A view and communication
+are no arithmetic, and so no part."""
 
 _MODEL_PHASES = ("forward", "loss", "forward_and_loss", "backward")
 

@@ -76,13 +76,14 @@ def find_compute(measurement: Measurement) -> Finding | None:
 
 
 def _place_of(measurement: Measurement, row: Ailment, top: TimedOperator | None) -> Site | None:
-    """Return the line of a phase, or that from which most of an operator's time is called."""
+    """Return the line of a phase, or that from which the named module calls the operator most."""
     if row.cause in OF_PHASES:
         return site_of(measurement, row.cause)
     operators = measurement.operators
     if top is None or operators is None:
         return None
-    found = next((one for one in operators.places if one.name == top.name), None)
+    key = top.name, top.module
+    found = next((one for one in operators.places if (one.name, one.module) == key), None)
     if found is None:
         return None
     return Site(

@@ -30,6 +30,8 @@ from .operator_names import (
     RECURRENT,
     REDUCTIONS,
     SPARSE,
+    VIEW,
+    VIEWS,
     WINDOWS,
 )
 
@@ -72,7 +74,9 @@ def find_work(
         return formula(bound, result)
     if is_exchange(func):
         return OperatorWork(COMMUNICATION)
-    if is_view(func) or name in MOVES:
+    if is_view(func) or name in VIEWS:
+        return OperatorWork(VIEW)
+    if name in MOVES:
         return OperatorWork(ELEMENTWISE)
     if name.partition("::")[0] in IDLE:
         return OperatorWork(OTHER)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 CLASSES = (
     *("matmul", "convolution", "attention", "recurrent"),
-    *("normalization", "elementwise", "embedding", "sparse", "communication", "other"),
+    *("normalization", "elementwise", "view", "embedding", "sparse", "communication", "other"),
 )
 MATMUL, CONVOLUTION, ATTENTION, RECURRENT = CLASSES[:4]
-NORMALIZATION, ELEMENTWISE, EMBEDDING, SPARSE, COMMUNICATION, OTHER = CLASSES[4:]
+NORMALIZATION, ELEMENTWISE, VIEW, EMBEDDING, SPARSE, COMMUNICATION, OTHER = CLASSES[4:]
 
 LOOKUPS = {
     **dict.fromkeys(("aten::embedding", "aten::embedding_dense_backward"), EMBEDDING),
@@ -59,8 +59,15 @@ MOVES = frozenset(
         *("_nested_tensor_storage_offsets", "_nested_view_from_buffer", "to_padded_tensor"),
         *("_nested_from_padded_tensor", "_jagged_to_padded_dense_forward"),
         *("_padded_dense_to_jagged_forward", "nested_to_padded_tensor"),
-        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_", "t_"),
-        *("_chunk_cat", "_copy_from", "_pin_memory", "_stack", "block_diag", "channel_shuffle"),
+        *(
+            "triu_",
+            "_chunk_cat",
+            "_copy_from",
+            "_pin_memory",
+            "_stack",
+            "block_diag",
+            "channel_shuffle",
+        ),
         *("copy", "rot90", "narrow_copy", "diagonal_scatter", "masked_scatter_backward", "zero"),
         *("fill", "set", "resize", "put", "random", "uniform", "exponential", "geometric"),
         *("cauchy", "log_normal", "normal_functional", "randint_like", "poisson", "binomial"),
@@ -78,6 +85,11 @@ MOVES = frozenset(
     )
 )
 """These move or make elements and compute none."""
+
+VIEWS = frozenset(
+    f"aten::{name}_" for name in ("as_strided", "detach", "squeeze", "t", "transpose", "unsqueeze")
+)
+"""These make a view of their tensor in its place; torch says so itself of those that return one."""
 
 UNWRITTEN = frozenset(
     f"aten::{name}"

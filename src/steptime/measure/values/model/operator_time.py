@@ -75,6 +75,7 @@ class OperatorPlace:
         line: the line.
         num: how many took 50 µs or more there.
         time_s: their time [s].
+        module: path of the module in which they ran; empty outside of modules.
     """
 
     name: str
@@ -82,3 +83,4 @@ class OperatorPlace:
     line: int
     num: int
     time_s: float
+    module: str = ""

@@ -20,6 +20,7 @@ CLASSES = (
     "recurrent",
     "normalization",
     "elementwise",
+    "view",
     "embedding",
     "sparse",
     "communication",
@@ -38,7 +39,8 @@ class ClassCount:
 
     Attributes:
         name: `matmul`, `convolution`, `attention`, `recurrent`, `normalization`, `elementwise`,
-            `embedding`, `sparse` (graphs, too), `communication` (between ranks) or `other`.
+            `view` (no arithmetic), `embedding`, `sparse` (graphs, too), `communication` (between
+            ranks) or `other`.
         num: how many operators ran.
         flops: work of the class, a part of the total [FLOP].
         pointwise_flops: one FLOP for each element of operators without a product; it is never

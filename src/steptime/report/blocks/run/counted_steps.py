@@ -25,10 +25,12 @@ def step_time_blocks(m: Measurement, *, is_brief: bool = False) -> list[Block]:
     if m.steady is None or m.steady.step_time_s is None:
         return []
     time, cpu = m.steady.step_time_s, m.steady.step_cpu_s
+    # The CPU time of steps that were only timed is known of all together.
+    of_mean = " in a mean step" if any(n.code == "watched_in_bursts" for n in m.notes) else ""
     line = Text.assemble(
         (format_seconds(time.estimate), "bold"),
         f"  {step_words.describe_median(time)}",
-        "" if cpu is None or is_brief else f" · CPU {format_seconds(cpu.estimate)}",
+        "" if cpu is None or is_brief else f" · CPU {format_seconds(cpu.estimate)}{of_mean}",
     )
     return [Labeled("step time", line)]
 

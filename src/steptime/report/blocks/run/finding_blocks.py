@@ -52,12 +52,9 @@ BENCH = "Or see which part of the input it is, and what any loader can give at m
 def describe_trial(trial: LeverTrial) -> str:
     """Say what the command after it tries, and what that can give at most."""
     these = "this lever" if len(trial.levers) == 1 else "these levers"
-    if trial.at_most_speedup is None:
-        return f"Let Steptime try {these}:"
-    most = format_speedup(trial.at_most_speedup)
-    if trial.bound_by == "phases":
-        return f"Let Steptime try {these} (all that they can shorten is {most}):"
-    return f"Let Steptime try {these}, at most {most}:"
+    if trial.at_most_speedup is None or trial.bound_by != "finding":
+        return f"Let Steptime try {these}:"  # all that levers can shorten is mostly all of a step
+    return f"Let Steptime try {these}, at most {format_speedup(trial.at_most_speedup)}:"
 
 
 def describe_proof(use: RecipeUse) -> str:
@@ -114,7 +111,7 @@ _KEEPS = {
 
 def finding_blocks(finding: Finding, m: Measurement, *, label: str) -> list[Block]:
     """Return a finding with its edit, and the numbers behind it for the page."""
-    text = run_words.describe_finding(finding, step_words.usual_step_s(m))
+    text = run_words.describe_finding(finding, *step_words.step_to_shorten(m))
     title = run_words.describe_heading(finding)
     blocks: list[Block] = [Headline(label, title, text, severity=finding.severity.value)]
     if finding.edit is not None:

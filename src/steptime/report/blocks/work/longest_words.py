@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.core.process_end import RunState
 from steptime.core.units import format_bytes
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.model.longest import EpochBatch, LongestBatch
@@ -33,7 +34,8 @@ def describe_longest(measurement: Measurement, *, is_dead: bool) -> str:
     why = UNKNOWN.get(found.missing or "")
     uses = [use for rank in measurement.ranks for use in rank.loaders]
     has_rows = all(use.dataset == "TensorDataset" for use in uses) and uses  # all of one size
-    if why is not None and not has_rows and _steps_differ(measurement):
+    is_over = measurement.end.state is RunState.FINISHED and found.num_handed == found.num_batches
+    if why is not None and not (has_rows or is_over) and _steps_differ(measurement):
         return f"a larger batch than all so far may come: {why}"
     if found.largest is not None and found.largest.batch is None:
         return (

@@ -307,13 +307,13 @@ def describe_note(note: Note) -> str:
     return f"{note.code} {together}".rstrip() if sentence is None else sentence.replace(" ()", "")
 
 
-def describe_finding(finding: Finding, step_time_s: float | None) -> str:
+def describe_finding(finding: Finding, step_time_s: float | None, step: str = "a step") -> str:
     """Say what was found with its numbers, what a remedy gives at most, where, and the cause."""
     row = ailment_of(finding)
     wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
     parts = (
         fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
-        describe_headroom(finding, step_time_s),
+        describe_headroom(finding, step_time_s, step),
         _describe_place(finding),
         _describe_own_share(finding),
         fill_in(row.explanation, finding) if row else None,  # None of a straggler without a phase
@@ -381,20 +381,18 @@ def _value(evidence: Evidence) -> str:
     return format_value(evidence.value, evidence.unit)
 
 
-def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None:
+def describe_headroom(finding: Finding, step_time_s: float | None, step: str) -> str | None:
     """Say how long a step would take without what the row removes; None if that is not known."""
     row = ailment_of(finding)
     removal = row.removal if row else None
-    if finding.headroom_speedup is None or removal is None:
-        return None
-    condition = _describe_removal(removal, finding)
-    if condition is None:
+    condition = None if removal is None else _describe_removal(removal, finding)
+    if finding.headroom_speedup is None or removal is None or condition is None:
         return None
     most = f"at most {format_speedup(finding.headroom_speedup)} faster"
     if step_time_s is None or removal.whole != "step":
         return f"{condition} the {removal.whole} would be {most}."
     left = format_seconds(step_time_s / finding.headroom_speedup)
-    return f"{condition} a step would take at least {left}: {most}."
+    return f"{condition} {step} would take at least {left}: {most}."
 
 
 def _describe_removal(removal: Removal, finding: Finding) -> str | None:

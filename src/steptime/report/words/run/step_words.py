@@ -5,6 +5,7 @@ from __future__ import annotations
 from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
 from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.diagnose.ailments.scale import INFO_FRACTION
 from steptime.measure.values.measurement import Measurement, SteadyWindow
 from steptime.measure.values.training_loop import TrainingLoop
 from steptime.report.document.run_document import Throughput
@@ -116,7 +117,14 @@ def describe_loop(loop: TrainingLoop) -> str:
     return f"{text}: {', '.join(large)}" if large else text
 
 
-def usual_step_s(m: Measurement) -> float | None:
-    """Return the time of a usual step [s]; None where that was not told."""
+def step_to_shorten(m: Measurement) -> tuple[float | None, str]:
+    """Return the time of the step that a finding's share is of [s], and its words.
+
+    Shares are of all steps' time, so of the mean step; where that is no usual one, it is told.
+    """
     time = None if m.steady is None else m.steady.step_time_s
-    return None if time is None else time.estimate
+    mean_s = None if m.steady is None else m.steady.mean_s
+    if time is None or mean_s is None:
+        return None if time is None else time.estimate, "a step"
+    is_usual = abs(mean_s - time.estimate) < INFO_FRACTION.value * time.estimate
+    return (time.estimate, "a step") if is_usual else (mean_s, "a mean step")
