@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from operator import mul
 from statistics import fmean, stdev
 
-from scipy.special import nctdtrit
-
 from steptime.verify.recordings import Recording, Values
 from steptime.verify.values import Outcome, QualityCheck
 
@@ -28,9 +26,21 @@ with the number of draws, as their largest would."""
 MIN_DRAWS = 3
 """Of fewer the largest is taken: their spread is not known."""
 
-CERTAINTY = 0.95
-"""That a limit is above the lower end of its interval, and that it is below the upper one: the
-tolerance limits of a normal distribution, by the noncentral t."""
+TOLERANCE = {
+    3: (-0.122, 4.442),
+    4: (0.026, 3.038),
+    5: (0.115, 2.493),
+    6: (0.177, 2.199),
+    7: (0.225, 2.013),
+    8: (0.263, 1.883),
+    9: (0.294, 1.786),
+    10: (0.320, 1.710),
+    11: (0.343, 1.649),
+    12: (0.363, 1.599),
+}
+"""Standard deviations above the mean, by the number of draws: the largest of three is above the
+first, and below the second, for 95 % each. These are tolerance limits of a normal distribution, by
+the noncentral t; source: Owen, SIAM Review 6 (1964)."""
 
 OWN_FACTOR = 2.0
 """A candidate's error may be twice the baseline's: pytorch/pytorch#100075."""
@@ -116,12 +126,9 @@ def of_draws(errors: Sequence[float]) -> Limit:
     num = len(errors)
     if num < MIN_DRAWS or not all(map(math.isfinite, errors)):
         return Limit.exactly(max(errors, default=0.0))
-    mean, sd, root = fmean(errors), stdev(errors), math.sqrt(num)
-    reach = [
-        float(nctdtrit(num - 1, LARGEST_OF_THREE * root, p)) / root
-        for p in (1 - CERTAINTY, CERTAINTY)
-    ]
-    low, value, high = (mean + z * sd for z in (reach[0], LARGEST_OF_THREE, reach[1]))
+    mean, sd = fmean(errors), stdev(errors)
+    below, above = TOLERANCE[min(num, max(TOLERANCE))]
+    low, value, high = (mean + z * sd for z in (below, LARGEST_OF_THREE, above))
     return Limit(low=max(0.0, low), value=value, high=high)
 
 

@@ -342,8 +342,7 @@ class PythonLoop:
         end_line: the last line of the loop.
         text: the first line as it is in the file.
         phase: the part of a step that it is in: `other`, or `fetch` or `collate` of a loader.
-        share_of_phase: share of that part's time that its lines took; the loop took at most as
-            much. 1 where the whole part is made by the code that was read.
+        share_of_phase: share of that part's time that its lines, and so the loop, took at most.
         num_others: further loops over elements in the same lines, whose time is in that share.
         edit: an edit that does the same in one call; None where none is certain.
     """

@@ -331,11 +331,7 @@ def _describe_unknown(finding: Finding) -> str:
 
 
 def _describe_place(finding: Finding) -> str | None:
-    """Say where it is, with its calls: `At train.py:187 loss.item(), 3 per step`.
-
-    How long they took in the few early steps that were looked at is no part of it: the table has
-    what the phase takes in all of them.
-    """
+    """Say where it is, with its calls: `At train.py:187 loss.item(), 3 per step`."""
     if finding.where is None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
