@@ -284,6 +284,7 @@ def test_a_model_without_products_has_no_work() -> None:
         ({"has_guests": True, "forward": 10, "is_double": True}, None),
         ({"forward": 10}, None),
         ({"outside_flops": 50}, "outside_modules"),
+        ({"before_flops": 50}, "forward_elsewhere"),
         ({"backward": 0}, "no_backward_seen"),
     ],
 )

@@ -97,3 +97,20 @@ def test_operators_have_their_time_by_name_and_by_module() -> None:
     kinds = {one.kind: one for one in found.module_times}
     assert {"Linear", "Dropout", ""} <= set(kinds)
     assert sum(one.num for one in found.module_times) == tally.num
+
+
+def test_a_backward_whose_forward_ran_before_the_update_is_not_outside_of_modules() -> None:
+    weights = torch.randn(8, 4, requires_grad=True)
+
+    def outside(*, is_before: bool) -> tuple[int, int]:
+        loss = (torch.randn(3, 8) @ weights).sum()
+        tally = Tally(torch)
+        if is_before:
+            tally.first_node = torch.autograd._get_sequence_nr()
+        with make_mode(torch, tally.add, lambda: 0):
+            loss.backward()
+        found = from_json(Count, tally.table(is_executed=True))
+        return found.outside_flops, found.before_flops
+
+    assert outside(is_before=False) == (2 * 3 * 8 * 4, 0)
+    assert outside(is_before=True) == (0, 2 * 3 * 8 * 4)

@@ -67,7 +67,9 @@ class Tally:
         self.times = times
         self.completeness = completeness
         self.passes = dict.fromkeys(PASSES, 0)
-        self.macs = self.masked = self.again = self.outside = 0
+        self.macs = self.masked = self.again = 0
+        self.outside = [0, 0]  # in the update, and before
+        self.first_node = 0  # graph nodes with smaller numbers were made before the update
         self.classes = {name: [0] * NUM_SUMS for name in CLASSES}
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}
@@ -240,7 +242,8 @@ class Tally:
             device = next((one.device for one in tensors_in(list(args))), None)
             self.by_device[device] = self.by_device.get(device, 0) + work.flops
             if which == BACKWARD and call is None and not self.has_guests:
-                self.outside += work.flops
+                is_before = self._node_now()._sequence_nr() < self.first_node
+                self.outside[is_before] += work.flops
             sums = self.by_dtype[kind]
             sums[dtype] = sums.get(dtype, 0) + work.flops
         return rows
@@ -370,7 +373,8 @@ class Tally:
             "uncovered": [name[:MAX_NAME] for name, _ in missed[:MAX_UNCOVERED]],
             "masked_flops": self.masked,
             "again_flops": self.again,
-            "outside_flops": self.outside,
+            "outside_flops": self.outside[0],
+            "before_flops": self.outside[1],
             "is_double": self.is_double,
             "clock": self.clock if is_timed else None,
             "is_executed": is_executed,

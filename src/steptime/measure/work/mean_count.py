@@ -73,6 +73,7 @@ def mean_count(
         masked_flops=_sum(parts, lambda c: c.masked_flops),
         again_flops=_sum(parts, lambda c: c.again_flops),
         outside_flops=_sum(parts, lambda c: c.outside_flops),
+        before_flops=_sum(parts, lambda c: c.before_flops),
         convention=parts[0][0].convention,
         is_executed=all(c.is_executed for c, _ in parts),
         clock=parts[0][0].clock,

@@ -106,6 +106,8 @@ def _why_not_own(rank: FoldedRank) -> str | None:
         return "no_backward_seen"
     if sum(one.outside_flops for one in counts) > _OUTSIDE_FRACTION * backward:
         return "outside_modules"
+    if sum(one.before_flops for one in counts) > _OUTSIDE_FRACTION * backward:
+        return "forward_elsewhere"
     has_guests = any(one.has_guests for one in seen) and not any(one.is_double for one in seen)
     return "forward_elsewhere" if has_guests and backward > _MAX_BACKWARD * forward else None
 

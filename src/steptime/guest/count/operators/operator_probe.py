@@ -297,6 +297,7 @@ class OperatorProbe:
             self.tally = Tally(
                 self.torch, operator_times(self.torch), self.completeness, fail=self.fail
             )
+            self.tally.first_node = self.first_node
             self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
         tally, follow = self.tally, self._follow_operator
 

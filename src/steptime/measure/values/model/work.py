@@ -306,6 +306,7 @@ class Count:
             [FLOP].
         outside_flops: backward work of what was computed outside every module that was seen
             [FLOP].
+        before_flops: backward work of a forward that ran before the update [FLOP].
         rank_flops: the total of every rank if all were counted; else empty [FLOP].
         convention: the convention by which the work is counted.
         is_executed: whether this is the work that ran; else it is the work of the model as it is
@@ -333,6 +334,7 @@ class Count:
     masked_flops: int = 0
     again_flops: int = 0
     outside_flops: int = 0
+    before_flops: int = 0
     rank_flops: tuple[int, ...] = ()
     convention: str = OPERATORS
     is_executed: bool = True

@@ -48,7 +48,7 @@ REASONS: Mapping[str, str] = {
     "without_gradients": "a model was called without gradients, too, which was not counted",
     "no_backward_seen": "no backward call was seen in the step",
     "outside_modules": "much of it is computed outside of modules, where it is not seen",
-    "forward_elsewhere": "much of the forward ran in threads, outside of modules",
+    "forward_elsewhere": "much of the forward ran in other threads, or in an update before",
     "work_differs": "steps differ in their work, and their mean is not known",
     "not_counted": "the run has no record of it",
     "no_steady_steps": "there are no steady steps",

@@ -120,7 +120,7 @@ def describe_loop(loop: TrainingLoop) -> str:
 def step_to_shorten(m: Measurement) -> tuple[float | None, str]:
     """Return the time of the step that a finding's share is of [s], and its words.
 
-    Shares are of all steps' time, so of the mean step; where that is no usual one, it is told.
+    Shares are of all steps' time, so of the mean step, and the words say it where that differs.
     """
     time = None if m.steady is None else m.steady.step_time_s
     mean_s = None if m.steady is None else m.steady.mean_s
