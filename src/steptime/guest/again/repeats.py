@@ -188,13 +188,13 @@ class Repeats:
             [one for one in leaves_of(torch, value) if is_plain(torch, one)]
             for value in (given, result)
         )
-        needs = [one for one in (*tensors, *outputs) if one.requires_grad]
+        needs = any(one.requires_grad for one in (*tensors, *outputs))
         salt = hash(tuple(plain_in(given))) & 0x7FFFFFFF
         if needs or not outputs or not tensors or not known.book.see(tensors, salt):
             known.is_dropped = True
             return
         rows = max(1, int(tensors[0].shape[0]))
-        known.result_bytes = sum(one.numel() * one.element_size() for one in outputs) // rows
+        known.result_bytes = sum(one.nbytes for one in outputs) // rows
 
     def _is_still(self, known: Followed, module: Any) -> bool:
         """Return whether some elements of some weights are what they were at the first look."""
