@@ -250,7 +250,7 @@ APART = {
     "clip": "inexact",
     "wasserstein": "inexact",
     "functional_head": "outside_modules",
-    "function_threads": "outside_modules",
+    "function_threads": "forward_elsewhere",
     "nested_tensors": "subclass",
 }
 

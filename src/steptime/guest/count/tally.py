@@ -68,8 +68,8 @@ class Tally:
         self.completeness = completeness
         self.passes = dict.fromkeys(PASSES, 0)
         self.macs = self.masked = self.again = 0
-        self.outside = [0, 0]  # in the update, and before
-        self.first_node = 0  # graph nodes with smaller numbers were made before the update
+        self.outside = [0, 0]  # in the update, and elsewhere
+        self.first_node = 0  # smaller graph nodes were made before, or by other threads
         self.classes = {name: [0] * NUM_SUMS for name in CLASSES}
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}

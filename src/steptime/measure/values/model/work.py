@@ -306,7 +306,7 @@ class Count:
             [FLOP].
         outside_flops: backward work of what was computed outside every module that was seen
             [FLOP].
-        before_flops: backward work of a forward that ran before the update [FLOP].
+        before_flops: backward work of a forward before the update, or in another thread [FLOP].
         rank_flops: the total of every rank if all were counted; else empty [FLOP].
         convention: the convention by which the work is counted.
         is_executed: whether this is the work that ran; else it is the work of the model as it is
