@@ -176,6 +176,16 @@ def test_what_a_script_evaluates_after_its_training_is_no_part_of_the_loop() -> 
     assert numbers(found)["evaluation_total"] == pytest.approx(10)
     assert find_evaluation(replace(whole, spans=(replace(span, outside_s=109.9),))) is None
 
+    sites = [
+        replace(site("evaluation"), s_per_step=10.9),
+        replace(site("evaluation"), s_per_step=90),
+    ]
+    inside, both = (find_evaluation(replace(whole, sites=(one,))) for one in sites)
+    assert numbers(inside)["site_time"] == pytest.approx(10.9)
+    assert both is not None
+    assert both.where == "train.py:31"
+    assert not {"calls", "site_time"} & numbers(both).keys()
+
 
 def test_one_evaluation_is_no_pattern() -> None:
     span = Span(name="evaluation", total_s=1000, num_steps_touched=1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from steptime.guest.sites.file_owners import FileOwners
-from steptime.guest.sites.frames import Frames, Spot, Stack
+from steptime.guest.sites.frames import Frames, Place, Spot, Stack, innermost
 from steptime.guest.sites.site_book import SiteBook, SpanSites, TimedMarker, spans_of
 from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from steptime.record.buckets import (
@@ -163,8 +164,8 @@ class Walker:
     def __init__(self) -> None:
         self.line = 1
 
-    def stack(self, frame: object) -> Stack:
-        return at(self.line)
+    def place(self, frame: object) -> Place:
+        return FILE, self.line, self.line
 
 
 def spans(loop: Loop) -> tuple[Walker, SpanSites]:
@@ -190,17 +191,23 @@ def test_a_span_has_all_the_time_that_its_bucket_took() -> None:
     assert ns == loop.update.wall["evaluation"] == 270
 
 
-def test_later_spans_count_at_the_last_place_that_was_walked() -> None:
+def test_each_evaluation_counts_at_its_own_place() -> None:
     loop = Loop()
     loop.start()
     walker, book = spans(loop)
-    for number in range(30):
-        walker.line = 1 + number // 15
+    for number in range(50):
+        walker.line = 1 + number // 45
         book.walk(EVALUATION, None)
         loop.evaluate(10)
 
-    assert [site[2:5] for site in spans_of([book])] == [[1, 1, 15], [2, 2, 15]]
-    assert [site[2:] for site in spans_of([book, book])] == [[1, 1, 30, 300], [2, 2, 30, 300]]
+    assert [site[2:5] for site in spans_of([book])] == [[1, 1, 45], [2, 2, 5]]
+    assert [site[2:] for site in spans_of([book, book])] == [[1, 1, 90, 900], [2, 2, 10, 100]]
+
+
+def test_a_place_is_the_innermost_of_the_stack() -> None:
+    frame = sys._getframe()
+    assert FRAMES.place(frame) == innermost(FRAMES.stack(frame))
+    assert FRAMES.place(None) is None
 
 
 def test_the_first_batch_of_an_epoch_is_part_of_its_start() -> None:

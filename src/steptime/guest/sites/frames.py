@@ -49,6 +49,7 @@ class Frames:
     def __init__(self, places: FileOwners) -> None:
         self.places = places
         self.loops: dict[tuple[str, int, int, int], tuple[int, int] | None] = {}
+        self.known: dict[tuple[str, int], Place] = {}
 
     def stack(self, frame: FrameType | None) -> Stack:
         """Return the user's running functions; a library's where none of the user's runs."""
@@ -68,6 +69,31 @@ class Frames:
                 (users if owner == USERS else others).append(spot)
             frame = frame.f_back
         return tuple(reversed(users or others))
+
+    def place(self, frame: FrameType | None) -> Place | None:
+        """Return the line of the user's innermost function; a library's where none of theirs runs.
+
+        It is `innermost` of the stack, but no walk goes on beyond what it finds.
+        """
+        found = None
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            owner = self.places.owner(frame.f_code.co_filename)
+            if owner == USERS or (owner == LIBRARYS and found is None):
+                found = frame
+            if owner == USERS:
+                break
+            frame = frame.f_back
+        if found is None:
+            return None
+        key = (found.f_code.co_filename, found.f_lineno or found.f_code.co_firstlineno)
+        known = self.known.get(key)
+        if known is None:
+            file, line = key
+            file = file if file.startswith("<") else os.path.abspath(file)
+            known = self.known[key] = (file, line, line)
+        return known
 
     def between(self, before: Stack, after: Stack) -> Place | None:
         """Return the lines from one moment to the next, in the innermost function of both."""

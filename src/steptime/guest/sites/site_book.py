@@ -2,7 +2,7 @@
 
 What was noted in a window runs through a timeline of its own, with a book in the place of the
 device's clock, so the pieces of time get the names of the phases. Spans are counted by place over
-the whole run; frames are walked for the first few of them only.
+the whole run; of rollouts, frames are walked for the first few only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SPANS = frozenset((EVALUATION, CHECKPOINT, EPOCH_START, COMPILE))
 MAX_SITES = 60
 """No report names more lines of a step; those that took longest are kept."""
 
-WALKED_SPANS = 20
-"""A script evaluates from the same few lines, and 10,000 walks would be noticeable."""
+WALKED_ROLLOUTS = 20
+"""A script steps environments from the same few lines, and 10,000 walks would be noticeable."""
 
 Site = list[Any]
 """As in docs/internals/run-folder.md: bucket, file, first line, last line, calls, time [ns]."""
@@ -163,18 +163,19 @@ class SpanSites:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START, ROLLOUT), WALKED_SPANS)
-        self.found: dict[int, deque[Place | None]] = {kind: deque() for kind in self.left}
+        self.left = WALKED_ROLLOUTS
+        kinds = (EVALUATION, CHECKPOINT, EPOCH_START, ROLLOUT)
+        self.found: dict[int, deque[Place | None]] = {kind: deque() for kind in kinds}
         self.current: dict[int, Place | None] = {}
         self.before: dict[int, int] = {}
         self.sums: dict[tuple[int, Place], list[int]] = {}
 
     def walk(self, kind: int, frame: Any) -> None:
         """Keep the place where a span begins until the timeline reaches it."""
-        left = self.left.get(kind, 0)
-        if left:
-            self.left[kind] = left - 1
-            self.found[kind].append(innermost(self.frames.stack(frame)))
+        if kind not in self.found or (kind == ROLLOUT and not self.left):
+            return
+        self.left -= kind == ROLLOUT
+        self.found[kind].append(self.frames.place(frame))
 
     def enter(self, kind: int, before: int, *, goes_on: bool) -> None:
         """Open a span; with `goes_on` it is the first batch of an epoch that has begun already."""

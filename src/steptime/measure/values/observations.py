@@ -27,8 +27,7 @@ class MemoryUse:
             the largest sample where neither says it [bytes].
         num_samples: number of samples.
         slope_bytes_per_step: trend over the steady window, or over its second half where it is
-            less, with the lower beginning of both intervals [bytes per step]; None where the window
-            is too short.
+            less, from the lower beginning of both [bytes per step]; None in a short window.
         limit_bytes: the most memory that the process can have [bytes].
         minor_faults_per_step: page faults of the host process per step that need no read from
             disk.

@@ -181,7 +181,8 @@ def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
-    return make_finding(
+    site = site_of(measurement, name)
+    found = make_finding(
         ailment,
         severity=severity,
         evidence=(
@@ -190,8 +191,14 @@ def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding
             count(f"num_{name}s", num),
         ),
         fraction=fraction,
-        site=site_of(measurement, name),
+        site=site,
     )
+    site_s = 0.0 if site is None else site.s_per_step or 0.0
+    if site_s <= total_s + total_s / num:
+        return found
+    # Its calls are of the whole run: more than one of these came before or after the loop.
+    kept = (one for one in found.evidence if one.name not in ("calls", "site_time"))
+    return replace(found, evidence=tuple(kept))
 
 
 def _between_steps(measurement: Measurement) -> dict[str, tuple[float, int]]:
