@@ -33,6 +33,7 @@ from steptime.diagnose.ailments.memory.memory_limits import (
 )
 from steptime.diagnose.ailments.script.script_faults import (
     SWITCHES,
+    find_failure,
     find_graph_breaks,
     find_suspicion,
     find_switch,
@@ -662,3 +663,29 @@ def test_batches_that_other_loaders_made_do_not_make_the_workers_slow() -> None:
 
     assert found is not None
     assert found.cause is None
+
+
+@pytest.mark.parametrize(
+    ("where", "num_updates", "num_ranks", "other"),
+    [
+        ("train.py:41", 95, 2, "train.py:41"),
+        ("train.py:41", 95, 1, None),
+        ("train.py:41", 12, 2, None),
+        ("train.py:35", 95, 2, None),
+    ],
+)
+def test_ranks_that_end_at_different_places_waited_in_different_calls(
+    where: str, num_updates: int, num_ranks: int, other: str | None
+) -> None:
+    error = ScriptError(type="RuntimeError", text="closed", num_updates=95, where="train.py:35")
+    ended = replace(
+        make_measurement(),
+        end=ProcessEnd(state=RunState.FAILED, exit_code=1),
+        num_ranks=num_ranks,
+        errors=(error, replace(error, where=where, num_updates=num_updates)),
+    )
+
+    found = find_failure(ended)
+
+    assert found is not None
+    assert (found.names or {}).get("other") == other

@@ -50,7 +50,18 @@ def find_failure(measurement: Measurement) -> Finding | None:
         severity=Severity.CRITICAL,
         evidence=(count("updates_done", num_updates),),
     )
-    return replace(finding, where=error.where if error else None, names={"reason": reason})
+    names = {"reason": reason, **_other_place(measurement)}
+    return replace(finding, where=error.where if error else None, names=names)
+
+
+def _other_place(measurement: Measurement) -> dict[str, str]:
+    """Return where another rank ended at the same update, by an error of the same class."""
+    first, *others = measurement.errors or (None,)
+    if first is None or measurement.num_ranks < 2 or first.where is None:
+        return {}
+    alike = ((one.type, one.num_updates) == (first.type, first.num_updates) for one in others)
+    places = [one.where for one, is_alike in zip(others, alike, strict=True) if is_alike]
+    return next(({"other": place} for place in places if place not in (None, first.where)), {})
 
 
 def find_switch(measurement: Measurement, *, name: str) -> Finding | None:
@@ -124,6 +135,8 @@ FAILURE = Ailment(
     asked=Asked.ALWAYS,
     title="failed",
     sentence="the command ended with {reason}, after {updates_done} updates.",
+    suspicion="Another rank ended at {other}, after as many updates. Suspected: they waited for "
+    "each other in different calls, as where one has fewer batches and has left its loop.",
     remedy="Mend what the script itself reports.",
     when_contended=by_facts("It ended so, whoever else was there."),
 )
