@@ -184,7 +184,7 @@ GRADIENTS = _part_row(
     cause="gradient_processing",
     what="what is done to gradients before the update takes more of the step than any other part, "
     "or a third of it",
-    sentence="what is done between backward and the update (clipping, norms, scaling of gradients) "
+    sentence="what is done between backward and the update (clipping, or other work on gradients) "
     "takes {gradient_processing} of a step; all arithmetic takes {compute}.",
     remedy="Handle all gradients in one call (`clip_grad_norm_` with `foreach=True`), instead of "
     "each parameter in a loop, and read norms (`.item()`) only where they are logged.",

@@ -142,7 +142,8 @@ LATE_RANK = Ailment(
     explanation="Rank {late_rank} loses its time in {cause}: it spends {excess} of its step more "
     "there than the others.",
     removal=without("the wait"),
-    remedy="See what is different about rank {late_rank}: its machine, or its share of the data.",
+    remedy="See what rank {late_rank} does there that the others do not (a hook, another branch, "
+    "larger batches), and whether its machine is slower.",
     when_contended=by_cpu_time(
         "Any rank may be late because it lost its core; so the late one must have more to do in "
         "its phase even without what others may have taken.",
