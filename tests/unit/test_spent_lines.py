@@ -233,6 +233,10 @@ def test_a_function_that_goes_through_all_that_came_grows_with_the_updates() -> 
     assert values["at_last"] == pytest.approx(0.08)
 
 
+def test_what_lies_around_may_grow_a_little_by_chance() -> None:
+    assert find_growing(growing(0.36, rest=0.1)) is not None
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -36,11 +36,6 @@ MIN_GROWTH = Threshold(
     value=0.15,
     why="half of what a part has whose time grows in proportion to the updates so far (1/3)",
 )
-MAX_REST_GROWTH = Threshold(
-    name="MAX_REST_GROWTH",
-    value=0.08,
-    why="where the rest of a step grows as well, its inputs or the machine have changed",
-)
 GROWTH_SD = 1 / math.sqrt(3)
 """Standard deviation of the growth of one sample, which is uniform between -1 and 1."""
 
@@ -172,7 +167,12 @@ def _grows(group: Sequence[SpentLine], spent: SpentTime) -> bool:
     if num < MIN_SEEN.value or growth < MIN_GROWTH.value + 2 * GROWTH_SD / math.sqrt(num):
         return False
     rest = [line for line in spent.lines if line not in group]
-    return not rest or _growth(rest) < MAX_REST_GROWTH.value
+    if not rest:
+        return True
+    # Where the rest of a step grows as well, its inputs or the machine have changed.
+    of_rest = _growth(rest)
+    error = GROWTH_SD * math.sqrt(1 / num + 1 / sum(line.num_samples for line in rest))
+    return of_rest < MIN_GROWTH.value and growth - of_rest > 2 * error
 
 
 def _growth(lines: Sequence[SpentLine]) -> float:
@@ -288,7 +288,7 @@ GROWS = replace(
     ),
     rule=find_growing,
     removal=Removal(condition="Without it", parts={}, whole="steps"),
-    thresholds=(MIN_SEEN, MIN_GROWTH, MAX_REST_GROWTH, *SCALE),
+    thresholds=(MIN_SEEN, MIN_GROWTH, *SCALE),
 )
 _NEEDLESS = (COLLECTS, EMPTIES, TENSORS, WEIGHTS, HISTOGRAMS, FRAME_ROW, FILE_CHUNK)
 _BY_CODE = {row.cause or "": row for row in _NEEDLESS}
