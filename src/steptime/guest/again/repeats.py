@@ -133,9 +133,12 @@ class Repeats:
             known.is_dropped = True
 
     def _is_watched(self) -> bool:
-        """Return whether operators are counted now, by us or by the script: ours are none of it."""
-        is_seen = self.context.torch._C._len_torch_dispatch_stack() > 0
-        return is_seen or self.context.local.journal.probe is not None
+        """Return whether operators are counted now, by us or by a mode: ours are none of it."""
+        return self._is_in_mode() or self.context.local.journal.probe is not None
+
+    def _is_in_mode(self) -> bool:
+        c = self.context.torch._C
+        return bool(c._len_torch_dispatch_stack() or c._len_torch_function_stack())
 
     def _meet(self, module: Any) -> Followed | None:
         """Return the entry of a module; None for one that is not frozen."""
@@ -157,7 +160,7 @@ class Repeats:
 
     def find_parts(self, model: Any) -> None:
         """Follow the outermost frozen parts of a model that was called with gradients."""
-        if self.is_off:
+        if self.is_off or self._is_in_mode():
             return
         inside: set[int] = set()
         for path, part in modules_of(model):
