@@ -163,11 +163,14 @@ def generators_of(torch: Any, dataset: Any) -> Iterator[tuple[str, Any]]:
 
 def shared_generators(torch: Any) -> Iterator[tuple[str, Any]]:
     """Yield the generators of a process that any code draws from, as far as they are loaded."""
-    yield "torch's generator", torch.default_generator
-    if "random" in sys.modules:
-        yield "Python's random", sys.modules["random"]._inst
-    if "numpy.random" in sys.modules:
-        yield "numpy.random", sys.modules["numpy.random"].mtrand._rand
+    own = getattr(sys.modules.get("random"), "_inst", None)
+    numpys = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+    known = (
+        ("torch's generator", torch.default_generator),
+        ("Python's random", own),
+        ("numpy.random", numpys),
+    )
+    yield from ((name, one) for name, one in known if one is not None)
 
 
 def state_of(generator: Any) -> bytes:
