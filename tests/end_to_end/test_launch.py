@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from steptime.app.run.run_end import COMMAND
 from steptime.launch.user_command import GUEST, SITE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux")
@@ -401,6 +402,9 @@ def test_our_death_leaves_the_command_running_and_the_run_showable(tmp_path: Pat
     job = start(tmp_path, *python(code + "open('finished', 'w').close()"))
     assert job.stdout is not None
     pid = int(job.stdout.readline())
+    (record,) = (tmp_path / ".steptime" / "runs").glob(f"*/{COMMAND}")
+    while json.loads(record.read_text()).get("child_pid") != pid:
+        time.sleep(0.01)  # the command may speak before it is written down
     job.kill()
     job.wait()
     os.kill(pid, 0)
