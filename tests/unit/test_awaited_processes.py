@@ -180,6 +180,17 @@ def test_who_is_behind_is_looked_up_once_and_late(tmp_path: Path) -> None:
     assert book.poll(OTHER, is_last=True) == ""
 
 
+def test_a_process_is_one_however_little_a_later_wait_knows_of_it(tmp_path: Path) -> None:
+    book = AwaitedProcesses(Recorder(str(tmp_path), dict))
+    feeder = {"pid": 7, "command": "python actor.py", "name": "feeder"}
+
+    book.add(3, LOOKED_UP_NS, lambda: [feeder])
+    book.add(4, LOOKED_UP_NS, lambda: [{**feeder, "command": None}])  # it ends, and is waited for
+    (found,) = json.loads(book.poll(OTHER, is_last=True))["processes"]
+
+    assert found == {**feeder, "num": 2, "total_s": 0.1}
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     book = AwaitedProcesses(Recorder(str(tmp_path), dict))
     for key in range(2 * MAX_KNOWN):

@@ -71,10 +71,13 @@ class AwaitedProcesses:
         if not self.has_news or (now < self.due_s and not is_last):
             return ""
         self.due_s, self.has_news = now + WRITTEN_EVERY_S, False
-        found: dict[str, Facts] = {}
+        found: dict[tuple[int | None, str | None], Facts] = {}
         for wait in list(self.waits.values()):
             for peer in wait.peers or ():
-                known = found.setdefault(dumps(peer), {**peer, "num": 0, "total_s": 0.0})
+                key = peer["pid"], peer.get("address")
+                known = found.setdefault(key, {**peer, "num": 0, "total_s": 0.0})
+                # One that is ending has no command any more, and not every wait has its name.
+                known |= {name: one for name, one in peer.items() if known[name] is None}
                 known["num"] += wait.num
                 known["total_s"] += wait.ns / 1e9
         line = {"k": kinds.AWAITED, "n": self.recorder.num_updates}
