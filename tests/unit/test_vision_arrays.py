@@ -86,8 +86,20 @@ IN_MEMORY = {
     ),
     "subset": lambda: torch.utils.data.random_split(Digits(T.ToTensor()), [40, 8])[0],
 }
+DRAWN = {
+    "crops_and_flips": lambda: Colors(v1_chain(*JITTER)),
+    "flips_before_crops": lambda: Colors(v1_chain(*reversed(JITTER))),
+    "gray": lambda: Digits(
+        T.Compose([T.RandomVerticalFlip(0.7), T.RandomCrop((9, 10), (0, 1), fill=7), T.ToTensor()])
+    ),
+    "no_room": lambda: Colors(v1_chain(T.RandomCrop((12, 10)), T.RandomHorizontalFlip())),
+    "flips_v2": lambda: Colors(v2.Compose([v2.RandomHorizontalFlip(), *v2_chain().transforms])),
+    "drawn_subset": lambda: torch.utils.data.random_split(Colors(v1_chain(*JITTER)), [40, 8])[0],
+}
 NOT_WHOLE = {
-    "random": lambda: Colors(v1_chain(*JITTER)),
+    "jitter": lambda: Colors(v1_chain(T.ColorJitter(0.4))),
+    "mirrored_border": lambda: Colors(v1_chain(T.RandomCrop(8, 2, padding_mode="reflect"))),
+    "padded_if_needed": lambda: Colors(v1_chain(T.RandomCrop(14, pad_if_needed=True))),
     "own": lambda: OwnDigits(T.ToTensor()),
     "no_transform": lambda: Digits(lambda image: torch.tensor(np.array(image))),
     "other_size": lambda: Digits(T.Compose([T.Resize((12, 11)), T.ToTensor()])),
@@ -106,6 +118,24 @@ def test_whole_batches_come_out_of_an_array_from_the_first_one_on(monkeypatch, c
     assert changed == bare
     assert len(batch[0]) == 8
     assert not reads
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("case", DRAWN)
+def test_crops_and_flips_of_whole_batches_draw_as_those_of_each_image(case, num_workers):
+    whole = whole_batch_fetch.find_whole(torch, DRAWN[case]())
+    bare, changed = both(whole_batch_fetch, DRAWN[case], num_workers=num_workers)
+
+    assert whole.draws or case == "no_room"
+    assert changed == bare
+
+
+def test_a_crop_that_is_set_otherwise_in_mid_epoch_acts_at_once():
+    rows = Colors(v1_chain(*JITTER))
+    whole = whole_batch_fetch.find_whole(torch, rows)
+    rows.transform.transforms[0].size = (5, 4)
+
+    assert whole.__getitems__([1, 2])[0].shape[2:] == (5, 4)
 
 
 @pytest.mark.parametrize("case", NOT_WHOLE)

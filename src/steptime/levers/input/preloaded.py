@@ -15,6 +15,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
+from ..pictures.transforms import keep_random_states
 from ..tools.forked_copy import do_apart, file_condition
 from ..tools.held_generators import generators_of, put_back, state_of
 from .datasets import (
@@ -26,7 +27,6 @@ from .datasets import (
     random_states,
     samples_of,
 )
-from .transforms import keep_random_states
 from .whole_batch_fetch import find_whole
 
 CHUNK = 256

@@ -16,6 +16,8 @@ class WholeTensors:
     `parts` are the tensors; `subsets`, outermost first, say which of their samples are meant.
     """
 
+    draws = False
+
     def __init__(self, torch: Any, dataset: Any, subsets: list[Any], parts: Any) -> None:
         self.torch = torch
         self.dataset = dataset

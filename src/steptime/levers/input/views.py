@@ -13,8 +13,8 @@ import sys
 import warnings
 from typing import Any
 
+from ..pictures.transforms import keep_random_states
 from .datasets import attributes_of, content_of, index_of, random_states
-from .transforms import keep_random_states
 
 NUM_COMPARED = 256
 """Samples whose addresses are looked at before the first batch: 2 ms for windows of a series."""
@@ -32,6 +32,8 @@ class WholeViews:
         TypeError: a sample is of something else than views of arrays that the data set holds.
         ValueError: torch takes no such array, or items lie across each other.
     """
+
+    draws = False
 
     def __init__(self, torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> None:
         self.torch, self.dataset, self.subsets, self.inner = torch, dataset, subsets, inner

@@ -2,8 +2,9 @@
 
 Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
 data is in tensors, one `index_select` for each tensor gives the same bits. torchvision's MNIST and
-CIFAR make an image of each row besides, and a tensor of it again (`vision_rows.py`). Of any other
-class, rows and windows of arrays that it holds are known by their addresses (`views.py`).
+CIFAR make an image of each row besides, and a tensor of it again (`pictures/vision_rows.py`);
+random crops and flips act on the batch, with the same draws. Of any other class, rows and windows
+of arrays that it holds are known by their addresses (`views.py`).
 
 Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
 and Non-Batched Data") and our own reading of the default collate.
@@ -14,10 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
+from ..pictures.vision_rows import WholeImages, find_images
 from .datasets import are_read_here, around_fetches, has_own_collate
 from .tensor_rows import WholeTensors, find_tensors
 from .views import WholeViews, find_views
-from .vision_rows import WholeImages, find_images
 
 ASKED = "_whole_batches"
 """On a fetcher of torch's: its data set as whole batches, or None."""
@@ -53,7 +54,7 @@ def applies(facts: Facts) -> str | None:
         return "No DataLoader fed the training."
     if not any(loader.is_tensor_dataset or loader.is_in_memory for loader in facts.loaders):
         names = ", ".join(sorted({loader.dataset for loader in facts.loaders}))
-        return f"The data set ({names}) is not one in memory with torch's own collate and no draws."
+        return f"The data set ({names}) is not one in memory that torch's own collate joins."
     return None
 
 
@@ -79,9 +80,9 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when=(
         "A TensorDataset feeds the training, or torchvision's MNIST, a relative of it or CIFAR "
-        "with transforms that draw nothing, or any data set whose samples are rows or windows of "
-        "arrays that it holds (views at equal distances), or a Subset of one, with torch's "
-        "default collate."
+        "with transforms that draw nothing but crops and flips, or any data set whose samples are "
+        "rows or windows of arrays that it holds (views at equal distances), or a Subset of one, "
+        "with torch's default collate."
     ),
     applies=applies,
     moment=Moment.STARTUP,

@@ -68,7 +68,7 @@ def prepared_copy(dataset: Any) -> str:
 
 def describe_rows(rows: Any) -> dict[str, Any]:
     """Return what is known of a data set in memory without reading it."""
-    exact = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
+    exact = {"is_deterministic": not rows.draws, "is_collate_deterministic": True}
     if not hasattr(rows, "parts"):
         return exact | {"is_in_memory": True, "decodes_jpeg": False, "decodes_png": False}
     sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]

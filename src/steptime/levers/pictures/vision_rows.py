@@ -1,7 +1,8 @@
 """torchvision's data sets whose images are one array in memory, as whole batches.
 
 This is no lever, as it has no `LEVER`. MNIST and its relatives and CIFAR make an image of each row
-and convert it back; where the transforms draw nothing, a batch of rows gives the same bits.
+and convert it back; where the transforms only crop, flip and scale, a batch of rows gives the same
+bits with the same draws.
 """
 
 from __future__ import annotations
@@ -9,22 +10,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .datasets import content_of, index_of
-from .transforms import V1, V2, TransformChain, name_of
+from ..input.datasets import content_of, index_of, random_states
+from .drawn_steps import DrawnSteps, UnknownStepError
+from .transforms import TransformChain, keep_random_states
 
 OWNERS = (("torchvision.datasets.mnist", "MNIST"), ("torchvision.datasets.cifar", "CIFAR10"))
 NUM_COMPARED = 16
-
-SIZING = frozenset(
-    f"{module}{name}" for module in (V1, f"{V2}_geometry.") for name in ("Resize", "CenterCrop")
-)
-"""They return an image that has their size as it is."""
 
 
 class WholeImages:
     """Takes the place of the data set for the fetcher, and gives batches that are collated already.
 
     `subsets`, outermost first, say which of the samples of `inner` are meant.
+
+    Raises:
+        UnknownStepError: a transform is not known to act on a batch as on each image.
     """
 
     def __init__(self, torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> None:
@@ -35,6 +35,14 @@ class WholeImages:
             self.data if isinstance(self.data, torch.Tensor) else torch.from_numpy(self.data)
         )
         self.labels = torch.as_tensor(self.targets).to(torch.int64)
+        height, width = self.data.shape[1:3]
+        self.drawing = DrawnSteps(torch, self.chain.head, height, width)
+        self.settings = settings_of(self.chain.steps)
+
+    @property
+    def draws(self) -> bool:
+        """Whether samples differ from epoch to epoch."""
+        return bool(self.drawing.acting)
 
     def is_current(self) -> bool:
         """Return whether the script has left the data set as it was."""
@@ -45,7 +53,7 @@ class WholeImages:
             and inner.target_transform is None
             and inner.transform is self.chain.owner
             and self.chain.is_current()
-            and keeps_sizes(self.chain.head, self.data)
+            and self.settings == settings_of(self.chain.steps)
         )
 
     def __getitems__(self, indices: Any) -> Any:
@@ -61,24 +69,32 @@ class WholeImages:
 
     def images(self, index: Any) -> Any:
         """Return the images of a batch."""
-        num_values = self.rows[0].numel()
-        return self.chain.make(
-            len(index), num_values, lambda a, b: self.rows.index_select(0, index[a:b])
-        )
+        num_values, drawn = self.rows[0].numel(), self.drawing.draw(len(index))
+
+        def take(first: int, end: int) -> Any:
+            rows = self.rows.index_select(0, index[first:end])
+            return self.drawing.apply_to(rows, drawn, first)
+
+        return self.chain.make(len(index), num_values, take)
 
     def collate_samples(self, indices: Any) -> Any:
         """Return the batch as torch makes it."""
         return self.torch.utils.data.default_collate([self.dataset[index] for index in indices])
 
     def gives_the_same(self) -> bool:
-        """Return whether some samples equal torch's bit for bit."""
-        num = len(self.dataset)
+        """Return whether some samples equal torch's bit for bit, with the same draws."""
+        num, put_back = len(self.dataset), keep_random_states(self.torch)
         indices = [place * num // NUM_COMPARED for place in range(NUM_COMPARED)]
+        found = []
         try:
-            ours, theirs = self.__getitems__(indices), self.collate_samples(indices)
-            return bool(content_of(ours) == content_of(theirs))
+            for make in (self.__getitems__, self.collate_samples):
+                found.append((content_of(make(indices)), random_states(self.torch)))
+                put_back()
         except (RuntimeError, LookupError, TypeError, ValueError):
             return False
+        finally:
+            put_back()
+        return bool(found[0] == found[1])
 
 
 def find_images(torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> WholeImages | None:
@@ -92,20 +108,16 @@ def find_images(torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> Who
         return None
     chain = TransformChain(torch, transform)
     is_made_of_bytes = chain.converter is not None and str(inner.data.dtype)[-5:] == "uint8"
-    if not is_made_of_bytes or not keeps_sizes(chain.head, inner.data):
+    if not is_made_of_bytes:
         return None
-    whole = WholeImages(torch, dataset, subsets, inner)
+    try:
+        whole = WholeImages(torch, dataset, subsets, inner)
+    except UnknownStepError:
+        return None
     return whole if whole.gives_the_same() else None
 
 
-def keeps_sizes(steps: list[Any], data: Any) -> bool:
-    """Return whether transforms do nothing but ask for the size that the images have already."""
-    height, width = data.shape[1:3]
-    for step in steps:
-        size = getattr(step, "size", None)
-        wanted = [size, size] if isinstance(size, int) else list(size or ())
-        wanted = wanted * 2 if len(wanted) == 1 else wanted
-        is_free = getattr(step, "max_size", None) is None
-        if name_of(step) not in SIZING or wanted != [height, width] or not is_free:
-            return False
-    return True
+def settings_of(steps: list[Any]) -> list[dict[str, Any]]:
+    """Return what would show that a transform was set otherwise: its plain values."""
+    kinds = (bool, int, float, str, tuple, type(None))
+    return [{k: v for k, v in vars(one).items() if isinstance(v, kinds)} for one in steps]
