@@ -30,7 +30,10 @@ WORKERS = Applied(
     settings={"num_workers": 2, "persistent_workers": True, "prefetch_factor": 2},
 )
 WHOLE = Applied(name="whole_batch_fetch", settings={})
-CACHE = Applied(name="dataset_cache", settings={"limit_bytes": 1 << 30})
+CACHE = Applied(
+    name="dataset_cache",
+    settings={"limit_bytes": 1 << 30, "is_on_disk": False, "has_draws": False},
+)
 PRELOADED = Applied(name="preloaded_samples", settings={"limit_bytes": 1 << 30})
 MATMUL = Applied(name="matmul_precision", settings={"precision": "medium"})
 ONE_THREAD = Applied(name="num_threads", settings={"num_threads": 1})

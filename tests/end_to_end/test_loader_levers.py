@@ -32,7 +32,8 @@ WORKERS: Settings = {"num_workers": 2, "persistent_workers": True, "prefetch_fac
 ONE_WORKER = {**WORKERS, "num_workers": 1}
 NO_WORKERS: Settings = {"num_workers": 0}
 CACHE = {"limit_bytes": 1 << 20}
-SMALL_CACHE = {"limit_bytes": 8000}
+SMALL_CACHE = {"limit_bytes": 3000}
+DISK: Settings = {"limit_bytes": 1 << 20, "is_on_disk": True}
 NUM_READS = 3 * 40  # epochs times samples
 
 
@@ -49,18 +50,16 @@ EXACT: tuple[tuple[str, str, Settings], ...] = (
     ("whole_batch_fetch", "subset", {}),
     ("whole_batch_fetch", "tensors_workers", {}),
     ("whole_batch_fetch", "rows_subset", {}),
-    ("dataset_cache", "rows", CACHE),
-    ("dataset_cache", "rows_subset", CACHE),
-    ("dataset_cache", "noisy", CACHE),
-    ("dataset_cache", "fickle", CACHE),
-    ("dataset_cache", "shared", CACHE),
-    ("dataset_cache", "scaled", CACHE),
-    ("dataset_cache", "in_place", CACHE),
-    ("dataset_cache", "in_place_one", CACHE),
-    ("dataset_cache", "workers", CACHE),
-    ("dataset_cache", "tensors", CACHE),
-    ("dataset_cache", "list", CACHE),
-    ("dataset_cache", "unhashable", CACHE),
+    *(
+        ("dataset_cache", case, CACHE)
+        for case in (
+            *("plain", "plain_subset", "plain_workers", "plain_kept_workers", "plain_scaled"),
+            *("plain_in_place", "drawn", "drawn_workers", "drawn_scaled", "drawn_twice"),
+            *("rows", "noisy", "fickle", "shared", "in_place_one", "tensors", "list", "unhashable"),
+        )
+    ),
+    ("dataset_cache", "plain_workers", DISK),
+    ("dataset_cache", "drawn", DISK),
     ("preloaded_samples", "plain", CACHE),
     ("preloaded_samples", "plain_subset", CACHE),
     ("preloaded_samples", "plain_workers", CACHE),
@@ -83,7 +82,7 @@ SWITCHED = tuple(
     (name, case, settings, how)
     for name, cases, settings in (
         ("whole_batch_fetch", ("tensors", "subset", "noisy"), {}),
-        ("dataset_cache", ("rows", "noisy", "scaled"), CACHE),
+        ("dataset_cache", ("plain", "noisy", "plain_scaled", "drawn"), CACHE),
         (
             "preloaded_samples",
             ("plain", "plain_subset", "plain_scaled", "noisy", "fickle", "shared", "own_generator"),
@@ -95,7 +94,7 @@ SWITCHED = tuple(
 )
 OTHERS: tuple[tuple[str, str, Settings], ...] = (
     ("dataloader", "noisy", WORKERS),
-    ("dataset_cache", "rows", SMALL_CACHE),
+    ("dataset_cache", "plain", SMALL_CACHE),
 )
 
 
@@ -171,26 +170,41 @@ def test_what_differs_from_reading_to_reading_or_counts_its_reads_is_not_kept(
     assert try_lever("preloaded_samples", case, CACHE)["num_reads"] >= NUM_READS
 
 
-def test_a_cached_sample_is_read_once_and_now_and_then_compared(try_lever: Try) -> None:
-    reads = try_lever("dataset_cache", "rows", CACHE)["num_reads"]
+@pytest.mark.parametrize(
+    ("case", "settings"), [("plain", CACHE), ("drawn", CACHE), ("drawn", DISK)]
+)
+def test_a_kept_sample_is_read_once_and_now_and_then_compared(
+    try_lever: Try, case: str, settings: Settings
+) -> None:
+    reads = try_lever("dataset_cache", case, settings)["num_reads"]
 
     assert reads == 40 + 16 + 1  # the first that are read again, and one in 64 later
 
 
-def test_a_cache_that_is_full_reads_the_rest(try_lever: Try) -> None:
-    found = try_lever("dataset_cache", "rows", SMALL_CACHE)
+def test_workers_take_what_others_have_kept(try_lever: Try) -> None:
+    for case in ("plain_workers", "drawn_workers"):
+        found = try_lever("dataset_cache", case, CACHE)
+        assert found["num_reads"] == 0  # the training process reads none
+        assert found["num_kept"] == 40
+
+
+def test_a_store_that_is_full_leaves_the_rest_to_the_data_set(try_lever: Try) -> None:
+    found = try_lever("dataset_cache", "plain", SMALL_CACHE)
 
     assert found["changed"] == found["bare"]
     assert 40 + 16 + 1 < found["num_reads"] < NUM_READS
 
 
-@pytest.mark.parametrize("case", ["noisy", "fickle", "shared"])
-def test_samples_that_differ_are_read_each_time(try_lever: Try, case: str) -> None:
+@pytest.mark.parametrize("case", ["noisy", "fickle", "shared", "drawn_twice", "rows"])
+def test_samples_that_differ_or_count_their_reads_are_read_each_time(
+    try_lever: Try, case: str
+) -> None:
     assert try_lever("dataset_cache", case, CACHE)["num_reads"] == NUM_READS
 
 
-def test_samples_that_the_script_scales_anew_are_read_anew(try_lever: Try) -> None:
-    assert try_lever("dataset_cache", "scaled", CACHE)["num_reads"] == NUM_READS
+@pytest.mark.parametrize("case", ["plain_scaled", "drawn_scaled"])
+def test_samples_that_the_script_scales_anew_are_read_anew(try_lever: Try, case: str) -> None:
+    assert try_lever("dataset_cache", case, CACHE)["num_reads"] >= NUM_READS
 
 
 @pytest.mark.parametrize(
@@ -198,7 +212,8 @@ def test_samples_that_the_script_scales_anew_are_read_anew(try_lever: Try) -> No
 )
 def test_what_a_lever_changed_is_taken_back(try_lever: Try, name: str) -> None:
     settings = {"dataloader": WORKERS, "whole_batch_fetch": {}}.get(name, CACHE)
-    cases = {"whole_batch_fetch": "tensors", "preloaded_samples": "plain"}
+    plain = dict.fromkeys(("preloaded_samples", "dataset_cache"), "plain")
+    cases = {"whole_batch_fetch": "tensors", **plain}
     case = cases.get(name, "rows")
     found = try_lever(name, case, settings)
 

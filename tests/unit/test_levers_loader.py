@@ -173,37 +173,59 @@ def test_preloading_says_why_it_does_not_apply(fields, words):
 # --- dataset_cache ----------------------------------------------------------------------
 
 
-def test_a_deterministic_data_set_that_fits_may_be_kept_in_a_quarter_of_the_memory():
-    facts = make_facts(make_loader())
+def kept(**fields):
+    base = {"kept_bytes": 4096, "sample_s": 0.01, "saved_s": 0.008}
+    return make_loader(**(base | fields))
+
+
+def test_samples_that_fit_are_kept_in_a_quarter_of_the_memory():
+    facts = make_facts(kept())
+    expected = {"limit_bytes": 2 * GIB, "is_on_disk": False, "has_draws": False}
 
     assert dataset_cache.LEVER.applies(facts) is None
-    assert dataset_cache.LEVER.space(facts) == ({"limit_bytes": 2 * GIB},)
+    assert dataset_cache.LEVER.space(facts) == (expected,)
+    assert dataset_cache.LEVER.is_live(facts)
 
 
 def test_each_rank_keeps_its_own_in_its_share():
-    facts = make_facts(make_loader(), world_size=2)
+    (settings,) = dataset_cache.LEVER.space(make_facts(kept(), world_size=2))
 
-    assert dataset_cache.LEVER.space(facts) == ({"limit_bytes": GIB},)
+    assert settings["limit_bytes"] == GIB
+
+
+def test_samples_that_draw_at_the_end_are_kept_up_to_there_and_by_workers():
+    facts = make_facts(kept(is_deterministic=False, num_workers=2))
+    (settings,) = dataset_cache.LEVER.space(facts)
+
+    assert dataset_cache.LEVER.applies(facts) is None
+    assert settings["has_draws"]
+    assert not dataset_cache.LEVER.is_live(facts)
+
+
+def test_samples_larger_than_the_limit_are_kept_in_a_file():
+    facts = make_facts(kept(num_samples=10**6, kept_bytes=6000))
+    (settings,) = dataset_cache.LEVER.space(facts)
+
+    assert dataset_cache.LEVER.applies(facts) is None
+    assert (settings["is_on_disk"], settings["limit_bytes"]) == (True, 12 * 10**9)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"is_deterministic": False},
-        {"num_workers": 2},
+        {"kept_bytes": None},
+        {"saved_s": 0.001},
         {"is_iterable": True},
         {"is_tensor_dataset": True},
+        {"dataset": "list"},
     ],
 )
-def test_a_data_set_is_not_kept_where_it_differs_or_is_read_elsewhere(fields):
-    assert "No data set was seen" in dataset_cache.LEVER.applies(make_facts(make_loader(**fields)))
+def test_samples_are_not_kept_where_they_differ_or_little_is_saved(fields):
+    assert "No data set was seen" in dataset_cache.LEVER.applies(make_facts(kept(**fields)))
 
 
-@pytest.mark.parametrize("loaders", [(make_loader(is_deterministic=None),), None])
-def test_a_data_set_that_was_not_read_twice_is_not_called_random(loaders):
-    facts = replace(make_facts(), loaders=loaders)
-
-    assert "was not observed" in dataset_cache.LEVER.applies(facts)
+def test_a_data_set_that_was_not_observed_is_not_called_random():
+    assert "was not observed" in dataset_cache.LEVER.applies(replace(make_facts(), loaders=None))
 
 
 def test_workers_for_a_loader_that_was_not_observed_are_tried_and_not_called_exact():
@@ -215,14 +237,7 @@ def test_workers_for_a_loader_that_was_not_observed_are_tried_and_not_called_exa
     assert whole_batch_fetch.LEVER.applies(facts) is None
 
 
-def test_a_data_set_larger_than_the_limit_is_refused_with_its_size():
-    facts = make_facts(make_loader(num_samples=10**6, sample_bytes=6000))
+def test_an_unknown_memory_is_not_taken_for_large():
+    facts = make_facts(kept(), available_bytes=None)
 
-    assert "5.6 GiB" in dataset_cache.LEVER.applies(facts)
-
-
-def test_an_unknown_size_is_not_taken_for_small():
-    assert "not known" in dataset_cache.LEVER.applies(make_facts(make_loader(sample_bytes=None)))
-    assert "not known" in dataset_cache.LEVER.applies(
-        make_facts(make_loader(), available_bytes=None)
-    )
+    assert "not known" in dataset_cache.LEVER.applies(facts)

@@ -117,6 +117,10 @@ class LoaderFacts:
     sample_bytes: int | None = None
     sample_s: float | None = None
     """What it takes to read one sample in the training process."""
+    kept_bytes: int | None = None
+    """What a sample takes as it is before its first draw; None where it cannot be kept so."""
+    saved_s: float | None = None
+    """What it takes to read a sample up to there."""
     decodes_jpeg: bool | None = None
     """Pillow decoded JPEG files for some samples, or the data set names such files."""
     decodes_png: bool | None = None

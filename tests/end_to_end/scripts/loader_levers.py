@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import random
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
 
 from steptime.levers import load
+from steptime.levers.pictures.pixel_store import ENTRY, HEADER, KEY
 
 
 class Rows(Dataset):
@@ -76,6 +78,49 @@ class Shared(Rows):
         return self.buffer, y
 
 
+class Chain:
+    """Applies transforms of a sample and its label, one after the other."""
+
+    def __init__(self, *transforms):
+        self.transforms = list(transforms)
+
+    def __call__(self, *values):
+        for one in self.transforms:
+            made = one(*values)
+            values = made if isinstance(made, tuple) else (made,)
+        return values if len(values) > 1 else values[0]
+
+
+class Drawn(Plain):
+    """Does its work, and then draws in a chain of transforms."""
+
+    def __init__(self):
+        super().__init__()
+        self.augment = Chain(
+            lambda x, y: (x * 2, y + 1),
+            lambda x, y: (x + torch.rand(6), y),
+            lambda x, y: (x.mul_(random.random()), y),
+        )
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        x, y = self.augment(x, torch.tensor(y % 2))
+        return {"x": x, "y": [y]}
+
+
+class DrawnTwice(Plain):
+    """Draws before the chain as well, so that nothing of it can be kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.augment = Chain(lambda x: x + torch.rand(6))
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        x = x * torch.rand(1)
+        return self.augment(x), y
+
+
 class Unhashable(Rows):
     __hash__ = None
 
@@ -106,7 +151,7 @@ def train(loader, *, epochs=3, act=None, is_paired=False, after_step=lambda: Non
         if act is not None:
             act(loader.dataset, epoch)
         for batch in loader:
-            x, y = batch
+            x, y = (batch["x"], batch["y"][0]) if isinstance(batch, dict) else batch
             y = torch.as_tensor(y)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)
@@ -165,6 +210,11 @@ def cases():
         "subset": (lambda: DataLoader(Subset(train_part(), range(3, 28)), **shuffled), {}),
         "tensors_workers": (lambda: DataLoader(tensors(), **shuffled, num_workers=2), {}),
         "list": (lambda: DataLoader([Rows()[i] for i in range(40)], **shuffled), {}),
+        "drawn": (make(Drawn), {}),
+        "drawn_workers": (make(Drawn, num_workers=2), {}),
+        "drawn_scaled": (make(Drawn), {"act": scaled}),
+        "drawn_twice": (make(DrawnTwice), {}),
+        "plain_in_place": (make(Plain, collate_fn=collate_in_place), {}),
         "unhashable": (make(Unhashable), {}),
         "rows_subset": (lambda: DataLoader(Subset(Rows(), range(1, 30)), **shuffled), {}),
     }
@@ -189,6 +239,16 @@ class Switched:
             self.undo = None
 
 
+def num_kept(name):
+    """Samples that the last store of `dataset_cache` holds."""
+    if name != "dataset_cache":
+        return None
+    known = import_module("steptime.levers.input.dataset_cache").KNOWN
+    (store,) = [one.store for it in known.values() for one in it.known.values() if one] or (None,)
+    ends = [HEADER + ENTRY * row + KEY + 8 for row in range(store.num_entries if store else 0)]
+    return sum(any(store.table[end - 8 : end]) for end in ends)
+
+
 def try_lever(name, case, settings, how="run"):
     make, arguments = cases()[case]
     found = {"bare": train(make(), **arguments)}
@@ -205,6 +265,7 @@ def try_lever(name, case, settings, how="run"):
     dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
     found["num_reads"] = len(getattr(dataset, "reads", []))
     found["num_workers"] = loader.num_workers
+    found["num_kept"] = num_kept(name)
     found["num_alive"] = len(multiprocessing.active_children())
     switched.switch()
     found["after"] = train(make(), **arguments)

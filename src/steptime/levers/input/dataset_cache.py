@@ -1,8 +1,8 @@
-"""Keeps the samples of a data set in the memory of the training process once they were read.
+"""Keeps what it takes to make a sample, up to its first random draw, in memory or on disk.
 
-It is for data sets that give the same sample each time, and it checks that (`datasets.Cached`).
-Worker processes are left alone: each would hold its own copy and lose it at the end of the epoch.
-What feeds an evaluation is kept too, if the training process reads it.
+Later epochs and the data set's workers begin there: of a sample that draws nothing all of it is
+kept, of one with crops and flips the decoded picture. `kept_samples.py` finds the place and checks
+that nothing changes. What feeds an evaluation is kept, too.
 
 Source: the idea of `cache` in https://www.tensorflow.org/guide/data_performance;
 https://docs.pytorch.org/docs/stable/data.html.
@@ -10,107 +10,120 @@ https://docs.pytorch.org/docs/stable/data.html.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
-from .datasets import (
-    Cached,
-    Samples,
-    are_read_here,
-    around_fetches,
-    attributes_of,
-    can_be_key,
-    has_own_collate,
-    innermost,
-)
+from .datasets import IN_MEMORY, are_read_here, around_fetches
+from .kept_samples import Keeping, coming
+from .preloaded import LIMIT_S
 
-KNOWN: weakref.WeakKeyDictionary[Any, Samples] = weakref.WeakKeyDictionary()
-"""By data set: they stay while the lever is off for some steps."""
-
-IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
-
-
-def readable(facts: Facts) -> list[LoaderFacts]:
-    """Return the loaders that the training process itself reads from somewhere slow."""
-    return [
-        loader
-        for loader in facts.loaders or ()
-        if not (loader.is_iterable or loader.is_tensor_dataset or loader.num_workers)
-        and not (loader.is_in_memory or loader.dataset in IN_MEMORY)
-    ]
+LEAST_SAVED = 0.2
+"""Of the time that a sample takes, what is worth keeping it."""
 
 
 def usable(facts: Facts) -> list[LoaderFacts]:
-    """Return the loaders whose reading could be saved."""
-    return [loader for loader in readable(facts) if loader.is_deterministic]
+    """Return the loaders a part of whose work could be saved."""
+    return [
+        loader
+        for loader in facts.loaders or ()
+        if not (loader.is_iterable or loader.is_tensor_dataset or loader.is_in_memory)
+        and loader.dataset not in IN_MEMORY
+        and loader.kept_bytes is not None
+        and (loader.saved_s or 0.0) >= LEAST_SAVED * (loader.sample_s or 0.0)
+    ]
+
+
+def num_bytes_of(loaders: list[LoaderFacts]) -> int | None:
+    """Return what all samples take; None where that is not known."""
+    sizes = [(one.num_samples or 0) * (one.kept_bytes or 0) for one in loaders]
+    return sum(sizes) if all(sizes) else None
 
 
 def applies(facts: Facts) -> str | None:
-    """It applies where a data set with constant samples is read in the process and fits."""
+    """It applies where reading a sample does work before it draws, and what that gives fits."""
     if facts.loaders is not None and not facts.loaders:
         return "No DataLoader fed the training."
-    unknown = [loader for loader in readable(facts) if loader.is_deterministic is None]
-    if facts.loaders is None or (unknown and not usable(facts)):
+    if facts.loaders is None:
         return "It was not observed whether the data set gives the same samples twice."
-    if not usable(facts):
+    loaders = usable(facts)
+    if not loaders:
         return (
-            "No data set was seen that is read in the training process and gives the same samples "
-            "twice without moving a random state."
+            "No data set was seen that gives the same samples twice, or the same up to where a "
+            "chain of transforms draws, and stays as it is."
         )
-    sizes = [(loader.num_samples, loader.sample_bytes) for loader in usable(facts)]
-    if facts.available_bytes is None or any(None in size for size in sizes):
+    if num_bytes_of(loaders) is None or facts.available_bytes is None:
         return "The size of the data set or the free memory is not known."
-    total = sum((num or 0) * (size or 0) for num, size in sizes)
-    if total > bytes_to_keep(facts):
-        return (
-            f"The data set takes {total / 2**30:.1f} GiB, more than a quarter of the free memory."
-        )
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """Return a switch, with the limit for each rank beside it."""
-    return ({"limit_bytes": bytes_to_keep(facts)},)
+    """Return where samples are kept, and how much of them in each rank."""
+    loaders, limit = usable(facts), bytes_to_keep(facts)
+    needed = num_bytes_of(loaders) or 0
+    has_draws = not all(one.is_deterministic for one in loaders)
+    if needed <= limit:
+        return ({"limit_bytes": limit, "is_on_disk": False, "has_draws": has_draws},)
+    limit = 2 * needed // facts.world_size
+    return ({"limit_bytes": limit, "is_on_disk": True, "has_draws": has_draws},)
+
+
+def is_switched(facts: Facts) -> bool:
+    """Return whether the process itself reads all, so little that a trial can read it ahead."""
+    taken_s = [(one.num_samples or 0) * (one.sample_s or LIMIT_S) for one in facts.loaders or ()]
+    return are_read_here(facts) and sum(taken_s) <= LIMIT_S
+
+
+KNOWN: dict[tuple[Any, ...], Keeping] = {}
+"""By settings: samples stay while the lever is off for some steps."""
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Let the fetchers of map-style data sets in this process read from memory."""
-    torch = session.torch
-    limit_bytes = int(settings["limit_bytes"])
+    """Let the fetchers of map-style data sets, here and in forked workers, take what is kept."""
+    loader_class = session.torch.utils.data.DataLoader
+    original = loader_class._get_iterator
+    limit_bytes, is_on_disk = int(settings["limit_bytes"]), bool(settings.get("is_on_disk"))
+    keeping = KNOWN.setdefault(
+        (limit_bytes, is_on_disk),
+        Keeping(session.torch, limit_bytes, is_on_disk=is_on_disk, is_ahead=session.is_trial),
+    )
+
+    def _get_iterator(self: Any) -> Any:
+        is_map_style = self.batch_sampler is not None
+        if is_map_style and not isinstance(self.dataset, session.torch.utils.data.IterableDataset):
+            keeping.find(self.dataset, lambda: coming(session.torch, self))
+        return original(self)
 
     def fetch_kept(fetcher: Any, indices: Any) -> Any:
-        dataset = fetcher.dataset
-        is_slow = type(innermost(dataset)).__name__ not in IN_MEMORY
-        is_here = torch.utils.data.get_worker_info() is None
-        if not (is_here and is_slow and can_be_key(dataset)):
-            return None
-        samples = KNOWN.get(dataset)
-        if samples is None or samples.attributes != attributes_of(dataset):
-            samples = KNOWN[dataset] = Samples(torch, dataset)
-        others = sum(other.num_bytes for other in KNOWN.values()) - samples.num_bytes
-        is_copied = has_own_collate(torch, fetcher)
-        cached = Cached(dataset, samples, limit_bytes - others, is_copied)
-        return fetcher.collate_fn(cached.__getitems__(indices))
+        kept = keeping.find(fetcher.dataset)
+        return None if kept is None else fetcher.collate_fn(kept.samples(indices))
 
-    return around_fetches(torch, fetch_kept)
+    loader_class._get_iterator = _get_iterator
+    undo = around_fetches(session.torch, fetch_kept)
+
+    def undo_both() -> None:
+        undo()
+        loader_class._get_iterator = original
+
+    return undo_both
 
 
 LEVER = Lever(
     name="dataset_cache",
-    title="Keep the samples of a data set in memory once they were read.",
+    title="Keep samples up to their first random draw, in memory or on disk.",
     relieves=("INPUT_BOUND",),
-    phases=("fetch",),
+    phases=("input_wait", "fetch"),
     preserves=Preserves.EXACT,
     when=(
-        "The training process itself reads a map-style data set that gives the same samples each "
-        "time and fits into a quarter of the free memory. It pays off from the second epoch on."
+        "A map-style data set gives the same samples each time, or the same up to where a chain of "
+        "transforms draws (the picture before its random crop), and reading one changes nothing "
+        "else. Memory takes a quarter of what is free, a file the rest. It pays off from the "
+        "second epoch on, in the training process and in forked workers."
     ),
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
-    live_where=are_read_here,
+    live_where=is_switched,
     judged_by_cpu_time=True,
     judged_beside_others=True,
     apply=apply,
@@ -122,6 +135,6 @@ LEVER = Lever(
         "        self.samples[index] = self.read(index)  # what was __getitem__\n"
         "    return self.samples[index]"
     ),
-    costs="Memory for the whole data set in each rank. The first epoch gains nothing.",
+    costs="Memory or disk for the samples, in each rank. The first epoch gains nothing.",
     source="https://www.tensorflow.org/guide/data_performance",
 )

@@ -1,4 +1,4 @@
-"""What the loader's levers share: a data set's attributes, and a cache that checks the data set.
+"""What the loader's levers share: a data set's attributes and samples, and around its fetches.
 
 This is no lever, as it has no `LEVER`. Like the levers, it imports only the standard library.
 """
@@ -11,7 +11,6 @@ import random
 import sys
 from array import array
 from collections.abc import Callable, Mapping
-from numbers import Integral
 from typing import Any
 
 from ..base import Facts
@@ -19,9 +18,11 @@ from ..base import Facts
 MAX_WRAPPERS = 5
 """Data sets around a data set; the search must end for one that contains itself."""
 
-NUM_FIRST = 16
-EVERY = 64
+NUM_FIRST, EVERY = 16, 64
 """Of the samples that are asked for again, the first 16 are compared, then one in 64: 1.6 %."""
+
+IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
+"""Data sets whose samples take no reading."""
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -67,71 +68,6 @@ def random_states(torch: Any) -> bytes:
     state = torch.get_rng_state()
     bits = ctypes.string_at(state.data_ptr(), state.nbytes)
     return pickle.dumps((random.getstate(), bits, known))
-
-
-class Samples:
-    """What was read from one data set, until a sample turns out to differ."""
-
-    def __init__(self, torch: Any, dataset: Any) -> None:
-        self.torch = torch
-        self.attributes = attributes_of(dataset)
-        self.kept: dict[Any, Any] = {}
-        self.num_bytes = self.num_reads = self.num_hits = 0
-        self.is_off = False
-
-    def is_due(self, index: Any) -> bool:
-        """Return whether it must be read, because it is not kept or must be compared."""
-        if index not in self.kept:
-            return True
-        self.num_hits += 1
-        return self.num_hits <= NUM_FIRST or self.num_hits % EVERY == 0
-
-    def note(self, index: Any, sample: Any, room: int) -> None:
-        """Keep what was read, if there is room [bytes], or compare it with what is kept."""
-        copy, size = copy_of(sample)
-        if index in self.kept:
-            self.is_off |= content_of(copy) != content_of(self.kept[index])
-        elif size <= room:
-            self.kept[index] = copy
-            self.num_bytes += size
-
-
-class Cached:
-    """Takes the place of the data set for the fetcher."""
-
-    def __init__(self, dataset: Any, samples: Samples, limit_bytes: int, is_copied: bool) -> None:  # noqa: FBT001
-        self.dataset, self.samples = dataset, samples
-        self.limit_bytes, self.is_copied = limit_bytes, is_copied
-
-    def __getitems__(self, indices: Any) -> list[Any]:
-        """Return samples, copied where the collate would pass them on as they are."""
-        samples = self.samples
-        if samples.is_off or not all(isinstance(index, Integral) for index in indices):
-            return samples_of(self.dataset, indices)
-        due = [samples.is_due(index) for index in indices]
-        wanted = [index for index, is_due in zip(indices, due, strict=True) if is_due]
-        kept = [samples.kept.get(index) for index in indices]
-        fresh = iter(self.read_and_note(wanted) if wanted else ())
-        if self.is_copied:
-            kept = [copy_of(sample)[0] for sample in kept]
-        return [next(fresh) if is_due else old for is_due, old in zip(due, kept, strict=True)]
-
-    def read_and_note(self, indices: list[Any]) -> list[Any]:
-        """Return the data set's own samples, and watch and keep them."""
-        samples = self.samples
-        is_watched = samples.num_reads < NUM_FIRST
-        before = random_states(samples.torch) if is_watched else b""
-        fresh = samples_of(self.dataset, indices)
-        samples.num_reads += len(indices)
-        samples.is_off = is_watched and random_states(samples.torch) != before
-        try:
-            for index, sample in zip(indices, fresh, strict=True):
-                samples.note(index, sample, self.limit_bytes - samples.num_bytes)
-        except TypeError:
-            samples.is_off = True
-        if samples.is_off:
-            samples.kept, samples.num_bytes = {}, 0
-        return fresh
 
 
 def around_fetches(torch: Any, fetch_by: Callable[[Any, Any], Any]) -> Callable[[], None]:

@@ -72,7 +72,8 @@ class Preloaded:
         limit_bytes: int,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.torch, self.dataset, self.clock = torch, dataset, clock
+        self.torch, self.clock = torch, clock
+        self.reference = weakref.ref(dataset)  # what is kept goes when the data set does
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
         self.attributes = attributes_of(dataset)
         self.generators = generators_of(torch, chain_of(dataset))
@@ -85,6 +86,11 @@ class Preloaded:
         self.is_made = bytearray(self.num_samples)
         self.shape: Any = None
         self.parts: list[Any] = []
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, while it lives."""
+        return self.reference()
 
     def make(self, indices: list[int]) -> Any:
         """Return a batch as torch's loader makes it."""

@@ -115,13 +115,14 @@ class PixelStore:
     Args:
         num_bytes: all that may be kept.
         is_on_disk: in a file instead of in memory.
+        num_entries: how many keys there may be; by default as many as small images fit.
     """
 
-    def __init__(self, num_bytes: int, *, is_on_disk: bool) -> None:
+    def __init__(self, num_bytes: int, *, is_on_disk: bool, num_entries: int | None = None) -> None:
         self.place: PixelPlace
         self.place = place = PixelDisk(num_bytes) if is_on_disk else PixelMemory(num_bytes)
         self.num_bytes = place.num_bytes
-        self.num_entries = max(1, min(MAX_ENTRIES, self.num_bytes // LEAST_IMAGE))
+        self.num_entries = max(1, num_entries or min(MAX_ENTRIES, self.num_bytes // LEAST_IMAGE))
         self.table = mmap.mmap(-1, HEADER + ENTRY * self.num_entries)
         self.lock = multiprocessing.get_context("fork").Lock()
         self.is_closed = False

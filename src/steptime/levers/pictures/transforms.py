@@ -131,3 +131,9 @@ def keep_random_states(torch: Any) -> Callable[[], None]:
             numpy.random.set_state(numpy_state)
 
     return put_back
+
+
+def settings_of(steps: list[Any]) -> list[dict[str, Any]]:
+    """Return what would show that a transform was set otherwise: its plain values."""
+    kinds = (bool, int, float, str, tuple, type(None))
+    return [{k: v for k, v in vars(one).items() if isinstance(v, kinds)} for one in steps]

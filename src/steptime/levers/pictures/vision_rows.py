@@ -12,7 +12,7 @@ from typing import Any
 
 from ..input.datasets import content_of, index_of, random_states
 from .drawn_steps import DrawnSteps, UnknownStepError
-from .transforms import TransformChain, keep_random_states
+from .transforms import TransformChain, keep_random_states, settings_of
 
 OWNERS = (("torchvision.datasets.mnist", "MNIST"), ("torchvision.datasets.cifar", "CIFAR10"))
 NUM_COMPARED = 16
@@ -115,9 +115,3 @@ def find_images(torch: Any, dataset: Any, subsets: list[Any], inner: Any) -> Who
     except UnknownStepError:
         return None
     return whole if whole.gives_the_same() else None
-
-
-def settings_of(steps: list[Any]) -> list[dict[str, Any]]:
-    """Return what would show that a transform was set otherwise: its plain values."""
-    kinds = (bool, int, float, str, tuple, type(None))
-    return [{k: v for k, v in vars(one).items() if isinstance(v, kinds)} for one in steps]

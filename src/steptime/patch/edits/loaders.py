@@ -26,6 +26,9 @@ IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
 
 REORDERED = "From the second epoch on, a shuffled loader gives its samples in another random order."
 UNLIMITED = "It keeps all samples in memory; the recipe kept a quarter of the free memory at most."
+IN_THE_DATA_SET = (
+    "What the recipe keeps lies inside the data set, before its random transforms, or in a file."
+)
 MADE_ONCE = (
     "It makes all samples once, before the first step, and keeps them in memory; the recipe makes "
     "each batch of them when it is needed."
@@ -223,10 +226,12 @@ def _give_batches(
 
 def cache_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
     """A data set around the one of the loader that keeps its samples."""
-    take(settings, "limit_bytes")
+    take(settings, "limit_bytes", "is_on_disk", "has_draws")
 
     def place(spot: FoundSite) -> tuple[Change, ...]:
         check_alone(spot.site)
+        if settings.get("is_on_disk") or settings.get("has_draws"):
+            raise CannotPlaceError(IN_THE_DATA_SET)
         if "own_collate" in spot.site.traits:
             raise CannotPlaceError("The loader's own collate function might change kept samples.")
         source = spot.source

@@ -123,7 +123,13 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
         return {}  # known already
     read_apart = lever_tool("input/preloaded").read_apart
     found = read_apart(torch, lambda: read_twice(torch, loader, clock), limit_s=CHILD_LIMIT_S)
-    return {} if "error" in found else dict(found)  # keys of another kind, or none to compare
+    if "error" in found:
+        return {}  # keys of another kind, or none to compare
+    kept = lever_tool("input/kept_samples").KeptSamples(torch, loader.dataset)
+    head = read_apart(torch, kept.try_some, limit_s=CHILD_LIMIT_S)
+    if head["error"]:
+        return dict(found)
+    return found | {"kept_bytes": head["num_bytes"], "saved_s": head["saved_s"]}
 
 
 def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:

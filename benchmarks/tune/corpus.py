@@ -1,0 +1,260 @@
+"""Public scripts that the search has not seen: as written, tuned in ten minutes, and by an expert.
+
+    python benchmarks/tune/corpus.py --root DIR [--half work|unseen] [--places 01 03] [--table]
+
+The scripts, the rule that chose them and what the expert changed stand in benchmarks/corpus.toml.
+DIR holds a folder a place: `script` (the checkout), `expert` (the same, edited), `env` (the
+environment that runs both). Of each place, `steptime tune` has ten minutes; then the three arms run
+in turns under a clock from outside (`clock/`, each optimizer step), without Steptime but for the
+recipe: a round is each of them once, for so many seconds of steps, of which the first fifth does
+not count. Told are ratios of the loop's time per step with the spread of the rounds. What is done
+is in benchmarks/results/corpus.json and is not done again at the same commit; a study that was cut
+goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
+from _conditions import BENCHMARKS, conditions, interval, stamp
+
+PLACES = tomllib.loads((BENCHMARKS / "corpus.toml").read_text())["places"]
+RESULTS = BENCHMARKS / "results" / "corpus.json"
+CLOCK = Path(__file__).resolve().parent / "clock"
+UNCOUNTED = 0.2
+ARMS = ("written", "tuned", "expert")
+
+
+def main() -> None:
+    """Do what is not done yet, place by place, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--root", type=Path, default=Path())
+    parser.add_argument("--half", choices=("work", "unseen"), default="work")
+    parser.add_argument("--places", nargs="+", default=[])
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20, help="of steps, an arm and round")
+    parser.add_argument("--limit", type=float, default=240, help="of an arm with its start [s]")
+    parser.add_argument("--again", action="store_true", help="a new study of each place")
+    parser.add_argument("--table", action="store_true", help="print what is known")
+    options = parser.parse_args()
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not options.table:
+        odd = options.half == "work"
+        for name in options.places or [it for it in sorted(PLACES) if int(it) % 2 == odd]:
+            before = known.get(name, {})
+            if before.get("commit") == stamp()["commit"] and not options.again:
+                continue
+            known[name] = one_place(name, options) | stamp()
+            RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    print_table(known)
+
+
+def one_place(name: str, options: Any) -> dict[str, Any]:
+    """The study of a place, then its arms."""
+    place, root = PLACES[name], options.root.resolve() / name
+    before = conditions()
+    study = run_study(place, root, options)
+    told = study and describe(study, root / "store")
+    print(f"{name} study: {told}", flush=True)
+    recipe = root / "tuned.toml"
+    arms = {"written": (root / "script", shlex.split(place["command"]), place.get("env", {}))}
+    if study and study["outcome"] == "faster":
+        ours = [sys.executable, "-m", "steptime", "run", "--recipe", str(recipe), "--"]
+        folder, words, env = arms["written"]
+        arms["tuned"] = (folder, [*ours, *words], env)
+    words = shlex.split(place.get("expert_command", place["command"]))
+    env = place.get("env", {}) | place.get("expert_env", {})
+    arms["expert"] = (root / "expert", words, env)
+    rounds = []
+    for number in range(options.rounds):
+        order = list(arms)[:: 1 if number % 2 == 0 else -1]
+        found = {}
+        for arm in order:
+            folder, words, env = arms[arm]
+            found[arm] = run_arm(folder / place["folder"], words, env, root, options)
+            print(f"{name} round {number + 1}: {arm:8} {found[arm]}", flush=True)
+        rounds.append(found)
+    return {"study": told, "rounds": rounds, "before": before, "load_after": os.getloadavg()}
+
+
+def surroundings(root: Path, env: dict[str, str]) -> dict[str, str]:
+    """The environment of a place, with nothing of ours."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME", "OMP"))}
+    own["PATH"] = f"{root / 'env' / 'bin'}{os.pathsep}{own['PATH']}"
+    return own | {"MPLBACKEND": "agg"} | {k: v.replace("{root}", str(root)) for k, v in env.items()}
+
+
+def run_study(place: dict[str, Any], root: Path, options: Any) -> Any:
+    """The study's document; one that was cut off goes on."""
+    out, store = root / "study.json", root / "store"
+    if options.again:
+        shutil.rmtree(store, ignore_errors=True)
+    store.mkdir(exist_ok=True)
+    ours = [sys.executable, "-m", "steptime", "tune", "--budget", options.budget]
+    ours += ["--store", str(store), "--json", str(out), "-o", str(root / "tuned.toml")]
+    with open(root / "study.log", "ab") as log:
+        subprocess.run(
+            [*ours, "--", *shlex.split(place["command"])],
+            cwd=root / "script" / place["folder"],
+            env=surroundings(root, place.get("env", {})),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    return json.loads(out.read_text())["data"] if out.exists() else None
+
+
+def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:
+    """What a study claims, and where its seconds went."""
+    recipe = study["recipe"]
+    spent: dict[str, float] = defaultdict(float)
+    last_s = 0.0
+    answers = store / ".steptime" / "studies" / study["study_id"] / "answers"
+    for path in sorted(answers.glob("*.json")):
+        answer = json.loads(path.read_text())
+        spent[kind_of(answer, recipe)] += answer["spent_s"] - last_s
+        last_s = answer["spent_s"]
+    return {
+        "outcome": study["outcome"],
+        "reason": study["reason"],
+        "recipe": recipe,
+        "speedup": study["speedup"],
+        "loop_speedup": study["loop_speedup"],
+        "spent_s": {kind: round(seconds, 1) for kind, seconds in spent.items()},
+        "unused_s": round(study["budget_s"] - last_s, 1),
+        "choices": [[one["code"], one["lever"], one["facts"]] for one in study["choices"]],
+    }
+
+
+def kind_of(answer: dict[str, Any], recipe: Any) -> str:
+    """What a question was asked for: the recipe's own are told apart."""
+    ask, request = answer["ask"], answer["request"]
+    if ask == "observe":
+        return ask
+    if ask == "judge":
+        return "judged, the recipe" if request["state"] == recipe else "judged, others"
+    if ask == "compare_live":
+        if not request["is_fresh"]:
+            return "live"
+        states = [[*request["fixed"], *state] for state in request["states"]]
+        return "proof" if recipe in states else "fresh live"
+    if request["is_kept"]:
+        return "kept pairs"
+    return "proof" if request["candidate"] == recipe else "pairs of starts"
+
+
+def run_arm(
+    folder: Path, words: list[str], env: dict[str, str], root: Path, options: Any
+) -> dict[str, Any]:
+    """One run of an arm: a step of its loop [s], by the clock from outside."""
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "stamps.json"
+        own = surroundings(root, env)
+        path = [str(CLOCK), *([own["PYTHONPATH"]] if "PYTHONPATH" in own else [])]
+        clock = {"CLOCK_OUT": str(out), "CLOCK_SECONDS": str(options.seconds)}
+        with open(Path(name) / "log", "wb") as log:
+            process = subprocess.Popen(
+                words,
+                cwd=folder,
+                env=own | clock | {"PYTHONPATH": os.pathsep.join(path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until = time.monotonic() + options.limit
+        while process.poll() is None and not out.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        kill(process)
+        if not out.exists():
+            return {"failed": (Path(name) / "log").read_text(errors="replace")[-600:]}
+        found = json.loads(out.read_text())
+    stamps = found["stamps"]
+    first = next(i for i, it in enumerate(stamps) if it >= UNCOUNTED * stamps[-1])
+    if len(stamps) - first < 5:
+        return {"failed": f"{len(stamps)} steps"}
+    step_s = (stamps[-1] - stamps[first]) / (len(stamps) - 1 - first)
+    return {"step_s": step_s, "n": len(stamps) - 1 - first, "start_s": found["start_s"]}
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End an arm with all that it started."""
+    import psutil
+
+    try:
+        family = [*psutil.Process(process.pid).children(recursive=True)]
+    except psutil.Error:
+        family = []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for one in family:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.wait()
+
+
+def ratio(rounds: list[dict[str, Any]], arm: str, other: str) -> dict[str, float] | None:
+    """How much faster an arm is than another, by the rounds that have both."""
+    both = [(it[other]["step_s"], it[arm]["step_s"]) for it in rounds if has(it, arm, other)]
+    if not both:
+        return None
+    found = interval([math.log(slow / fast) for slow, fast in both])
+    return {k: v if k == "n" else math.exp(v) for k, v in found.items()}
+
+
+def has(one: dict[str, Any], *arms: str) -> bool:
+    """Whether the arms ran in a round."""
+    return all("step_s" in one.get(arm, {}) for arm in arms)
+
+
+def print_table(known: dict[str, Any]) -> None:
+    """Both halves apart; what has no recipe counts as written."""
+    for half, odd in (("worked with", 1), ("unseen", 0)):
+        logs = []
+        print(f"\n{half}: claim of the loop; tuned, expert over written; tuned over expert")
+        for name, one in sorted(known.items()):
+            if int(name) % 2 != odd:
+                continue
+            rounds, study = one["rounds"], one["study"] or {}
+            tuned, expert = (ratio(rounds, arm, "written") for arm in ("tuned", "expert"))
+            against = ratio(rounds, "tuned", "expert") or (
+                expert and {"median": 1 / expert["median"], "low": math.nan, "high": math.nan}
+            )
+            if against:
+                logs.append(math.log(against["median"]))
+            claim = study.get("loop_speedup") or study.get("speedup")
+            names = ", ".join(it["name"] for it in study.get("recipe", ())) or study.get("outcome")
+            cells = [span(claim and claim | {"median": claim["estimate"]}), span(tuned)]
+            kind = PLACES[name]["kind"]
+            print(f"{name} {kind:16}", *cells, span(expert), span(against), one["commit"], names)
+        if logs:
+            print(f"geometric mean of tuned over expert: {math.exp(sum(logs) / len(logs)):.2f}")
+
+
+def span(found: dict[str, float] | None) -> str:
+    """A ratio with its interval."""
+    if not found:
+        return f"{'-':22}"
+    return f"{found['median']:5.2f} [{found['low']:.2f}, {found['high']:.2f}]".ljust(22)
+
+
+if __name__ == "__main__":
+    main()

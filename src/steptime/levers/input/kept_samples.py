@@ -1,0 +1,423 @@
+"""The samples of a data set, kept up to their first random draw, for a process and its workers.
+
+This is no lever, as it has no `LEVER`. What a sample draws, it mostly draws in a chain of
+transforms (an object with a list of `transforms`): what such a chain got, as far as nothing was
+drawn, is kept, and later epochs begin there. Nothing is known of the classes: that the same comes
+out, and the same is drawn, is tried with some samples in a forked copy, and later with one in 64.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+from ..pictures.pixel_store import PixelStore
+from ..pictures.transforms import keep_random_states, settings_of
+from ..tools.forked_copy import file_condition
+from ..tools.held_generators import generators_of, put_back, state_of
+from .datasets import (
+    EVERY,
+    IN_MEMORY,
+    NUM_FIRST,
+    attributes_of,
+    can_be_key,
+    chain_of,
+    innermost,
+    random_states,
+)
+from .preloaded import FAILS, LIMIT_S, NotKeptError, read_apart, values_of
+from .sample_bytes import Slot, pack, unpack
+
+NUM_TRIED = 8
+"""Samples that are read several times before any is kept."""
+
+TRY_S, PASS_S = 20.0, 0.25
+"""For all readings of these samples, and after which one pass reads no more [s]."""
+
+MOST_AHEAD = 4096
+"""Batches that a trial may read ahead."""
+
+MAX_OBJECTS, MOST_CHAINS = 500, 16
+KEY_BYTES = 16
+
+
+class Reading:
+    """One reading of a sample: what its chains got and gave.
+
+    `is_same` is false once something was drawn before the place where a chain is cut.
+    """
+
+    def __init__(self, kept: KeptSamples, *, is_checked: bool) -> None:
+        self.kept, self.is_checked = kept, is_checked
+        self.heads: list[tuple[int, bytes]] = []
+        self.given: list[Any] = []
+        self.is_same = True
+        self.last = kept.states() if is_checked else b""
+
+    def check(self) -> None:
+        """Note whether something was drawn since the last look."""
+        self.is_same = self.is_same and (not self.is_checked or self.kept.states() == self.last)
+
+    def steps_for(self, number: int) -> list[Any]:
+        """Return the steps of a chain, with ours between them."""
+        steps, cut = self.kept.steps[number], self.kept.cuts[number]
+
+        def head(*values: Any) -> Any:
+            self.check()
+            values = run(steps[:cut], values)
+            self.check()
+            try:
+                self.heads.append((number, pack(values)))
+            except TypeError:
+                self.is_same = False
+            return as_returned(values)
+
+        def end(*values: Any) -> Any:
+            self.last = self.kept.states() if self.is_checked else b""
+            self.given += values
+            return as_returned(values)
+
+        return [head, *steps[cut:], end]
+
+    def read(self, index: int) -> tuple[Any, bytes | None]:
+        """Return a sample, and what is kept of it; None where it cannot be kept."""
+        with self.kept.chains_changed(self.steps_for):
+            sample = self.kept.dataset[index]
+        self.check()
+        try:
+            slots = list(range(len(self.given)))
+            data = pack((marked(sample, self.given, slots), self.heads))
+        except TypeError:
+            return sample, None
+        return sample, data if self.is_same and not slots else None
+
+
+class KeptSamples:
+    """Reads a data set's samples once, and what they draw each time.
+
+    Args:
+        torch: the module.
+        dataset: map-style.
+    """
+
+    def __init__(self, torch: Any, dataset: Any) -> None:
+        self.torch, self.is_off = torch, False
+        self.reference = weakref.ref(dataset)  # what is kept goes when the data set does
+        self.attributes = attributes_of(dataset)
+        self.generators = generators_of(torch, chain_of(dataset))
+        self.chains: list[Any] = []
+        self.cuts: list[int] = []
+        self.note_steps()
+        self.num_read = self.num_hits = 0
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, while it lives."""
+        return self.reference()
+
+    def begin(self, make_store: Callable[[int, int], Any]) -> None:
+        """Try some samples, and keep what is read from now on.
+
+        Args:
+            make_store: returns where bytes are kept, from how many there are and what one takes.
+
+        Raises:
+            NotKeptError: samples differ, or draw where no chain of transforms does.
+        """
+        found = read_apart(self.torch, self.try_some, limit_s=TRY_S)
+        if found["error"]:
+            raise NotKeptError(found["error"])
+        if found["cuts"]:
+            self.chains, self.cuts = find_chains(self.dataset), found["cuts"]
+            self.note_steps()
+        self.store: PixelStore = make_store(len(self.dataset), found["num_bytes"])
+
+    def note_steps(self) -> None:
+        """Note the chains' steps, and how they are set."""
+        self.steps = [list(one.transforms) for one in self.chains]
+        self.settings = [settings_of(steps) for steps in self.steps]
+
+    def states(self) -> bytes:
+        """Return the states of all generators that a sample may draw from."""
+        return random_states(self.torch) + pickle.dumps([state_of(one) for one in self.generators])
+
+    @contextmanager
+    def chains_changed(self, steps_for: Callable[[int], list[Any]]) -> Any:
+        """Give the chains other steps meanwhile."""
+        before = [one.transforms for one in self.chains]
+        for number, one in enumerate(self.chains):
+            one.transforms = steps_for(number)
+        try:
+            yield
+        finally:
+            for one, steps in zip(self.chains, before, strict=True):
+                one.transforms = steps
+
+    def samples(self, indices: Sequence[Any]) -> list[Any]:
+        """Return samples, each as an object of its own."""
+        if self.is_off or not self.is_current():
+            return [self.dataset[index] for index in indices]
+        return [self.sample(index) for index in indices]
+
+    def is_current(self) -> bool:
+        """Return whether the script has left the data set as it was; if not, never again."""
+        is_same = self.attributes == attributes_of(self.dataset) and all(
+            list(map(id, one.transforms)) == list(map(id, steps)) and settings_of(steps) == settings
+            for one, steps, settings in zip(self.chains, self.steps, self.settings, strict=True)
+        )
+        self.is_off = self.is_off or not is_same
+        return is_same
+
+    def sample(self, index: Any) -> Any:
+        """Return one sample."""
+        if self.is_off or type(index) is not int or index < 0:
+            return self.dataset[index]
+        key = index.to_bytes(KEY_BYTES, "little")
+        data = self.store.get(key)
+        if data is not None:
+            self.num_hits += 1
+            if self.num_hits > NUM_FIRST and self.num_hits % EVERY:
+                return self.finish(data)
+        self.num_read += 1
+        is_checked = data is not None or self.num_read <= NUM_FIRST
+        sample, read = Reading(self, is_checked=is_checked).read(index)
+        if read is None or (data is not None and bytes(data) != read):
+            self.is_off = True
+            self.store.close()
+        elif data is None:
+            self.store.put(key, read)
+        return sample
+
+    def finish(self, data: Any) -> Any:
+        """Return a sample from what is kept: its chains go on where they were cut."""
+        sample, heads = unpack(data)
+        given: list[Any] = []
+        for number, head in heads:
+            given += run(self.steps[number][self.cuts[number] :], unpack(head))
+        return filled(sample, given) if heads else sample
+
+    def read_ahead(self, indices: Iterable[int], limit_s: float) -> None:
+        """Keep some samples before they are asked for, and leave all generators as they were."""
+        until, take_back = perf_counter() + limit_s, self.held_states()
+        try:
+            for index in indices:
+                if self.is_off or perf_counter() > until:
+                    return
+                self.sample(index)
+                self.num_hits = 0
+        except FAILS:
+            return  # the script may never ask for it
+        finally:
+            take_back()
+
+    def held_states(self) -> Callable[[], None]:
+        """Return what gives all generators the states that they have now."""
+        shared = keep_random_states(self.torch)
+        own = [(one, state_of(one)) for one in self.generators]
+
+        def take_back() -> None:
+            shared()
+            for one, state in own:
+                put_back(self.torch, one, state)
+
+        return take_back
+
+    # -- in a forked copy
+
+    def try_some(self) -> dict[str, Any]:
+        """Read some samples again and again: return where they are cut, and what they take."""
+        is_subset = isinstance(self.dataset, self.torch.utils.data.Subset)
+        if hasattr(self.dataset, "__getitems__") and not is_subset:
+            return {"error": "The data set reads a batch at once."}
+        num = min(NUM_TRIED, len(self.dataset))
+        indices, data = [place * len(self.dataset) // num for place in range(num)], []
+        before, first, began = self.condition(), self.states(), perf_counter()
+        for index in indices:
+            data.append(pack((self.dataset[index], [])))
+            if perf_counter() - began > PASS_S and len(data) > 1:
+                break
+        read_s, indices = perf_counter() - began, indices[: len(data)]
+        again = [pack((self.dataset[index], [])) for index in indices]
+        rest_s = 0.0
+        if data != again or first != self.states():
+            self.chains = find_chains(self.dataset)
+            self.note_steps()
+            self.cuts = self.find_cuts(indices)
+            data, rest_s = self.try_cuts(indices)
+        if before != self.condition():
+            return {"error": "Reading a sample changes something."}
+        return {
+            "error": "",
+            "cuts": self.cuts,
+            "num_bytes": max(map(len, data)),
+            "saved_s": max(0.0, read_s - rest_s) / len(data),
+        }
+
+    def condition(self) -> Any:
+        """Return what reading may not change, beside generators."""
+        return attributes_of(self.dataset), values_of(self.dataset), file_condition()
+
+    def find_cuts(self, indices: Sequence[int]) -> list[int]:
+        """Return how many steps of each chain draw nothing, whatever the sample is."""
+        cuts = [len(steps) for steps in self.steps]
+
+        def steps_for(number: int) -> list[Any]:
+            def watched(place: int, step: Any) -> Any:
+                def act(*values: Any) -> Any:
+                    before = self.states()
+                    values = step(*values)
+                    if before != self.states():
+                        cuts[number] = min(cuts[number], place)
+                    return values
+
+                return act
+
+            return [watched(place, step) for place, step in enumerate(self.steps[number])]
+
+        with self.chains_changed(steps_for):
+            for index in indices:
+                self.dataset[index]
+        return cuts
+
+    def try_cuts(self, indices: Sequence[int]) -> tuple[list[bytes], float]:
+        """Return what is kept of some samples, and the time that the rest takes [s].
+
+        Raises:
+            NotKeptError: what is kept gives other samples, or draws otherwise.
+        """
+        kept, rest_s = [], 0.0
+        for index in indices:
+            take_back, found = self.held_states(), []
+            plain = pack(self.dataset[index]), self.states()
+            take_back()
+            sample, data = Reading(self, is_checked=True).read(index)
+            if data is None:
+                raise NotKeptError("Samples draw where no chain of transforms does.")
+            found.append((pack(sample), self.states()))
+            take_back()
+            began = perf_counter()
+            sample = self.finish(data)
+            rest_s += perf_counter() - began
+            found.append((pack(sample), self.states()))
+            if found != [plain, plain]:
+                raise NotKeptError("What is kept gives another sample, or draws otherwise.")
+            kept.append(data)
+        return kept, rest_s
+
+
+class Keeping:
+    """The data sets whose samples are kept.
+
+    Args:
+        torch: the module.
+        limit_bytes: what all samples may take.
+        is_on_disk: in a file instead of in memory.
+        is_ahead: samples are read before they are asked for, in a trial.
+    """
+
+    def __init__(self, torch: Any, limit_bytes: int, *, is_on_disk: bool, is_ahead: bool) -> None:
+        self.torch, self.limit_bytes = torch, limit_bytes
+        self.is_on_disk, self.is_ahead = is_on_disk, is_ahead
+        self.known: weakref.WeakKeyDictionary[Any, KeptSamples | None] = weakref.WeakKeyDictionary()
+
+    def find(self, dataset: Any, batches: Any = None) -> KeptSamples | None:
+        """Return the samples of a data set; a trial reads ahead what comes."""
+        if type(innermost(dataset)).__name__ in IN_MEMORY or not can_be_key(dataset):
+            return None
+        is_here = self.torch.utils.data.get_worker_info() is None
+        if dataset not in self.known and is_here and hasattr(dataset, "__len__") and len(dataset):
+            try:
+                kept = KeptSamples(self.torch, dataset)
+                kept.begin(self.make_store)
+                self.known[dataset] = kept
+                if self.is_ahead and self.torch.is_grad_enabled():
+                    kept.read_ahead(range(len(dataset)) if batches is None else batches(), LIMIT_S)
+            except (NotKeptError, *FAILS):
+                self.known[dataset] = None
+        found = self.known.get(dataset)
+        return None if found is None or found.is_off else found
+
+    def make_store(self, num_samples: int, sample_bytes: int) -> PixelStore:
+        """Return room for samples of a data set."""
+        others = sum(one.store.num_bytes for one in self.known.values() if one)
+        num_bytes = min(self.limit_bytes - others, 2 * num_samples * sample_bytes)
+        if num_bytes <= sample_bytes:
+            raise NotKeptError("There is no room left.")
+        return PixelStore(num_bytes, is_on_disk=self.is_on_disk, num_entries=2 * num_samples)
+
+
+def coming(torch: Any, loader: Any) -> list[int]:
+    """Return which samples the iterator that is made next asks for; all generators stay."""
+    data = torch.utils.data
+    own = loader.generator, getattr(loader.sampler, "generator", None)
+    known = type(loader.sampler).__module__.startswith(data.__name__)
+    if not known or any(one is not None for one in own):
+        return list(range(len(loader.dataset)))
+    put_back = keep_random_states(torch)
+    try:
+        torch.empty((), dtype=torch.int64).random_()  # as the iterator does
+        return [int(it) for some in islice(loader.batch_sampler, MOST_AHEAD) for it in some]
+    finally:
+        put_back()
+
+
+def find_chains(dataset: Any) -> list[Any]:
+    """Return the objects with a list of transforms that a data set holds."""
+    found, seen, waiting = [], set[int](), list(chain_of(dataset))
+    while waiting and len(seen) < MAX_OBJECTS:
+        one = waiting.pop(0)
+        if type(one) in (list, tuple) and len(one) <= MOST_CHAINS:
+            waiting += one
+            continue
+        own = getattr(one, "__dict__", None)
+        if id(one) in seen or type(own) is not dict or isinstance(one, type):
+            continue
+        seen.add(id(one))
+        steps = own.get("transforms")
+        if type(steps) in (list, tuple) and steps and all(map(callable, steps)):
+            found.append(one)
+            continue
+        waiting += own.values()
+    return found
+
+
+def run(steps: Iterable[Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what steps make of values, one after the other, as a chain does."""
+    for step in steps:
+        made = step(*values)
+        values = made if len(values) > 1 and isinstance(made, tuple) else (made,)
+    return values
+
+
+def as_returned(values: tuple[Any, ...]) -> Any:
+    """Return what a step returns."""
+    return values if len(values) > 1 else values[0]
+
+
+def marked(sample: Any, given: list[Any], slots: list[int]) -> Any:
+    """Return a sample with slots in the place of what chains gave; each is taken out of `slots`."""
+    for number in slots:
+        if sample is given[number]:
+            slots.remove(number)
+            return Slot(number)
+    if type(sample) in (tuple, list):
+        return type(sample)([marked(one, given, slots) for one in sample])
+    if type(sample) is dict:
+        return {key: marked(one, given, slots) for key, one in sample.items()}
+    return sample
+
+
+def filled(sample: Any, given: list[Any]) -> Any:
+    """Return a sample with what chains gave in the place of slots."""
+    if type(sample) is Slot:
+        return given[sample.number]
+    if type(sample) in (tuple, list):
+        return type(sample)([filled(one, given) for one in sample])
+    if type(sample) is dict:
+        return {key: filled(one, given) for key, one in sample.items()}
+    return sample
