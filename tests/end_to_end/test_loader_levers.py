@@ -82,7 +82,11 @@ SWITCHED = tuple(
     (name, case, settings, how)
     for name, cases, settings in (
         ("whole_batch_fetch", ("tensors", "subset", "noisy"), {}),
-        ("dataset_cache", ("plain", "noisy", "plain_scaled", "drawn"), CACHE),
+        (
+            "dataset_cache",
+            ("plain", "plain_workers", "noisy", "plain_scaled", "drawn", "own_generator"),
+            CACHE,
+        ),
         (
             "preloaded_samples",
             ("plain", "plain_subset", "plain_scaled", "noisy", "fickle", "shared", "own_generator"),

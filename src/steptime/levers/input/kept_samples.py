@@ -8,17 +8,19 @@ out, and the same is drawn, is tried with some samples in a forked copy, and lat
 
 from __future__ import annotations
 
+import os
 import pickle
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
 from ..pictures.pixel_store import PixelStore
 from ..pictures.transforms import keep_random_states, settings_of
-from ..tools.forked_copy import file_condition
+from ..tools.forked_copy import do_all_apart, file_condition
 from ..tools.held_generators import generators_of, put_back, state_of
 from .datasets import (
     EVERY,
@@ -30,7 +32,7 @@ from .datasets import (
     innermost,
     random_states,
 )
-from .preloaded import FAILS, LIMIT_S, NotKeptError, read_apart, values_of
+from .preloaded import FAILS, NotKeptError, read_apart, values_of
 from .sample_bytes import Slot, pack, unpack
 
 NUM_TRIED = 8
@@ -39,8 +41,8 @@ NUM_TRIED = 8
 TRY_S, PASS_S = 20.0, 0.25
 """For all readings of these samples, and after which one pass reads no more [s]."""
 
-MOST_AHEAD = 4096
-"""Batches that a trial may read ahead."""
+AHEAD_S, MOST_AHEAD = 30.0, 64
+"""For how long a trial reads ahead, and how many batches [s]."""
 
 MAX_OBJECTS, MOST_CHAINS = 500, 16
 KEY_BYTES = 16
@@ -201,19 +203,19 @@ class KeptSamples:
             given += run(self.steps[number][self.cuts[number] :], unpack(head))
         return filled(sample, given) if heads else sample
 
-    def read_ahead(self, indices: Iterable[int], limit_s: float) -> None:
-        """Keep some samples before they are asked for, and leave all generators as they were."""
-        until, take_back = perf_counter() + limit_s, self.held_states()
-        try:
-            for index in indices:
+    def read_ahead(self, indices: Sequence[int]) -> None:
+        """Keep some samples before they are asked for, in a forked copy for each core."""
+        num, until = len(os.sched_getaffinity(0)), perf_counter() + AHEAD_S
+
+        def read_part(first: int) -> dict[str, Any]:
+            self.torch.set_num_threads(1)
+            for index in indices[first::num]:
                 if self.is_off or perf_counter() > until:
-                    return
+                    break
                 self.sample(index)
-                self.num_hits = 0
-        except FAILS:
-            return  # the script may never ask for it
-        finally:
-            take_back()
+            return {"is_off": self.is_off}
+
+        do_all_apart([partial(read_part, first) for first in range(num)], limit_s=2 * AHEAD_S)
 
     def held_states(self) -> Callable[[], None]:
         """Return what gives all generators the states that they have now."""
@@ -336,7 +338,7 @@ class Keeping:
                 kept.begin(self.make_store)
                 self.known[dataset] = kept
                 if self.is_ahead and self.torch.is_grad_enabled():
-                    kept.read_ahead(range(len(dataset)) if batches is None else batches(), LIMIT_S)
+                    kept.read_ahead(range(len(dataset)) if batches is None else batches())
             except (NotKeptError, *FAILS):
                 self.known[dataset] = None
         found = self.known.get(dataset)
@@ -353,17 +355,18 @@ class Keeping:
 
 def coming(torch: Any, loader: Any) -> list[int]:
     """Return which samples the iterator that is made next asks for; all generators stay."""
-    data = torch.utils.data
-    own = loader.generator, getattr(loader.sampler, "generator", None)
-    known = type(loader.sampler).__module__.startswith(data.__name__)
-    if not known or any(one is not None for one in own):
-        return list(range(len(loader.dataset)))
+    if not type(loader.sampler).__module__.startswith(torch.utils.data.__name__):
+        return list(range(len(loader.dataset)))  # it may draw, and count what it gives
     put_back = keep_random_states(torch)
+    own = filter(None, (loader.generator, getattr(loader.sampler, "generator", None)))
+    states = [(one, one.get_state()) for one in own]
     try:
-        torch.empty((), dtype=torch.int64).random_()  # as the iterator does
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)  # as its iterator
         return [int(it) for some in islice(loader.batch_sampler, MOST_AHEAD) for it in some]
     finally:
         put_back()
+        for one, state in states:
+            one.set_state(state)
 
 
 def find_chains(dataset: Any) -> list[Any]:

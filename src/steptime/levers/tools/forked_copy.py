@@ -14,7 +14,7 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 OPEN_FILES = "/proc/self/fd"
@@ -27,7 +27,28 @@ def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, 
         act: returns what JSON can hold.
         limit_s: the copy is ended after this time [s].
     """
-    before = open_files()
+    return do_all_apart([act], limit_s=limit_s)[0]
+
+
+def do_all_apart(
+    acts: Sequence[Callable[[], dict[str, Any]]], *, limit_s: float
+) -> list[dict[str, Any]]:
+    """Return what each of several returns in a forked copy of its own, all at the same time."""
+    before, until_s = open_files(), time.monotonic() + limit_s
+    started = [start_apart(act) for act in acts]
+    try:
+        return [answer_of(reader, until_s) for _, reader in started]
+    finally:
+        for pid, reader in started:
+            os.close(reader)
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        put_back(before)
+
+
+def start_apart(act: Callable[[], dict[str, Any]]) -> tuple[int, int]:
+    """Return the number of a forked copy that acts, and where its answer can be read."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 warns where there are threads
@@ -36,14 +57,12 @@ def do_apart(act: Callable[[], dict[str, Any]], *, limit_s: float) -> dict[str, 
         os.close(reader)
         answer_and_leave(act, writer)
     os.close(writer)
-    try:
-        text = read_until(reader, time.monotonic() + limit_s)
-    finally:
-        os.close(reader)
-        if os.waitpid(pid, os.WNOHANG) == (0, 0):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        put_back(before)
+    return pid, reader
+
+
+def answer_of(reader: int, until_s: float) -> dict[str, Any]:
+    """Return the answer of a copy, or an error where it is late or has ended without one."""
+    text = read_until(reader, until_s)
     if text is None:
         return {"error": "time_limit"}
     return dict(json.loads(text)) if text else {"error": "ended"}
