@@ -24,6 +24,8 @@ from steptime.tune.search.bench import (
     LiveRequest,
     PairLoad,
     ProcessRequest,
+    WholeRequest,
+    WholeResult,
 )
 from steptime.tune.search.budget import RUNS_A_JUDGEMENT
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
@@ -131,6 +133,7 @@ class ScriptedBench:
     seed: int = 0
     step_s: float = 0.05
     startup_s: float = 3.0
+    whole_s: float | None = None
     run_s: float = 10.0
     judge_s: float = 20.0
     budget_s: float = 600.0
@@ -234,6 +237,16 @@ class ScriptedBench:
             return request.num_rounds
         fitting = math.floor(request.most_s / (len(request.states) * self.block_s))
         return min(request.num_rounds, max(0, fitting))
+
+    def run_whole(self, request: WholeRequest) -> WholeResult:
+        self.requests.append(request)
+        if self.whole_s is None:
+            return WholeResult()
+        tuned_s = self.whole_s * math.exp(-self.true_gain(request.state))
+        self.used_s += request.num_runs * (self.whole_s + tuned_s)
+        return WholeResult(
+            written_s=(self.whole_s,) * request.num_runs, tuned_s=(tuned_s,) * request.num_runs
+        )
 
     def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         rng = self._begin(request)

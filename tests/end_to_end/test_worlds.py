@@ -13,7 +13,13 @@ import pytest
 from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
 from steptime.levers.base import Lever
-from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
+from steptime.tune.search.bench import (
+    Baseline,
+    LiveRequest,
+    ProcessRequest,
+    WholeRequest,
+    WholeResult,
+)
 from steptime.tune.study.study_folder import StudyFolder, open_study
 from steptime.tune.trials import bounds
 from steptime.tune.trials.observe_baseline import ParentFacts
@@ -86,6 +92,22 @@ def test_a_script_of_twenty_steps_is_measured_by_what_there_was(tmp_path: Path) 
 
     assert baseline.ending.end is TrialEnd.FINISHED
     assert baseline.measurement.num_steps == 20
+
+
+def test_the_command_is_run_to_its_end_both_ways(tmp_path: Path) -> None:
+    worlds, _ = make_worlds(tmp_path, "--steps", "20", "--sleep", "0.01", levers=(lever("nothing"),))
+    state = (Applied(name="nothing", settings={}),)
+
+    found = worlds.run_whole(WholeRequest(state=state, num_runs=1, most_s=60.0))
+
+    assert min(*found.written_s, *found.tuned_s) > 0.2
+    assert len(found.written_s) == len(found.tuned_s) == 1
+
+
+def test_a_command_that_does_not_end_in_time_says_nothing_of_its_whole(tmp_path: Path) -> None:
+    worlds, _ = make_worlds(tmp_path, "--sleep", "0.01")
+
+    assert worlds.run_whole(WholeRequest(state=(), num_runs=1, most_s=1.0)) == WholeResult()
 
 
 def test_a_script_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:

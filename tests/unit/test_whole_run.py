@@ -7,6 +7,7 @@ import pytest
 
 from scripted_bench import ScriptedBench, make_lever
 from steptime.core.interval import Interval
+from steptime.levers.base import LoaderFacts
 from steptime.report.words.study.outcome_words import describe_whole_run
 from steptime.tune.search.proof.whole_run import forecast_whole_run
 from steptime.tune.search.search import SearchOptions, search
@@ -44,6 +45,51 @@ def test_a_study_forecasts_a_run_whose_length_is_known():
     assert found.whole_run.baseline.estimate == pytest.approx(3.0 + 60.0)
     assert found.whole_run.tuned.estimate == pytest.approx(3.0 + 30.0, rel=0.02)
     assert search(Bench(), options).whole_run is None
+
+
+def test_what_pays_from_the_second_epoch_on_has_its_first_one_as_written():
+    loader = LoaderFacts(dataset="Photos", num_samples=1600, batch_size=16)
+    observed = ScriptedBench(startup_s=4.0).observe()
+    baseline = replace(
+        observed,
+        facts=replace(observed.facts, loaders=(loader,)),
+        loop_step_s=Interval(estimate=0.1, low=0.1, high=0.1, n=5),
+    )
+    twice = Interval(estimate=2.0, low=2.0, high=2.0, n=24)
+    options = {"one_off_s": 0.0, "start_s": 30.0, "is_later": True}
+
+    run = forecast_whole_run(baseline, twice, 1000, **options)
+    short = forecast_whole_run(baseline, twice, 50, **options)
+
+    assert run.tuned.estimate == 4.0 + 100 * 0.1 + 900 * 0.05  # trials alone read ahead
+    assert short.tuned.estimate == short.baseline.estimate
+
+
+class Whole(ScriptedBench):
+    """A command that comes to its end."""
+
+    def observe(self):
+        loop = Interval(estimate=0.06, low=0.06, high=0.06, n=5)
+        return replace(super().observe(), loop_step_s=loop)
+
+
+@pytest.mark.parametrize(
+    ("run_steps", "whole_s", "is_measured"),
+    [(1000, 70.0, True), (1000, None, False), (10**6, 70.0, False)],
+)
+def test_a_command_that_fits_is_run_to_its_end_both_ways(run_steps, whole_s, is_measured):
+    bench = Whole(gains={"lever": math.log(2)}, whole_s=whole_s, startup_s=3.0)
+    options = SearchOptions(levers=(make_lever("lever"),), run_steps=run_steps)
+
+    run = search(bench, options).whole_run
+
+    assert run.is_measured == is_measured
+    if is_measured:
+        assert (run.baseline.estimate, run.tuned.estimate) == (70.0, 35.0)
+        assert describe_whole_run(run) == (
+            "1,000 steps from start to end: 1 min 10 s as written, 35.0 s tuned"
+            " (35.0 s to 35.0 s); measured in 2 runs each"
+        )
 
 
 def test_what_lies_between_steps_counts_in_the_loop():

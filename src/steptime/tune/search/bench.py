@@ -69,7 +69,19 @@ class JudgeRequest:
     state: State
 
 
-Request = ObserveRequest | LiveRequest | ProcessRequest | JudgeRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRequest:
+    """Run the command to its end, as written and with a state, in turns, so many times each.
+
+    What takes longer than `most_s` together is given up [s].
+    """
+
+    state: State
+    num_runs: int
+    most_s: float
+
+
+Request = ObserveRequest | LiveRequest | ProcessRequest | JudgeRequest | WholeRequest
 
 
 # -- answers
@@ -164,6 +176,17 @@ class ComparisonResult:
     same_cpu: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeResult:
+    """How long the command took to its end as written and with the state, each run of them [s].
+
+    Both are empty where one of them did not come to its end.
+    """
+
+    written_s: tuple[float, ...] = ()
+    tuned_s: tuple[float, ...] = ()
+
+
 # -- who answers
 
 
@@ -181,6 +204,9 @@ class UntimedBench(Protocol):
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""
+
+    def run_whole(self, request: WholeRequest) -> WholeResult:
+        """Run the command to its end, as written and with a state."""
 
 
 class Bench(UntimedBench, Protocol):

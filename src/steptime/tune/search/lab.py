@@ -19,15 +19,21 @@ from steptime.tune.search.bench import (
     Baseline,
     Bench,
     ComparisonResult,
+    WholeRequest,
 )
 from steptime.tune.search.budget import BudgetLedger, planned_budget
 from steptime.tune.search.earlier_results import Experience
+from steptime.tune.search.mechanism import PAYS_LATER
 from steptime.tune.search.order import Offer
 from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation, is_left_out
 from steptime.tune.search.proof.known_comparisons import KnownComparisons
 from steptime.tune.search.proof.pairs import Worth, interval, inverse, to_speedup
 from steptime.tune.search.proof.quality import Quality
-from steptime.tune.search.proof.whole_run import forecast_whole_run
+from steptime.tune.search.proof.whole_run import (
+    NUM_RUNS,
+    forecast_whole_run,
+    measured_whole_run,
+)
 from steptime.tune.search.proof.yardstick import Yardstick
 from steptime.tune.search.rounds.live_groups import live_groups
 from steptime.tune.search.rounds.live_process import LiveProcess
@@ -96,6 +102,7 @@ class Lab:
         self._levers = {lever.name: lever for lever in options.levers}
         self.yardstick = Yardstick(self._levers)
         self.put_forward: State = ()
+        self.whole: WholeRun | None = None
         self._seen: set[Key] = set()
         self.price_of_proof: Callable[[State], float] = lambda state: 0.0
         self.bold: set[Key] = set()
@@ -395,6 +402,8 @@ class Lab:
 
     def _whole_run(self, proof: ComparisonSeries) -> WholeRun | None:
         """How long the run takes with what was proven, where its length was said."""
+        if self.whole is not None:
+            return self.whole
         found = interval(proof.loop) or self.log_speedup(proof)
         num_steps = self.options.run_steps
         if self.baseline is None or found is None or num_steps is None:
@@ -405,7 +414,23 @@ class Lab:
             num_steps,
             one_off_s=max(proof.compile_s, self.known.compile_s(proof.state)),
             start_s=proof.start_s,
+            is_later=any(one.name in PAYS_LATER for one in proof.state),
         )
+
+    def run_whole(self, proof: ComparisonSeries) -> None:
+        """Run the command to its end both ways, where its length was said and that fits."""
+        forecast = self._whole_run(proof)
+        if forecast is None or self.is_interrupted:
+            return
+        expected_s = NUM_RUNS * (forecast.baseline.high + forecast.tuned.high)
+        if expected_s > self.ledger.granted_s:
+            return
+        self.phase = "confirm"
+        request = WholeRequest(state=proof.state, num_runs=NUM_RUNS, most_s=self.ledger.granted_s)
+        result = self.bench.run_whole(request)
+        self.ledger.spend(self.bench.time_left_s())
+        self.whole = measured_whole_run(result, forecast.num_steps)
+        self.report()
 
     def _tuned_step_s(self, proof: ComparisonSeries) -> float | None:
         """A step with what was proven [s]."""

@@ -20,6 +20,9 @@ NEVER_FIRST = frozenset({"wait_policy"})
 PAID_ONCE = frozenset({"compile", "preloaded_samples"})
 """What they do takes time once, before the steps are faster: a run must be long enough for it."""
 
+PAYS_LATER = frozenset({"preloaded_samples", "dataset_cache", "decoded_cache", "frozen_cache"})
+"""What keeps in the first epoch what later ones need: a trial reads that ahead, a run does not."""
+
 DOES_MORE = {"module_precision": "autocast"}
 """A lever that does what the other does, and more. Where either can be left out, it is this one:
 what it changes more is refused more often."""

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from steptime.core.note import Note
 from steptime.isolate.tiers import Containment
-from steptime.tune.search.bench import JudgeRequest, LiveRequest, ProcessRequest, Request
+from steptime.tune.search.bench import (
+    JudgeRequest,
+    LiveRequest,
+    ProcessRequest,
+    Request,
+    WholeRequest,
+)
 from steptime.tune.search.search import SearchSummary
 from steptime.tune.study.recorded_answers import AskedQuestion
 from steptime.tune.study.study_folder import StudyFolder
@@ -20,6 +26,7 @@ _PHASES = {
     "compare_live": "live",
     "compare_processes": "process",
     "judge": "quality",
+    "run_whole": "confirm",
 }
 _BESIDES = 5  # other trials than those of levers: observe, noise, quality, proof
 
@@ -106,4 +113,4 @@ def _state_of(request: Request) -> State:
         return (*request.fixed, *levers.values())
     if isinstance(request, ProcessRequest):
         return request.candidate
-    return request.state if isinstance(request, JudgeRequest) else ()
+    return request.state if isinstance(request, (JudgeRequest, WholeRequest)) else ()

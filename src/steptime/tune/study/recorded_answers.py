@@ -27,6 +27,8 @@ from steptime.tune.search.bench import (
     ProcessRequest,
     Request,
     UntimedBench,
+    WholeRequest,
+    WholeResult,
 )
 from steptime.tune.values.study_values import State
 from steptime.verify.values import Verdict
@@ -105,6 +107,12 @@ class RecordedBench:
         """A judgement of quality."""
         return self._answer(
             "judge", JudgeRequest(state=state), Verdict, lambda: self._bench.judge(state)
+        )
+
+    def run_whole(self, request: WholeRequest) -> WholeResult:
+        """Runs of the command to its end."""
+        return self._answer(
+            "run_whole", request, WholeResult, lambda: self._bench.run_whole(request)
         )
 
     def time_left_s(self) -> float:

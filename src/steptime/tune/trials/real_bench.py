@@ -22,6 +22,8 @@ from steptime.tune.search.bench import (
     ComparisonResult,
     LiveRequest,
     ProcessRequest,
+    WholeRequest,
+    WholeResult,
 )
 from steptime.tune.search.budget import judged_updates, planned_budget
 from steptime.tune.study.study_folder import StudyFolder
@@ -45,6 +47,7 @@ from steptime.tune.trials.process_pairs import Side, compare_in_turns, read_side
 from steptime.tune.trials.trial_process import (
     AS_A_RUN,
     COMPILED,
+    ENDED_ITSELF,
     Start,
     TrialEnded,
     TrialLimits,
@@ -224,6 +227,24 @@ class RealBench:
             return self._run_quality(state if request.is_candidate else (), request, path)
 
         return judge_state(claim, run, folder, updates=updates)
+
+    def run_whole(self, request: WholeRequest) -> WholeResult:
+        """Run the command to its end as `run --recipe` does, as written and with a state."""
+        self.close()
+        took_s: dict[bool, list[float]] = {False: [], True: []}
+        until_s = time.monotonic() + request.most_s
+        for number in range(request.num_runs):
+            for is_tuned in (False, True)[:: 1 if number % 2 == 0 else -1]:
+                self._quiet()
+                trial = self.start(request.state if is_tuned else (), also={"mode": "recipe"})
+                try:
+                    ended = trial.wait(lambda _: time.monotonic() > until_s)
+                    took_s[is_tuned].append(trial.age_s)
+                finally:
+                    trial.close()
+                if ended is None or ended.reason != ENDED_ITSELF:
+                    return WholeResult()
+        return WholeResult(written_s=tuple(took_s[False]), tuned_s=tuple(took_s[True]))
 
     def _run_quality(
         self, state: State, request: RunRequest, path: Path | None

@@ -38,7 +38,7 @@ from steptime.watch.host.processes import cpu_by_inner_id
 from steptime.watch.host.training_processes import read_training_processes
 from steptime.watch.host.worker_processes import Workers
 
-LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
+LEVER_FAILED, TIME_LIMIT, ENDED_ITSELF = "lever_failed", "time_limit", "ended_itself"
 AS_A_RUN = "run"
 """The mode of a plan that the guest does not get: it watches the command as in a run."""
 COMPILED = "compiled"
@@ -342,7 +342,7 @@ class TrialProcess:
         if process.state is RunState.FINISHED:
             return TrialEnded(
                 end=TrialEnd.FINISHED,
-                reason="ended_itself",
+                reason=ENDED_ITSELF,
                 process=process,
                 outlived_by=find_outliving(self.folder, self._contained.left, self._record.argv),
             )

@@ -105,11 +105,13 @@ class WholeRun:
         num_steps: of the run.
         baseline: as written [s].
         tuned: with the recipe [s].
+        is_measured: the command was run to its end, both ways in turns; else it is a forecast.
     """
 
     num_steps: int
     baseline: Interval
     tuned: Interval
+    is_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,10 +41,12 @@ OUTCOME_REASONS: Mapping[str, str] = {
 
 
 def describe_whole_run(run: WholeRun) -> str:
-    """Return how long a whole run takes as written and with the recipe, as a forecast."""
+    """Return how long a whole run takes as written and with the recipe, as forecast or measured."""
     low, high = format_seconds(run.tuned.low), format_seconds(run.tuned.high)
+    num_steps = f"{format_count(run.num_steps)} steps"
+    how = f"measured in {run.tuned.n} runs each" if run.is_measured else "a forecast"
     return (
-        f"{format_count(run.num_steps)} steps with the start: "
+        f"{num_steps} {'from start to end' if run.is_measured else 'with the start'}: "
         f"{format_seconds(run.baseline.estimate)} as written, "
-        f"{format_seconds(run.tuned.estimate)} tuned ({low} to {high}); a forecast"
+        f"{format_seconds(run.tuned.estimate)} tuned ({low} to {high}); {how}"
     )

@@ -374,4 +374,5 @@ def _faster(lab: Lab, state: State, known: Confirmation) -> Found:
     steps = None
     if has_cost and lab.step_s is not None:
         steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.estimate))
+    lab.run_whole(series)
     return lab.found(StudyOutcome.FASTER, recipe=state, proof=series, break_even_steps=steps)

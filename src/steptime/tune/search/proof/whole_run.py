@@ -1,21 +1,32 @@
-"""Forecasts how long a whole run takes as written and with the recipe, from parts measured apart.
+"""How long a whole run takes as written and with the recipe: forecast from parts, or measured.
 
-In: the baseline, the proof, and how many steps the run has. Out: both times with intervals. It
-counts the start, what is paid once, and the loop with what came between its steps; what follows the
-last step is in neither.
+In: the baseline, the proof, and how many steps the run has. Out: both times with intervals. A
+forecast counts the start, what is paid once, and the loop with what came between its steps; what
+follows the last step is in neither.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from steptime.core.interval import Interval
-from steptime.tune.search.bench import Baseline
+from steptime.levers.base import Facts
+from steptime.tune.search.bench import Baseline, WholeResult
 from steptime.tune.values.study_values import WholeRun
+
+NUM_RUNS = 2
+"""Of the command to its end, each way."""
 
 
 def forecast_whole_run(
-    baseline: Baseline, loop_speedup: Interval, num_steps: int, *, one_off_s: float, start_s: float
+    baseline: Baseline,
+    loop_speedup: Interval,
+    num_steps: int,
+    *,
+    one_off_s: float,
+    start_s: float,
+    is_later: bool = False,
 ) -> WholeRun | None:
     """Return the forecast; None where the loop as written was not seen.
 
@@ -25,18 +36,44 @@ def forecast_whole_run(
         num_steps: of the whole run.
         one_off_s: what the recipe pays once, for compiling [s].
         start_s: how much later its first step ends [s].
+        is_later: the recipe gains from the second epoch on; trials read its samples ahead.
     """
     loop = baseline.loop_step_s
     if loop is None:
         return None
     relative = math.hypot(_width(loop), _width(loop_speedup))
-    before_s, after_s = num_steps * loop.estimate, num_steps * loop.estimate / loop_speedup.estimate
-    first_s = max(0.0, baseline.startup_s + start_s) + one_off_s
+    num_first = min(num_steps, steps_an_epoch(baseline.facts)) if is_later else 0
+    before_s = num_steps * loop.estimate
+    after_s = (num_first + (num_steps - num_first) / loop_speedup.estimate) * loop.estimate
+    first_s = max(0.0, baseline.startup_s + (0.0 if is_later else start_s)) + one_off_s
     return WholeRun(
         num_steps=num_steps,
         baseline=_around(baseline.startup_s + before_s, before_s * _width(loop), loop.n),
         tuned=_around(first_s + after_s, after_s * relative, min(loop.n, loop_speedup.n)),
     )
+
+
+def steps_an_epoch(facts: Facts) -> int:
+    """Return the batches of the largest data set; 0 where that is not known."""
+    sizes = [(one.num_samples, one.batch_size) for one in facts.loaders or ()]
+    return max((math.ceil(num / size) for num, size in sizes if num and size), default=0)
+
+
+def measured_whole_run(result: WholeResult, num_steps: int) -> WholeRun | None:
+    """Return what runs to the end took: their mean, the least and the most; None without any."""
+    if not (result.written_s and result.tuned_s):
+        return None
+    return WholeRun(
+        num_steps=num_steps,
+        baseline=_spread(result.written_s),
+        tuned=_spread(result.tuned_s),
+        is_measured=True,
+    )
+
+
+def _spread(values_s: Sequence[float]) -> Interval:
+    mean_s = math.fsum(values_s) / len(values_s)
+    return Interval(estimate=mean_s, low=min(values_s), high=max(values_s), n=len(values_s))
 
 
 def _width(found: Interval) -> float:
