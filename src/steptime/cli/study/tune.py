@@ -45,7 +45,7 @@ search:
   --exclude A,B  try all levers but these
   --allow-training-changes  also name levers that change training
   --python FILE  try another interpreter, with its own torch, too
-  --run-steps N  steps of your real training, whose time is told
+  --run-steps N  steps of your real run: its time is forecast or measured
   --fresh  do not use what an earlier call has found
   --training N  of a command that started several trainings
 proof over seeds:
