@@ -33,7 +33,7 @@ from .datasets import (
     random_states,
 )
 from .preloaded import FAILS, NotKeptError, read_apart, values_of
-from .sample_bytes import Slot, pack, unpack
+from .sample_bytes import Placeholder, pack, unpack
 
 NUM_TRIED = 8
 """Samples that are read several times before any is kept."""
@@ -48,7 +48,7 @@ MAX_OBJECTS, MOST_CHAINS = 500, 16
 KEY_BYTES = 16
 
 
-class Reading:
+class SampleReading:
     """One reading of a sample: what its chains got and gave.
 
     `is_same` is false once something was drawn before the place where a chain is cut.
@@ -150,7 +150,7 @@ class KeptSamples:
 
     @contextmanager
     def chains_changed(self, steps_for: Callable[[int], list[Any]]) -> Any:
-        """Give the chains other steps meanwhile."""
+        """Give the chains other steps within the context."""
         before = [one.transforms for one in self.chains]
         for number, one in enumerate(self.chains):
             one.transforms = steps_for(number)
@@ -187,7 +187,7 @@ class KeptSamples:
                 return self.finish(data)
         self.num_read += 1
         is_checked = data is not None or self.num_read <= NUM_FIRST
-        sample, read = Reading(self, is_checked=is_checked).read(index)
+        sample, read = SampleReading(self, is_checked=is_checked).read(index)
         if read is None or (data is not None and bytes(data) != read):
             self.is_off = True
             self.store.close()
@@ -297,7 +297,7 @@ class KeptSamples:
             take_back, found = self.held_states(), []
             plain = pack(self.dataset[index]), self.states()
             take_back()
-            sample, data = Reading(self, is_checked=True).read(index)
+            sample, data = SampleReading(self, is_checked=True).read(index)
             if data is None:
                 raise NotKeptError("Samples draw where no chain of transforms does.")
             found.append((pack(sample), self.states()))
@@ -407,7 +407,7 @@ def marked(sample: Any, given: list[Any], slots: list[int]) -> Any:
     for number in slots:
         if sample is given[number]:
             slots.remove(number)
-            return Slot(number)
+            return Placeholder(number)
     if type(sample) in (tuple, list):
         return type(sample)([marked(one, given, slots) for one in sample])
     if type(sample) is dict:
@@ -417,7 +417,7 @@ def marked(sample: Any, given: list[Any], slots: list[int]) -> Any:
 
 def filled(sample: Any, given: list[Any]) -> Any:
     """Return a sample with what chains gave in the place of slots."""
-    if type(sample) is Slot:
+    if type(sample) is Placeholder:
         return given[sample.number]
     if type(sample) in (tuple, list):
         return type(sample)([filled(one, given) for one in sample])

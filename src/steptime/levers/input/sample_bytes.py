@@ -17,7 +17,7 @@ MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "I", "F")
 """Of Pillow's images: their bytes are all that there is of them."""
 
 
-class Slot:
+class Placeholder:
     """Stands in a sample for what a chain of transforms gave."""
 
     def __init__(self, number: int) -> None:
@@ -36,7 +36,7 @@ def pack(sample: Any) -> bytes:
 
 
 def unpack(data: Any) -> Any:
-    """Return the sample, as an object that belongs to nobody else."""
+    """Return the sample, as an object of its own."""
     return pickle.loads(data)
 
 
@@ -46,7 +46,7 @@ class Packer(pickle.Pickler):
     def reducer_override(self, one: Any) -> Any:
         """Return how an object is written."""
         kind = type(one)
-        if kind is Slot or isinstance(one, (type, FunctionType, BuiltinFunctionType)):
+        if kind is Placeholder or isinstance(one, (type, FunctionType, BuiltinFunctionType)):
             return NotImplemented  # names
         if kind.__module__ == "torch" and kind.__name__ in ("Tensor", "dtype"):
             return NotImplemented if kind.__name__ == "dtype" else parts_of_tensor(one)
