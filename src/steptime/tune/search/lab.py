@@ -24,7 +24,7 @@ from steptime.tune.search.bench import (
 from steptime.tune.search.budget import BudgetLedger, planned_budget
 from steptime.tune.search.earlier_results import Experience
 from steptime.tune.search.mechanism import PAYS_LATER
-from steptime.tune.search.order import Offer
+from steptime.tune.search.order import Offer, most_of
 from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation, is_left_out
 from steptime.tune.search.proof.known_comparisons import KnownComparisons
 from steptime.tune.search.proof.pairs import Worth, interval, inverse, to_speedup
@@ -390,7 +390,7 @@ class Lab:
             sample_unit=None if self.baseline is None else self.baseline.sample_unit,
             trials=self.notes.trials,
             not_tried=self.notes.not_tried(
-                [one.name for one in self.offered], waiting=self.waiting
+                {one.name: most_of(one) for one in self.offered}, waiting=self.waiting
             ),
             choices=self.notes.choices,
             break_even_steps=break_even_steps,

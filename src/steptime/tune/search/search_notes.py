@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
 from steptime.tune.search.proof.pairs import to_speedup
@@ -108,16 +109,22 @@ class Notes:
         return tuple(self._choices.values())
 
     def not_tried(
-        self, offered: Sequence[str], *, waiting: Collection[str] = ()
+        self, offered: Mapping[str, float | None], *, waiting: Collection[str] = ()
     ) -> tuple[NotTried, ...]:
         """Levers that were not tried; of those offered, what is in no trial had no time.
 
         What still waits failed in an earlier study, and was not needed.
+
+        Args:
+            offered: by name what each can give at most; None where that is not known.
+            waiting: names.
         """
         tried = {one.name for trial in self.trials for one in trial.state}
         late = [name for name in offered if name not in tried and name not in self._not_tried]
         missed = tuple(
-            NotTried(name=name, reason="failed_before" if name in waiting else "no_time")
+            NotTried(name=name, reason="failed_before")
+            if name in waiting
+            else _no_time(name, offered[name])
             for name in late
         )
         known = tuple(one for one in self._not_tried.values() if one.name not in tried)
@@ -221,3 +228,11 @@ def _that_helps(trial: Trial, recipe: State) -> State:
     is_single = len(more) == 1 and len(trial.reference) == len(trial.state) - 1
     is_gain = trial.speedup is not None and trial.speedup.low > 1 and trial.reason is None
     return more if is_part and is_single and is_gain and trial.kind in ("live", "process") else ()
+
+
+def _no_time(name: str, most: float | None) -> NotTried:
+    """A lever for which no time was left, with the speedup that it could have given at most."""
+    if most is None:
+        return NotTried(name=name, reason="no_time")
+    evidence = (Evidence(name="headroom", value=most, unit="x"),)
+    return NotTried(name=name, reason="no_time", evidence=evidence)

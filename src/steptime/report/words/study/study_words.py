@@ -155,7 +155,7 @@ BARE_REASONS: Mapping[str, str] = {
 NOT_TRIED: Mapping[str, str] = {
     "excluded": "left out by --exclude",
     "not_chosen": "not listed in --levers",
-    "no_time": "there was no time left",
+    "no_time": "there was no time left{most}",
     "failed_before": "it failed in an earlier study of this script, and was not needed",
     "needless": "what was kept leaves it nothing to do",
     "no_settings": "it has no setting for this machine",
@@ -358,6 +358,9 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for item in items:
         facts = {e.name: _value(e) for e in item.evidence}
+        facts["most"] = (
+            f"; it could give at most {facts['headroom']}" if "headroom" in facts else ""
+        )
         reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
         groups.setdefault(reason.rstrip("."), []).append(item.name)
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
