@@ -75,14 +75,16 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
     told = study and describe(study, root / "store")
     print(f"{name} study: {told}", flush=True)
     recipe = root / "tuned.toml"
-    arms = {"written": (root / "script", shlex.split(place["command"]), place.get("env", {}))}
+    words, env = parse(place["command"], root)
+    arms = {"written": (root / "script", words, env)}
     if study and study["outcome"] == "faster":
         ours = [sys.executable, "-m", "steptime", "run", "--recipe", str(recipe), "--"]
-        folder, words, env = arms["written"]
-        arms["tuned"] = (folder, [*ours, *words], env)
-    words = shlex.split(place.get("expert_command", place["command"]))
-    env = place.get("env", {}) | place.get("expert_env", {})
-    arms["expert"] = (root / "expert", words, env)
+        arms["tuned"] = (root / "script", [*ours, *words], env)
+    if "expert_edits" in place:
+        arms["expert"] = (
+            root / "expert",
+            *parse(place.get("expert_command", place["command"]), root),
+        )
     rounds = []
     for number in range(options.rounds):
         order = list(arms)[:: 1 if number % 2 == 0 else -1]
@@ -95,11 +97,18 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
     return {"study": told, "rounds": rounds, "before": before, "load_after": os.getloadavg()}
 
 
+def parse(command: str, root: Path) -> tuple[list[str], dict[str, str]]:
+    """Words of a command, and the variables that stand in front of them."""
+    words = shlex.split(command.replace("{root}", str(root)))
+    first = next(place for place, word in enumerate(words) if "=" not in word)
+    return words[first:], dict(word.split("=", 1) for word in words[:first])
+
+
 def surroundings(root: Path, env: dict[str, str]) -> dict[str, str]:
     """The environment of a place, with nothing of ours."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME", "OMP"))}
     own["PATH"] = f"{root / 'env' / 'bin'}{os.pathsep}{own['PATH']}"
-    return own | {"MPLBACKEND": "agg"} | {k: v.replace("{root}", str(root)) for k, v in env.items()}
+    return own | {"MPLBACKEND": "agg"} | env
 
 
 def run_study(place: dict[str, Any], root: Path, options: Any) -> Any:
@@ -110,11 +119,12 @@ def run_study(place: dict[str, Any], root: Path, options: Any) -> Any:
     store.mkdir(exist_ok=True)
     ours = [sys.executable, "-m", "steptime", "tune", "--budget", options.budget]
     ours += ["--store", str(store), "--json", str(out), "-o", str(root / "tuned.toml")]
+    words, env = parse(place["command"], root)
     with open(root / "study.log", "ab") as log:
         subprocess.run(
-            [*ours, "--", *shlex.split(place["command"])],
+            [*ours, "--", *words],
             cwd=root / "script" / place["folder"],
-            env=surroundings(root, place.get("env", {})),
+            env=surroundings(root, env),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

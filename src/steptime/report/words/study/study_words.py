@@ -161,9 +161,7 @@ NOT_TRIED: Mapping[str, str] = {
     "no_settings": "it has no setting for this machine",
     "changes_training": "it would change the training (--allow-training-changes)",
     "needs_proof_over_seeds": "it changes the training, and needs proof over seeds",
-    "headroom_below_noise": (
-        "it could give at most {headroom}, and the noise floor is {noise_floor}"
-    ),
+    "headroom_below_noise": "it could give {headroom} at most; the noise floor is {noise_floor}",
 }
 
 # What a check compares.
@@ -358,9 +356,8 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for item in items:
         facts = {e.name: _value(e) for e in item.evidence}
-        facts["most"] = (
-            f"; it could give at most {facts['headroom']}" if "headroom" in facts else ""
-        )
+        most = facts.get("headroom")
+        facts["most"] = f"; it could give at most {most}" if most else ""
         reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
         groups.setdefault(reason.rstrip("."), []).append(item.name)
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
