@@ -48,6 +48,13 @@ class Rows(Dataset):
         return [self.x[index], self.y[index]]
 
 
+class Named(Rows):
+    """As the data sets of tables are written: parts with names."""
+
+    def __getitem__(self, index):
+        return {"continuous": self.x[index], "target": self.y[index]}
+
+
 class Tokens(Dataset):
     def __init__(self) -> None:
         self.tokens = torch.randint(0, 65, (200,))
@@ -66,7 +73,7 @@ class ReadOnly(Windows):
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("make", [Windows, Rows, Tokens, ReadOnly])
+@pytest.mark.parametrize("make", [Windows, Rows, Named, Tokens, ReadOnly])
 @pytest.mark.parametrize("is_subset", [False, True])
 def test_a_batch_of_views_equals_torchs_own_bit_for_bit(make: type, is_subset: bool) -> None:  # noqa: FBT001
     dataset = make()

@@ -41,16 +41,18 @@ class WholeViews:
         held = (root_of(torch, value) for value in vars(inner).values())
         self.roots = dict(filter(None, held))
         first = inner[0]
-        self.container = type(first) if type(first) in (tuple, list) else None
+        self.container = container_of(first)
         self.starts, after = self.places_of(first), self.places_of(inner[1])
         self.steps = [there[0] - here[0] for here, there in zip(self.starts, after, strict=True)]
         self.tables = [self.table_of(*both) for both in zip(self.starts, self.steps, strict=True)]
 
     def places_of(self, sample: Any) -> list[tuple[Any, ...]]:
         """Return where the parts of a sample lie: item, dtype, shape, strides [items] and root."""
-        if (type(sample) if type(sample) in (tuple, list) else None) is not self.container:
+        container = container_of(sample)
+        if container != self.container:
             raise TypeError(type(sample))
-        return [self.place_of(part) for part in (sample if self.container else [sample])]
+        parts = sample.values() if type(container) is list else sample if container else [sample]
+        return [self.place_of(part) for part in parts]
 
     def place_of(self, part: Any) -> tuple[Any, ...]:
         """Return where one part lies."""
@@ -92,6 +94,8 @@ class WholeViews:
             if is_inside and self.is_so(rows[0]):
                 index = index_of(self.torch, rows)
                 batch = [table.index_select(0, index) for table in self.tables]
+                if type(self.container) is list:
+                    return dict(zip(self.container, batch, strict=True))
                 return batch if self.container else batch[0]
         return self.collate_samples(indices)
 
@@ -120,6 +124,13 @@ class WholeViews:
         ours, theirs = self.__getitems__(some), self.collate_samples(some)
         is_same = bool(content_of(ours) == content_of(theirs))
         return bool(self.tables) and is_same and before == random_states(self.torch)
+
+
+def container_of(sample: Any) -> Any:
+    """Return what holds a sample's parts: a tuple, a list, or of a dictionary its keys."""
+    if type(sample) is dict:
+        return list(sample)
+    return type(sample) if type(sample) in (tuple, list) else None
 
 
 def root_of(torch: Any, value: Any) -> tuple[tuple[str, int], Any] | None:
