@@ -95,7 +95,9 @@ def test_a_script_of_twenty_steps_is_measured_by_what_there_was(tmp_path: Path) 
 
 
 def test_the_command_is_run_to_its_end_both_ways(tmp_path: Path) -> None:
-    worlds, _ = make_worlds(tmp_path, "--steps", "20", "--sleep", "0.01", levers=(lever("nothing"),))
+    worlds, _ = make_worlds(
+        tmp_path, "--steps", "20", "--sleep", "0.01", levers=(lever("nothing"),)
+    )
     state = (Applied(name="nothing", settings={}),)
 
     found = worlds.run_whole(WholeRequest(state=state, num_runs=1, most_s=60.0))
