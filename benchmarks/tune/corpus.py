@@ -37,6 +37,7 @@ from _conditions import BENCHMARKS, conditions, interval, stamp
 
 PLACES = tomllib.loads((BENCHMARKS / "corpus.toml").read_text())["places"]
 RESULTS = BENCHMARKS / "results" / "corpus.json"
+DATA = BENCHMARKS.parents[1] / "shared" / "data"
 CLOCK = Path(__file__).resolve().parent / "clock"
 UNCOUNTED = 0.2
 ARMS = ("written", "tuned", "expert")
@@ -99,7 +100,7 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
 
 def parse(command: str, root: Path) -> tuple[list[str], dict[str, str]]:
     """Words of a command, and the variables that stand in front of them."""
-    words = shlex.split(command.replace("{root}", str(root)))
+    words = shlex.split(command.replace("{root}", str(root)).replace("{data}", str(DATA)))
     first = next(place for place, word in enumerate(words) if "=" not in word)
     return words[first:], dict(word.split("=", 1) for word in words[:first])
 
@@ -129,7 +130,7 @@ def run_study(place: dict[str, Any], root: Path, options: Any) -> Any:
             stdout=log,
             stderr=log,
         )
-    return json.loads(out.read_text())["data"] if out.exists() else None
+    return json.loads(out.read_text())["data"]["study"] if out.exists() else None
 
 
 def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:

@@ -434,7 +434,7 @@ def describe_pace(step_s: float, samples_per_step: float | None, unit: str | Non
 
 
 def _value(evidence: Evidence) -> str:
-    if evidence.unit == "x":  # ratios so small that 1.00x would say nothing
+    if evidence.unit == "x" and evidence.value < 1.5:  # 1.00x would say nothing
         return format_percent(evidence.value - 1)
     return format_value(evidence.value, evidence.unit)
 
