@@ -8,8 +8,8 @@ environment that runs both). Of each place, `steptime tune` has ten minutes; the
 in turns under a clock from outside (`clock/`, each optimizer step), without Steptime but for the
 recipe: a round is each of them once, for so many seconds of steps, of which the first fifth does
 not count. Told are ratios of the loop's time per step with the spread of the rounds. What is done
-is in benchmarks/results/corpus.json and is not done again at the same commit; a study that was cut
-goes on.
+is in benchmarks/results/corpus.json (corpus_busy.json with --busy) and is not done again at the
+same commit; a study that was cut goes on.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20, help="of steps, an arm and round")
     parser.add_argument("--limit", type=float, default=240, help="of an arm with its start [s]")
+    parser.add_argument("--busy", action="store_true", help="beside busy neighbors: kept apart")
     parser.add_argument("--again", action="store_true", help="a new study of each place")
     parser.add_argument("--table", action="store_true", help="print what is known")
     options = parser.parse_args()
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = RESULTS.with_stem("corpus_busy") if options.busy else RESULTS
+    known = json.loads(results.read_text()) if results.exists() else {}
     if not options.table:
         odd = options.half == "work"
         for name in options.places or [it for it in sorted(PLACES) if int(it) % 2 == odd]:
@@ -64,7 +66,7 @@ def main() -> None:
             if before.get("commit") == stamp()["commit"] and not options.again:
                 continue
             known[name] = one_place(name, options) | stamp()
-            RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+            results.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     print_table(known)
 
 
@@ -72,10 +74,11 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
     """The study of a place, then its arms."""
     place, root = PLACES[name], options.root.resolve() / name
     before = conditions()
-    study = run_study(place, root, options)
-    told = study and describe(study, root / "store")
+    store = root / ("store_busy" if options.busy else "store")
+    study = run_study(place, root, store, options)
+    told = study and describe(study, store)
     print(f"{name} study: {told}", flush=True)
-    recipe = root / "tuned.toml"
+    recipe = store / "tuned.toml"
     words, env = parse(place["command"], root)
     arms = {"written": (root / "script", words, env)}
     if study and study["outcome"] == "faster":
@@ -112,14 +115,14 @@ def surroundings(root: Path, env: dict[str, str]) -> dict[str, str]:
     return own | {"MPLBACKEND": "agg"} | env
 
 
-def run_study(place: dict[str, Any], root: Path, options: Any) -> Any:
+def run_study(place: dict[str, Any], root: Path, store: Path, options: Any) -> Any:
     """The study's document; one that was cut off goes on."""
-    out, store = root / "study.json", root / "store"
+    out = store / "study.json"
     if options.again:
         shutil.rmtree(store, ignore_errors=True)
     store.mkdir(exist_ok=True)
     ours = [sys.executable, "-m", "steptime", "tune", "--budget", options.budget]
-    ours += ["--store", str(store), "--json", str(out), "-o", str(root / "tuned.toml")]
+    ours += ["--store", str(store), "--json", str(out), "-o", str(store / "tuned.toml")]
     words, env = parse(place["command"], root)
     with open(root / "study.log", "ab") as log:
         subprocess.run(

@@ -1,6 +1,6 @@
 """What a sparse input gives where Steptime says that it is mostly zeros, and what the lever does.
 
-    python benchmarks/tune/zero_input.py [--rounds 20]
+    python benchmarks/run/zero_input.py [--rounds 20]
 
 A first layer on a bag of words of Cora's shape (2,708 x 1,433, 1.27 % ones), with a dropout of 0.5
 on the input and without one, and a second layer. The dense arm is what the examples do; the sparse
