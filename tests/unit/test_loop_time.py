@@ -11,6 +11,7 @@ from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.process_pairs import Side, compare_sides
 from steptime.tune.values.study_values import WELL
+from unit.builders import make_measurement
 
 
 def loop(step_s: float, num: int, *, first: int = 0, saves_s: float = 0.0) -> LoopPart:
@@ -38,6 +39,21 @@ def test_what_one_side_compiled_at_the_beginning_counts_in_neither() -> None:
     assert loop_ratio(loop(0.2, 11, first=5), loop(0.2, 11)) == pytest.approx(0.0)
     compiled = [update(n, compile_ns=5 if n == 2 else 0) for n in range(10)]
     assert loop_part(compiled) == LoopPart(first=2, ends_s=tuple(map(float, range(10))))
+
+
+@pytest.mark.parametrize(("first_step", "first"), [(3, 6), (18, 10)])
+def test_the_steps_in_which_a_process_warmed_up_are_no_part_of_its_loop(
+    first_step: int, first: int
+) -> None:
+    measurement = replace(make_measurement(), num_optimizer_updates=40, num_steps=20)
+    assert measurement.steady is not None
+    steady = replace(measurement.steady, first_step=first_step)
+    updates = [update(number) for number in range(40)]
+
+    part = loop_part(updates, replace(measurement, steady=steady))
+
+    assert part is not None
+    assert part.first == first  # two updates a step, and a quarter of what was shown at most
 
 
 @pytest.mark.parametrize("other", [None, loop(0.1, 3), loop(0.0, 9)])

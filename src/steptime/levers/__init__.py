@@ -47,6 +47,7 @@ _PLACES = (
     "memory.selective_checkpointing",
     "memory.optimizer_in_backward",
     "memory.offload_activations",
+    "optimizers.needed_gradients",
     "optimizers.no_foreach",
     "optimizers.low_memory_states",
     "optimizers.larger_batch",

@@ -83,6 +83,7 @@ NO_EDITS: Mapping[str, str] = {
     "length_grouping": "The lengths of rows are yours to say, and so is the loader's sampler.",
     "micro_batches": _IN_THE_LOOP,
     "module_precision": _IN_THE_MODEL,
+    "needed_gradients": _IN_THE_LOOP,
     "no_checkpointing": _IN_THE_MODEL,
     "pinned_copies": "Each copy to the device in your loop needs its argument.",
     "prefetch_to_device": _IN_THE_LOOP,

@@ -128,7 +128,8 @@ def _loop_step_s(
     """A step of the first rank's loop, which may be made of several updates."""
     if measurement.num_steps == 0:
         return None
-    part = next((loop_part(rank.updates()) for rank in read_trial(folder, pids)), None)
+    lines = read_trial(folder, pids)
+    part = next((loop_part(rank.updates(), measurement) for rank in lines), None)
     return loop_step_s(part, max(1.0, measurement.num_optimizer_updates / measurement.num_steps))
 
 

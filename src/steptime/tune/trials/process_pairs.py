@@ -69,7 +69,7 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
         step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
         samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
-        loop=next((loop_part(rank.updates()) for rank in read_trial(folder)), None),
+        loop=next((loop_part(rank.updates(), measurement) for rank in read_trial(folder)), None),
         start_s=None if watch.first is None else startup_s(watch.first, measurement),
     )
 

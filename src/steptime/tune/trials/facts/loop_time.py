@@ -15,10 +15,14 @@ from statistics import stdev
 
 from steptime.core.interval import Interval
 from steptime.measure.tried.trial_lines import TaggedUpdate
+from steptime.measure.values.measurement import Measurement
 from steptime.record.places import NS
 
 MIN_UPDATES = 3
 """Fewer say nothing of a loop; a comparison of steps needs as many."""
+
+MOST_WARMUP = 0.25
+"""Of the updates that a process showed: the rest of a pair's faster side must still be there."""
 
 NUM_BLOCKS, T_OF_BLOCKS = 5, 2.776
 """Of a loop, whose means are nearly independent, and Student's t for 95 % of so many."""
@@ -32,14 +36,26 @@ class LoopPart:
     ends_s: tuple[float, ...]
 
 
-def loop_part(updates: Sequence[TaggedUpdate]) -> LoopPart | None:
-    """Return the part of a loop that a process showed, after what it compiled at the beginning."""
+def loop_part(
+    updates: Sequence[TaggedUpdate], measurement: Measurement | None = None
+) -> LoopPart | None:
+    """Return the part of a loop that a process showed, after what it compiled at the beginning.
+
+    The steps in which it warmed up are no part of it either, where the measurement tells them: a
+    process that is over in seconds would count as much of them as a run of hours.
+    """
     ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
     if len(ends_s) < len(updates) or not ends_s:
         return None
     early = range(len(updates) // 2)
     compiled = [index for index in early if updates[index].compile_ns > 0]
-    return LoopPart(first=max(compiled, default=0), ends_s=tuple(ends_s))
+    first = max(compiled, default=0)
+    steady = None if measurement is None else measurement.steady
+    if measurement is not None and steady is not None:
+        updates_a_step = measurement.num_optimizer_updates / max(1, measurement.num_steps)
+        warmed_up = round(steady.first_step * updates_a_step)
+        first = max(first, min(warmed_up, round(MOST_WARMUP * len(updates))))
+    return LoopPart(first=first, ends_s=tuple(ends_s))
 
 
 def loop_step_s(part: LoopPart | None, updates_a_step: float) -> Interval | None:
