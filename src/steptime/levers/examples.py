@@ -131,7 +131,7 @@ WORLDS: tuple[Facts, ...] = (
     DEVICES,
     SHORT,
     dataclasses.replace(SHORT, device="cuda", capabilities=("sm_90",), reads_gradients=True),
-    dataclasses.replace(SHORT, optimizers=2 * SHORT.optimizers),
+    dataclasses.replace(SHORT, optimizers=(OptimizerFacts(name="Adam"),) * 2),
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(DEVICES, num_nodes=1),
     dataclasses.replace(DEVICES, has_infiniband=False),

@@ -238,6 +238,7 @@ class KeptSamples:
             return {"error": "The data set reads a batch at once."}
         num = min(NUM_TRIED, len(self.dataset))
         indices, data = [place * len(self.dataset) // num for place in range(num)], []
+        self.dataset[indices[0]]  # the first reading imports, warns, and opens what stays open
         before, first, began = self.condition(), self.states(), perf_counter()
         for index in indices:
             data.append(pack((self.dataset[index], [])))

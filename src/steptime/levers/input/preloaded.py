@@ -104,6 +104,7 @@ class Preloaded:
         """Read some samples twice: return why the samples may not be kept, or what they take."""
         num = min(NUM_CHECKED, self.num_samples)
         some = [place * self.num_samples // num for place in range(num)]
+        self.make(some[:1])  # the first reading imports, warns, and opens what stays open
         condition, began = self.condition(has_files=True), self.clock()
         _, first = parts_of(self.torch, self.make(some))
         took_s = self.clock() - began

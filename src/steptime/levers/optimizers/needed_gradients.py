@@ -58,7 +58,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 LEVER = Lever(
     name="needed_gradients",
     title="Compute only the gradients that an update uses.",
-    relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND"),
+    relieves=("COMPUTE_BOUND",),
     phases=("backward",),
     preserves=Preserves.EXACT,
     when=(

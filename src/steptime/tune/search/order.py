@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from steptime.core.evidence import Evidence
 from steptime.levers.base import Facts, Lever, Preserves
-from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.tune.search.bench import Baseline
 from steptime.tune.values.study_values import NEEDS_PROOF, Applied, NotTried
 
@@ -118,6 +118,8 @@ def expected_headroom(offer: Offer) -> float:
 def headroom(names: Iterable[str], measurement: Measurement) -> float | None:
     """Fraction of time that phases and spans of these names take; None where one is unknown.
 
+    A span that the window did not show has no part in it.
+
     A span's is its share of steps and span together. `fetch` and `collate` lie inside
     `input_wait`, `forward` and `loss` inside `forward_and_loss` where they were compiled together.
     """
@@ -150,6 +152,7 @@ def _shares(measurement: Measurement) -> Mapping[str, float | None]:
     }
     steady = measurement.steady
     if steady is not None and steady.step_time_s is not None:
+        shares |= dict.fromkeys(SPANS, 0.0)  # what the window did not show has no part in it
         steps_s = steady.step_time_s.estimate * measurement.num_steps
         for span in measurement.spans:
             shares[span.name] = span.total_s / max(1e-9, span.total_s + steps_s)

@@ -139,6 +139,7 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     dataset, num = loader.dataset, len(loader.dataset)
     indices, condition_of = spread_indices(num), lever_tool("input/preloaded").DataCondition
     generators = lever_tool("tools/held_generators").generators_of(torch, own.chain_of(dataset))
+    dataset[indices[0]]  # the first reading imports, warns, and opens what stays open
     condition = condition_of(torch, dataset, generators, has_files=True)
     began, before, first, copies = clock(), states(torch), [], []
     with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:

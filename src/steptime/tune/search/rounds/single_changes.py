@@ -14,7 +14,14 @@ from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import are_related, one_of_each, with_instead
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup
-from steptime.tune.search.rounds.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
+from steptime.tune.search.rounds.screen import (
+    MAX_ROUNDS,
+    NOISE_ROUNDS,
+    Champion,
+    earns,
+    is_told,
+    rungs,
+)
 from steptime.tune.search.search_notes import key_of, names_of, numbers_of
 from steptime.tune.values.study_values import State
 
@@ -61,8 +68,12 @@ def pairs_beside(best: State, champions: Sequence[Champion]) -> list[State]:
     return [state for state in states if one_of_each(state) == state][:MAX_PAIRS_BESIDE]
 
 
-def take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bool:
+def take_what_helps(
+    lab: Lab, states: Sequence[State], *, banned: Banned, most_rounds: int = MAX_ROUNDS
+) -> bool:
     """Try states that differ from the best by one lever, one setting or a pair; take what gains.
+
+    Each has `most_rounds` at most.
 
     Returns:
         Whether one was taken.
@@ -87,13 +98,13 @@ def take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> boo
             state = with_instead(state, one)
         if is_in(state, banned):
             continue
-        gain = _add(lab, lab.best, state)
+        gain = _add(lab, lab.best, state, most_rounds)
         if gain is not None:
             lab.best, lab.best_gain = state, chain(lab.best_gain, gain)
     return lab.best != best
 
 
-def _add(lab: Lab, best: State, state: State) -> Interval | None:
+def _add(lab: Lab, best: State, state: State, most_rounds: int) -> Interval | None:
     """Compare the best with a state that has one lever, its last, more or set otherwise.
 
     Its whole interval must lie above the noise, for many such are tried.
@@ -102,7 +113,7 @@ def _add(lab: Lab, best: State, state: State) -> Interval | None:
         The log speedup it adds, None where it was not added.
     """
     series = lab.known.live(best, state)
-    for due in rungs(NOISE_ROUNDS):
+    for due in (it for it in rungs(NOISE_ROUNDS) if it <= max(NOISE_ROUNDS, most_rounds)):
         # Enough rounds to see a difference cost less than a pair of processes.
         keep = lab.keep / 2 if due == NOISE_ROUNDS else lab.keep
         if not lab.live(best, [series.state], due, keep=keep):

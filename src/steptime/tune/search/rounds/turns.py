@@ -225,7 +225,10 @@ def _live_beside(
     if not states or not lab.is_live:
         return reference
     lab.best = (*members, *reference)
-    take_what_helps(lab, states, banned=())
+    # The members are not known to give anything: what goes beside them may not cost more.
+    look_s = pairs_s(lab, lab.known.between(reference, lab.best), MIN_PAIRS)
+    most_rounds = math.floor(look_s / lab.ledger.blocks(2, num_starts=0))
+    take_what_helps(lab, states, banned=(), most_rounds=most_rounds)
     found = tuple(one for one in lab.best if one not in members)
     lab.best, lab.best_gain, lab.phase = best, gain, "process"
     return found
