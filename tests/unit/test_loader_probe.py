@@ -1,6 +1,7 @@
 """What the guest finds out about a loader, and that it leaves no trace in the random states."""
 
 import io
+import os
 import random
 import subprocess
 import sys
@@ -132,6 +133,18 @@ class Chain:
         return image
 
 
+class Composed:
+    """Applies a list of transforms, as torchvision's does."""
+
+    def __init__(self, *transforms):
+        self.transforms = list(transforms)
+
+    def __call__(self, image):
+        for one in self.transforms:
+            image = one(image)
+        return image
+
+
 class Transformed(data.Dataset):
     def __init__(self, transform):
         self.transform = transform
@@ -177,6 +190,33 @@ def test_a_data_set_that_writes_is_told_from_another_process_that_writes_to_the_
             other.kill()
 
     assert (writes["is_pure"], shared["is_pure"]) == (False, True)
+
+
+def test_what_only_the_first_reading_does_is_no_effect_of_reading():
+    seen = []
+
+    def warn_once(image):
+        if not seen:
+            seen.append(os.write(2, b"this call will go away\n"))
+        return image / 255
+
+    found = probe(Transformed(warn_once))
+
+    assert (found["is_deterministic"], found["is_pure"], seen) == (True, True, [])
+    assert found["kept_bytes"] > 3 * 16 * 4
+    assert found["saved_s"] > 0
+
+
+def test_what_is_kept_of_samples_that_draw_ends_before_the_draw():
+    def slow(image):
+        time.sleep(0.01)
+        return image
+
+    kept = probe(Transformed(Composed(slow, lambda image: image + torch.rand(()))))
+
+    assert not kept["is_deterministic"]
+    assert kept["kept_bytes"] > 3 * 16
+    assert kept["saved_s"] > 0.005
 
 
 def test_a_file_that_is_open_and_read_on_is_not_left_as_it_was(tmp_path):

@@ -169,6 +169,12 @@ def test_a_span_s_share_is_of_steps_and_span_together():
     assert headroom(("epoch_start",), measurement) == pytest.approx(0.5)
 
 
+def test_a_span_that_the_window_did_not_show_has_no_part_in_it():
+    measurement = make_measurement(phases={"input_wait": 0.8, "forward": 0.2})
+
+    assert headroom(("input_wait", "epoch_start"), measurement) == pytest.approx(0.8)
+
+
 def test_without_steady_steps_a_span_has_no_share():
     spans = (Span(name="epoch_start", total_s=10.0, num_steps_touched=4),)
 

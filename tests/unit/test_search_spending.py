@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
@@ -401,6 +402,30 @@ def test_what_compiles_is_proven_between_processes_though_each_of_them_compiles(
         return found.outcome is StudyOutcome.FASTER and bench.used_s <= 1.2 * bench.budget_s
 
     assert all(map(is_proven, range(6)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_the_step_waits_for_input_no_minutes_go_to_threads_beside_it(seed):
+    """Steps of 0.6 s: a round costs as much as a stretch of two kept processes."""
+    bench = ScriptedBench(
+        gains={"workers": log(1.5)},
+        together={frozenset({"workers", "num_threads"}): log(1.05)},
+        phases={"input_wait": 0.85, "forward": 0.15},
+        kind=BottleneckKind.INPUT_BOUND,
+        step_s=0.6,
+        run_s=18.0,
+        may_keep_two=True,
+        noise=Noise(sd=0.1, process_sd=0.05),
+        seed=seed,
+    )
+    phases, relieves = ("input_wait", "epoch_start"), ("INPUT_BOUND",)
+    workers = between("workers", phases=phases, relieves=relieves)
+    found = run(bench, workers, make_lever("num_threads"), *make_levers(4))
+
+    asked = list(takewhile(lambda one: not isinstance(one, ProcessRequest), bench.requests))
+    rounds = [one.num_rounds for one in asked if isinstance(one, LiveRequest) and one.fixed]
+    assert "workers" in {one.name for one in found.recipe}
+    assert sum(rounds) <= 24
 
 
 def test_what_gives_much_is_proven_without_the_compiling_that_leaves_no_time():
