@@ -51,10 +51,10 @@ class Packer(pickle.Pickler):
         if kind.__module__ == "torch" and kind.__name__ in ("Tensor", "dtype"):
             return NotImplemented if kind.__name__ == "dtype" else parts_of_tensor(one)
         if kind.__module__.partition(".")[0] == "numpy":
-            flags = getattr(one, "flags", None)
-            is_dense = flags is None or flags.c_contiguous or flags.f_contiguous
-            if getattr(getattr(one, "dtype", None), "hasobject", False) or not is_dense:
-                raise TypeError(kind)
+            if kind.__name__ == "ndarray":
+                is_dense = one.flags.c_contiguous or one.flags.f_contiguous
+                if one.dtype.hasobject or not is_dense:
+                    raise TypeError(kind)
             return NotImplemented
         if hasattr(one, "mode") and hasattr(one, "im") and kind.__module__.startswith("PIL."):
             if one.mode not in MODES or "transparency" in one.info:
