@@ -207,6 +207,19 @@ def test_what_only_the_first_reading_does_is_no_effect_of_reading():
     assert found["saved_s"] > 0
 
 
+@pytest.mark.parametrize("is_subset", [False, True])
+def test_a_data_set_that_reads_batches_at_once_keeps_doing_so(is_subset):
+    class AtOnce(Transformed):
+        def __getitems__(self, indices):
+            return [self[index] for index in indices]
+
+    dataset = AtOnce(lambda image: image / 255)
+    found = probe(data.Subset(dataset, range(20)) if is_subset else dataset)
+
+    assert found["is_pure"]
+    assert "kept_bytes" not in found
+
+
 def test_what_is_kept_of_samples_that_draw_ends_before_the_draw():
     def slow(image):
         time.sleep(0.01)

@@ -233,8 +233,9 @@ class KeptSamples:
 
     def try_some(self) -> dict[str, Any]:
         """Read some samples again and again: return where they are cut, and what they take."""
-        is_subset = isinstance(self.dataset, self.torch.utils.data.Subset)
-        if hasattr(self.dataset, "__getitems__") and not is_subset:
+        subset = self.torch.utils.data.Subset
+        whole = [one for one in chain_of(self.dataset) if hasattr(one, "__getitems__")]
+        if not all(isinstance(one, subset) for one in whole):
             return {"error": "The data set reads a batch at once."}
         num = min(NUM_TRIED, len(self.dataset))
         indices, data = [place * len(self.dataset) // num for place in range(num)], []

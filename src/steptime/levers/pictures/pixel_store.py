@@ -163,7 +163,10 @@ class PixelStore:
 
     def put(self, key: bytes, data: bytes) -> None:
         """Keep bytes under a key, if there is room."""
-        if self.is_closed or not self.lock.acquire(timeout=LOCK_S):
+        if self.is_closed:
+            return
+        if not self.lock.acquire(timeout=LOCK_S):
+            self.is_closed = True  # a worker was killed that held it
             return
         try:
             row, _, known = self.find(key)
