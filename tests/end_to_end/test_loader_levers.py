@@ -54,7 +54,15 @@ EXACT: tuple[tuple[str, str, Settings], ...] = (
         ("dataset_cache", case, CACHE)
         for case in (
             *("plain", "plain_subset", "plain_workers", "plain_kept_workers", "plain_scaled"),
-            *("plain_in_place", "drawn", "drawn_workers", "drawn_scaled", "drawn_twice"),
+            *(
+                "global",
+                "global_workers",
+                "plain_in_place",
+                "drawn",
+                "drawn_workers",
+                "drawn_scaled",
+                "drawn_twice",
+            ),
             *("rows", "noisy", "fickle", "shared", "in_place_one", "tensors", "list", "unhashable"),
         )
     ),

@@ -45,6 +45,17 @@ class Plain(Rows):
         return READS
 
 
+FACTOR = [1.0]
+
+
+class Global(Plain):
+    """Depends on something that is no part of it."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return FACTOR[0] * x, y
+
+
 class Noisy(Rows):
     """Augments: draws from torch's generator."""
 
@@ -173,6 +184,10 @@ def scaled(dataset, epoch):
     dataset.scale = 1.0 + epoch
 
 
+def changed_outside(dataset, epoch):
+    FACTOR[0] = 1.0 + epoch
+
+
 def cases():
     """By name: what makes a loader and how it is trained with."""
     shuffled = {"batch_size": 8, "shuffle": True}
@@ -198,6 +213,8 @@ def cases():
         "plain_workers": (make(Plain, num_workers=2), {}),
         "plain_kept_workers": (make(Plain, num_workers=2, persistent_workers=True), {}),
         "plain_scaled": (make(Plain), {"act": scaled}),
+        "global": (make(Global), {"act": changed_outside}),
+        "global_workers": (make(Global, num_workers=2), {"act": changed_outside}),
         "own_generator": (own_generator, {}),
         "scaled": (make(Rows), {"act": scaled}),
         "noisy": (make(Noisy), {}),

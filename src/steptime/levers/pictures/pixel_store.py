@@ -64,8 +64,9 @@ class PixelMemory:
 
     def close(self) -> None:
         """Give the memory back."""
-        self.view.release()
-        self.map.close()
+        with suppress(BufferError):  # what was read last may still be looked at: it goes with that
+            self.view.release()
+            self.map.close()
 
 
 class PixelDisk:
