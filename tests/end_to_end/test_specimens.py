@@ -538,6 +538,7 @@ def test_a_healthy_loop_is_balanced(run_specimen: RunSpecimen) -> None:
     assert run.data["diagnosis"]["kind"] == ("CONTENDED" if is_contended(run) else "BALANCED")
 
 
+@pytest.mark.serial  # beside other tests its steps can scatter too much for a verdict
 @rotates("pieces")
 def test_a_loop_that_computes_all_the_time_is_compute_bound(run_specimen: RunSpecimen) -> None:
     run = CASES["pieces"].run(run_specimen)

@@ -146,3 +146,15 @@ def test_a_gradient_that_is_wanted_after_all_is_an_error():
         with pytest.raises(RuntimeError, match="always dropped before"):
             gan.of_d.step()  # with what the generator's turn should have added
         undo()
+
+
+def test_what_is_known_of_a_weight_ends_with_it():
+    gan = train(lambda: Gan(is_detached=True), 10)
+    (needs,) = needed_gradients.KNOWN
+    assert left_out() == [0, 4]
+    one = id(next(gan.d.parameters()))
+    needs.known[one] = lambda: None  # as if its number had been another's, which is gone
+
+    needs.weights()
+
+    assert left_out() == [0, 3]

@@ -49,6 +49,7 @@ class GradientNeeds:
         self.folders = (OURS, os.path.dirname(torch.__file__))
         self.optimizers: list[weakref.ref[Any]] = []
         self.places: dict[tuple[str, int], BackwardPlace] = {}
+        self.known: dict[int, weakref.ref[Any]] = {}  # the weights that the places mean
         self.begin()
 
     def begin(self) -> None:
@@ -65,7 +66,21 @@ class GradientNeeds:
         """Return the weights of all optimizers, by their identity."""
         alive = [one() for one in self.optimizers]
         groups = [group for one in alive if one is not None for group in one.param_groups]
-        return {id(one): one for group in groups for one in group["params"] if one.requires_grad}
+        found = {id(one): one for group in groups for one in group["params"] if one.requires_grad}
+        for one, weight in found.items():
+            known = self.known.get(one)
+            if known is None or known() is not weight:
+                self.forget(one)  # what was known is of another, which is gone
+                self.known[one] = weakref.ref(weight)
+        return found
+
+    def forget(self, weight: int) -> None:
+        """Forget what is known of the weight that had an identity."""
+        self.owed.pop(weight, None)
+        self.missing.pop(weight, None)
+        for place in self.places.values():
+            place.used.discard(weight)
+            place.dropped.pop(weight, None)
 
     def key_of(self, weight: Any) -> Key | None:
         """Return a weight's gradient as it is; None where there is none."""
