@@ -98,7 +98,7 @@ def test_a_lever_that_knows_better_than_its_phases_says_so():
     offers, _ = offered(unsure, knowing, make_lever("large"), make_lever("small", phases=()))
 
     assert [(one.name, one.headroom) for one in offers][1:] == [
-        ("unsure", None), ("small", None), ("knowing", 0.1),
+        ("small", None), ("unsure", None), ("knowing", 0.1),
     ]  # fmt: skip
 
 

@@ -145,8 +145,8 @@ def test_what_gives_less_than_the_noise_rides_in_the_bundle_with_another():
         phases={"forward": 0.5, "optimizer": 0.04, "other": 0.46},
     )
     fused = make_lever("fused", phases=("optimizer",))
-    found = run(bench, fused, make_lever("autocast"))
-    alone = run(bench, fused)
+    found = run(replace(bench), fused, make_lever("autocast"))
+    alone = run(replace(bench), fused)
 
     assert found.noise_floor > 0.05
     assert any({"fused", "autocast"} <= labels_of(trial.state) for trial in found.trials)
@@ -354,13 +354,13 @@ def test_fewer_threads_go_once_the_samples_need_no_workers():
 
 def test_fewer_threads_go_once_operators_are_compiled():
     bench = ScriptedBench(
-        gains={"num_threads": log(1.1), "compile": log(1.5)},
+        gains={"num_threads": log(1.1), "compile": log(1.5), "lever_0": log(1.2)},
         together={frozenset({"num_threads", "compile"}): -log(1.25)},
         compile_s={"compile": 15.0},
     )
-    found = run(bench, make_lever("num_threads"), make_lever("compile"))
+    found = run(bench, make_lever("num_threads"), make_lever("compile"), *make_levers(1))
 
-    assert recipe(found) == ["compile"]
+    assert recipe(found) == ["lever_0", "compile"]
     assert "left_out" in codes(found, "num_threads")
 
 

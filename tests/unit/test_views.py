@@ -13,8 +13,9 @@ np = pytest.importorskip("numpy")
 from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402
 
 from steptime.levers.input import whole_batch_fetch  # noqa: E402
-from steptime.levers.input.datasets import content_of, random_states  # noqa: E402
+from steptime.levers.input.datasets import content_of  # noqa: E402
 from steptime.levers.input.views import WholeViews  # noqa: E402
+from steptime.levers.tools.generators import random_states  # noqa: E402
 
 LENGTH, WIDTH, WINDOW, AHEAD = 120, 3, 8, 4
 

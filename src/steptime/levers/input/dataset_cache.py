@@ -10,6 +10,7 @@ https://docs.pytorch.org/docs/stable/data.html.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
@@ -80,32 +81,24 @@ KNOWN: dict[tuple[Any, ...], Keeping] = {}
 
 def apply(settings: Settings, session: Session) -> Undo:
     """Let the fetchers of map-style data sets, here and in forked workers, take what is kept."""
-    loader_class = session.torch.utils.data.DataLoader
-    original = loader_class._get_iterator
+    torch = session.torch
     limit_bytes, is_on_disk = int(settings["limit_bytes"]), bool(settings.get("is_on_disk"))
     keeping = KNOWN.setdefault(
         (limit_bytes, is_on_disk),
-        Keeping(session.torch, limit_bytes, is_on_disk=is_on_disk, is_ahead=session.is_trial),
+        Keeping(torch, limit_bytes, is_on_disk=is_on_disk, is_ahead=session.is_trial),
     )
 
-    def _get_iterator(self: Any) -> Any:
-        is_map_style = self.batch_sampler is not None
-        if is_map_style and not isinstance(self.dataset, session.torch.utils.data.IterableDataset):
-            keeping.find(self.dataset, lambda: coming(session.torch, self))
-        return original(self)
+    def make_iterator(loader: Any, original: Callable[[], Any]) -> Any:
+        is_iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        if loader.batch_sampler is not None and not is_iterable:
+            keeping.find(loader.dataset, lambda: coming(torch, loader))
+        return original()
 
     def fetch_kept(fetcher: Any, indices: Any) -> Any:
         kept = keeping.find(fetcher.dataset)
         return None if kept is None else fetcher.collate_fn(kept.samples(indices))
 
-    loader_class._get_iterator = _get_iterator
-    undo = around_fetches(session.torch, fetch_kept)
-
-    def undo_both() -> None:
-        undo()
-        loader_class._get_iterator = original
-
-    return undo_both
+    return around_fetches(torch, fetch_kept, make_iterator)
 
 
 LEVER = Lever(

@@ -6,8 +6,6 @@ This is no lever, as it has no `LEVER`. Like the levers, it imports only the sta
 from __future__ import annotations
 
 import ctypes
-import pickle
-import random
 import sys
 from array import array
 from collections.abc import Callable, Mapping
@@ -61,30 +59,37 @@ def content_of(sample: Any) -> Any:
     return kind, sample.dtype, sample.shape, sample.stride(), bits
 
 
-def random_states(torch: Any) -> bytes:
-    """Return the states of the generators that everybody shares."""
-    numpy = sys.modules.get("numpy")
-    known = numpy.random.get_state() if numpy else None
-    state = torch.get_rng_state()
-    bits = ctypes.string_at(state.data_ptr(), state.nbytes)
-    return pickle.dumps((random.getstate(), bits, known))
-
-
-def around_fetches(torch: Any, fetch_by: Callable[[Any, Any], Any]) -> Callable[[], None]:
+def around_fetches(
+    torch: Any,
+    fetch_by: Callable[[Any, Any], Any],
+    make_iterator: Callable[[Any, Callable[[], Any]], Any] | None = None,
+) -> Callable[[], None]:
     """Let `fetch_by(fetcher, indices)` make the batches of map-style data sets; return the undo.
 
     It asks what is set on the class, so that loaders take part that are iterated already. Where it
-    returns None, the fetcher makes the batch as before.
+    returns None, the fetcher makes the batch as before. `make_iterator(loader, original)` makes
+    the iterators of all loaders.
     """
     fetcher_class = torch.utils.data._utils.fetch._MapDatasetFetcher
-    original = fetcher_class.fetch
+    loader_class = torch.utils.data.DataLoader
+    original, make_original = fetcher_class.fetch, loader_class._get_iterator
 
     def fetch(self: Any, indices: Any) -> Any:
         batch = fetch_by(self, indices) if self.auto_collation else None
         return original(self, indices) if batch is None else batch
 
+    def _get_iterator(self: Any) -> Any:
+        return make_iterator(self, lambda: make_original(self)) if make_iterator else None
+
+    def undo() -> None:
+        fetcher_class.fetch = original
+        if make_iterator is not None:
+            loader_class._get_iterator = make_original
+
     fetcher_class.fetch = fetch
-    return lambda: setattr(fetcher_class, "fetch", original)
+    if make_iterator is not None:
+        loader_class._get_iterator = _get_iterator
+    return undo
 
 
 def has_own_collate(torch: Any, fetcher: Any) -> bool:
@@ -107,6 +112,12 @@ def samples_of(dataset: Any, indices: Any) -> list[Any]:
 def index_of(torch: Any, rows: list[int]) -> Any:
     """Return row numbers, one at least, as a tensor: in a fifth of the time of `torch.tensor`."""
     return torch.frombuffer(array("q", rows), dtype=torch.int64)
+
+
+def spread(num: int, num_wanted: int) -> list[int]:
+    """Return the places of some samples, so many at most, spread over all of them."""
+    num_wanted = min(num_wanted, num)
+    return [place * num // num_wanted for place in range(num_wanted)]
 
 
 def can_be_key(dataset: Any) -> bool:

@@ -9,7 +9,6 @@ out, and the same is drawn, is tried with some samples in a forked copy, and lat
 from __future__ import annotations
 
 import os
-import pickle
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -19,9 +18,9 @@ from time import perf_counter
 from typing import Any
 
 from ..pictures.pixel_store import PixelStore
-from ..pictures.transforms import keep_random_states, settings_of
-from ..tools.forked_copy import do_all_apart, file_condition
-from ..tools.held_generators import generators_of, put_back, state_of
+from ..pictures.transforms import settings_of
+from ..tools.forked_copy import do_all_apart
+from ..tools.generators import Generators, keep_random_states
 from .datasets import (
     EVERY,
     IN_MEMORY,
@@ -30,9 +29,10 @@ from .datasets import (
     can_be_key,
     chain_of,
     innermost,
-    random_states,
+    samples_of,
+    spread,
 )
-from .preloaded import FAILS, NotKeptError, read_apart, values_of
+from .preloaded import FAILS, DataCondition, NotKeptError, read_apart
 from .sample_bytes import Placeholder, pack, unpack
 
 NUM_TRIED = 8
@@ -59,11 +59,13 @@ class SampleReading:
         self.heads: list[tuple[int, bytes]] = []
         self.given: list[Any] = []
         self.is_same = True
-        self.last = kept.states() if is_checked else b""
+        self.last = kept.generators.states() if is_checked else b""
 
     def check(self) -> None:
         """Note whether something was drawn since the last look."""
-        self.is_same = self.is_same and (not self.is_checked or self.kept.states() == self.last)
+        self.is_same = self.is_same and (
+            not self.is_checked or self.kept.generators.states() == self.last
+        )
 
     def steps_for(self, number: int) -> list[Any]:
         """Return the steps of a chain, with ours between them."""
@@ -80,7 +82,7 @@ class SampleReading:
             return as_returned(values)
 
         def end(*values: Any) -> Any:
-            self.last = self.kept.states() if self.is_checked else b""
+            self.last = self.kept.generators.states() if self.is_checked else b""
             self.given += values
             return as_returned(values)
 
@@ -111,7 +113,7 @@ class KeptSamples:
         self.torch, self.is_off = torch, False
         self.reference = weakref.ref(dataset)  # what is kept goes when the data set does
         self.attributes = attributes_of(dataset)
-        self.generators = generators_of(torch, chain_of(dataset))
+        self.generators = Generators(torch, chain_of(dataset))
         self.chains: list[Any] = []
         self.cuts: list[int] = []
         self.note_steps()
@@ -144,10 +146,6 @@ class KeptSamples:
         self.steps = [list(one.transforms) for one in self.chains]
         self.settings = [settings_of(steps) for steps in self.steps]
 
-    def states(self) -> bytes:
-        """Return the states of all generators that a sample may draw from."""
-        return random_states(self.torch) + pickle.dumps([state_of(one) for one in self.generators])
-
     @contextmanager
     def chains_changed(self, steps_for: Callable[[int], list[Any]]) -> Any:
         """Give the chains other steps within the context."""
@@ -163,7 +161,7 @@ class KeptSamples:
     def samples(self, indices: Sequence[Any]) -> list[Any]:
         """Return samples, each as an object of its own."""
         if self.is_off or not self.is_current():
-            return [self.dataset[index] for index in indices]
+            return samples_of(self.dataset, indices)
         return [self.sample(index) for index in indices]
 
     def is_current(self) -> bool:
@@ -217,18 +215,6 @@ class KeptSamples:
 
         do_all_apart([partial(read_part, first) for first in range(num)], limit_s=2 * AHEAD_S)
 
-    def held_states(self) -> Callable[[], None]:
-        """Return what gives all generators the states that they have now."""
-        shared = keep_random_states(self.torch)
-        own = [(one, state_of(one)) for one in self.generators]
-
-        def take_back() -> None:
-            shared()
-            for one, state in own:
-                put_back(self.torch, one, state)
-
-        return take_back
-
     # -- in a forked copy
 
     def try_some(self) -> dict[str, Any]:
@@ -237,10 +223,10 @@ class KeptSamples:
         whole = [one for one in chain_of(self.dataset) if hasattr(one, "__getitems__")]
         if not all(isinstance(one, subset) for one in whole):
             return {"error": "The data set reads a batch at once."}
-        num = min(NUM_TRIED, len(self.dataset))
-        indices, data = [place * len(self.dataset) // num for place in range(num)], []
+        indices, data = spread(len(self.dataset), NUM_TRIED), list[bytes]()
         self.dataset[indices[0]]  # the first reading imports, warns, and opens what stays open
-        before, first, began = self.condition(), self.states(), perf_counter()
+        condition = DataCondition(self.dataset, self.generators, has_files=True)
+        first, began = self.generators.states(), perf_counter()
         for index in indices:
             data.append(pack((self.dataset[index], [])))
             if perf_counter() - began > PASS_S and len(data) > 1:
@@ -248,12 +234,13 @@ class KeptSamples:
         read_s, indices = perf_counter() - began, indices[: len(data)]
         again = [pack((self.dataset[index], [])) for index in indices]
         rest_s = 0.0
-        if data != again or first != self.states():
+        if data != again or first != self.generators.states():
             self.chains = find_chains(self.dataset)
             self.note_steps()
             self.cuts = self.find_cuts(indices)
             data, rest_s = self.try_cuts(indices)
-        if before != self.condition():
+        condition.put_back()  # to draw is no change
+        if not condition.is_as_before():
             return {"error": "Reading a sample changes something."}
         return {
             "error": "",
@@ -262,10 +249,6 @@ class KeptSamples:
             "saved_s": max(0.0, read_s - rest_s) / len(data),
         }
 
-    def condition(self) -> Any:
-        """Return what reading may not change, beside generators."""
-        return attributes_of(self.dataset), values_of(self.dataset), file_condition()
-
     def find_cuts(self, indices: Sequence[int]) -> list[int]:
         """Return how many steps of each chain draw nothing, whatever the sample is."""
         cuts = [len(steps) for steps in self.steps]
@@ -273,9 +256,9 @@ class KeptSamples:
         def steps_for(number: int) -> list[Any]:
             def watched(place: int, step: Any) -> Any:
                 def act(*values: Any) -> Any:
-                    before = self.states()
+                    before = self.generators.states()
                     values = step(*values)
-                    if before != self.states():
+                    if before != self.generators.states():
                         cuts[number] = min(cuts[number], place)
                     return values
 
@@ -296,18 +279,18 @@ class KeptSamples:
         """
         kept, rest_s = [], 0.0
         for index in indices:
-            take_back, found = self.held_states(), []
-            plain = pack(self.dataset[index]), self.states()
+            take_back, found = self.generators.keep(), []
+            plain = pack(self.dataset[index]), self.generators.states()
             take_back()
             sample, data = SampleReading(self, is_checked=True).read(index)
             if data is None:
                 raise NotKeptError("Samples draw where no chain of transforms does.")
-            found.append((pack(sample), self.states()))
+            found.append((pack(sample), self.generators.states()))
             take_back()
             began = perf_counter()
             sample = self.finish(data)
             rest_s += perf_counter() - began
-            found.append((pack(sample), self.states()))
+            found.append((pack(sample), self.generators.states()))
             if found != [plain, plain]:
                 raise NotKeptError("What is kept gives another sample, or draws otherwise.")
             kept.append(data)
@@ -376,13 +359,15 @@ def find_chains(dataset: Any) -> list[Any]:
     found, seen, waiting = [], set[int](), list(chain_of(dataset))
     while waiting and len(seen) < MAX_OBJECTS:
         one = waiting.pop(0)
-        if type(one) in (list, tuple) and len(one) <= MOST_CHAINS:
-            waiting += one
-            continue
-        own = getattr(one, "__dict__", None)
-        if id(one) in seen or type(own) is not dict or isinstance(one, type):
+        is_list = type(one) in (list, tuple) and len(one) <= MOST_CHAINS
+        own: dict[str, Any] = getattr(one, "__dict__", {})
+        is_object = type(own) is dict and own and not isinstance(one, type)
+        if id(one) in seen or not (is_list or is_object):
             continue
         seen.add(id(one))
+        if is_list:
+            waiting += one
+            continue
         steps = own.get("transforms")
         if type(steps) in (list, tuple) and steps and all(map(callable, steps)):
             found.append(one)

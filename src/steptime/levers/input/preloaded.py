@@ -7,7 +7,6 @@ in the loader's order, or all of them before.
 
 from __future__ import annotations
 
-import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -15,17 +14,16 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from ..pictures.transforms import keep_random_states
 from ..tools.forked_copy import do_apart, file_condition
-from ..tools.held_generators import generators_of, put_back, state_of
+from ..tools.generators import Generators
 from .datasets import (
     attributes_of,
     can_be_key,
     chain_of,
     content_of,
     index_of,
-    random_states,
     samples_of,
+    spread,
 )
 from .whole_batch_fetch import find_whole
 
@@ -76,7 +74,7 @@ class Preloaded:
         self.reference = weakref.ref(dataset)  # what is kept goes when the data set does
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
         self.attributes = attributes_of(dataset)
-        self.generators = generators_of(torch, chain_of(dataset))
+        self.generators = Generators(torch, chain_of(dataset))
         if find_whole(torch, dataset) is not None:
             raise NotKeptError("What lies in memory gives whole batches without a copy.")
         answer = read_apart(torch, lambda: self.why_not(limit_bytes), limit_s=LIMIT_S)
@@ -98,12 +96,12 @@ class Preloaded:
 
     def condition(self, *, has_files: bool = False) -> DataCondition:
         """Return what shows whether reading changes something; its generators are found once."""
-        return DataCondition(self.torch, self.dataset, self.generators, has_files=has_files)
+        return DataCondition(self.dataset, self.generators, has_files=has_files)
 
     def why_not(self, limit_bytes: int) -> dict[str, Any]:
         """Read some samples twice: return why the samples may not be kept, or what they take."""
-        num = min(NUM_CHECKED, self.num_samples)
-        some = [place * self.num_samples // num for place in range(num)]
+        some = spread(self.num_samples, NUM_CHECKED)
+        num = len(some)
         self.make(some[:1])  # the first reading imports, warns, and opens what stays open
         condition, began = self.condition(has_files=True), self.clock()
         _, first = parts_of(self.torch, self.make(some))
@@ -259,28 +257,20 @@ class DataCondition:
     Files are compared only in a forked copy: in the training, other threads read and write files.
     """
 
-    def __init__(self, torch: Any, dataset: Any, generators: list[Any], *, has_files: bool) -> None:
-        self.torch, self.dataset, self.has_files = torch, dataset, has_files
-        self.generators = [(one, state_of(one)) for one in generators]
-        self.put_back_shared = keep_random_states(torch)
+    def __init__(self, dataset: Any, generators: Generators, *, has_files: bool) -> None:
+        self.dataset, self.generators, self.has_files = dataset, generators, has_files
+        self.put_back = generators.keep()
         self.before = self.now()
 
     def now(self) -> Any:
         """Return what would show that reading changed any of them."""
-        own = pickle.dumps([state_of(one) for one, _ in self.generators])
         files = file_condition() if self.has_files else None
         values = attributes_of(self.dataset), values_of(self.dataset)
-        return values, own, random_states(self.torch), files
+        return values, self.generators.states(), files
 
     def is_as_before(self) -> bool:
         """Return whether all is as it was when this was made."""
         return bool(self.before == self.now())
-
-    def put_back(self) -> None:
-        """Give all generators the states that they had."""
-        self.put_back_shared()
-        for generator, state in self.generators:
-            put_back(self.torch, generator, state)
 
 
 def values_of(dataset: Any) -> list[Any]:

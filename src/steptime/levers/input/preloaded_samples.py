@@ -13,6 +13,7 @@ https://docs.pytorch.org/docs/stable/data.html.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
@@ -67,20 +68,18 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 def apply(settings: Settings, session: Session) -> Undo:
     """Let loaders whose samples were made take batches out of them, in this process."""
     torch = session.torch
-    loader_class = torch.utils.data.DataLoader
-    original = loader_class._get_iterator
     limit_bytes = int(settings["limit_bytes"])
     stores = KNOWN.setdefault(limit_bytes, Stores(torch, limit_bytes, is_ahead=session.is_trial))
 
-    def _get_iterator(self: Any) -> Any:
-        if not self.num_workers or stores.find(self) is None:
-            return original(self)
-        own = {name: getattr(self, name) for name in ("num_workers", "timeout")}
-        vars(self).update(num_workers=0, timeout=0)
+    def make_iterator(loader: Any, original: Callable[[], Any]) -> Any:
+        if not loader.num_workers or stores.find(loader) is None:
+            return original()
+        own = {name: getattr(loader, name) for name in ("num_workers", "timeout")}
+        vars(loader).update(num_workers=0, timeout=0)
         try:
-            return original(self)
+            return original()
         finally:
-            vars(self).update(own)
+            vars(loader).update(own)
 
     def fetch_kept(fetcher: Any, indices: Any) -> Any:
         if has_own_collate(torch, fetcher):
@@ -88,14 +87,7 @@ def apply(settings: Settings, session: Session) -> Undo:
         store = stores.of(fetcher.dataset, is_ahead=False)
         return None if store is None else store.__getitems__(indices)
 
-    loader_class._get_iterator = _get_iterator
-    undo = around_fetches(torch, fetch_kept)
-
-    def undo_both() -> None:
-        undo()
-        loader_class._get_iterator = original
-
-    return undo_both
+    return around_fetches(torch, fetch_kept, make_iterator)
 
 
 LEVER = Lever(

@@ -13,8 +13,8 @@ import sys
 import warnings
 from typing import Any
 
-from ..pictures.transforms import keep_random_states
-from .datasets import attributes_of, content_of, index_of, random_states
+from ..tools.generators import keep_random_states, random_states
+from .datasets import attributes_of, content_of, index_of, spread
 
 NUM_COMPARED = 256
 """Samples whose addresses are looked at before the first batch: 2 ms for windows of a series."""
@@ -116,8 +116,7 @@ class WholeViews:
     def gives_the_same(self) -> bool:
         """Return whether samples lie as told and equal torch's bit for bit, and none draws."""
         before, num = random_states(self.torch), len(self.dataset)
-        num_compared = min(NUM_COMPARED, self.num_samples)
-        rows = [place * self.num_samples // num_compared for place in range(num_compared)]
+        rows = spread(self.num_samples, NUM_COMPARED)
         if not all(map(self.lies_as_told, [*rows, self.num_samples - 1])):
             return False
         some = [place * num // 4 for place in range(4)]

@@ -6,7 +6,6 @@ image alike: ToTensor, Normalize and the like.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -116,21 +115,6 @@ class TransformChain:
             return self.torch.empty(shape, dtype=part.dtype)
         storage = part._typed_storage()._new_shared(num * part[0].numel(), device=part.device)
         return part.new(storage).resize_(shape)
-
-
-def keep_random_states(torch: Any) -> Callable[[], None]:
-    """Save the states of the generators that everybody shares; return what restores them."""
-    numpy = sys.modules.get("numpy")
-    mine, torch_state = random.getstate(), torch.get_rng_state()
-    numpy_state = numpy.random.get_state() if numpy else None
-
-    def put_back() -> None:
-        random.setstate(mine)
-        torch.set_rng_state(torch_state)
-        if numpy:
-            numpy.random.set_state(numpy_state)
-
-    return put_back
 
 
 def settings_of(steps: list[Any]) -> list[dict[str, Any]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..input.datasets import content_of, index_of, random_states
+from ..input.datasets import content_of, index_of, spread
+from ..tools.generators import keep_random_states, random_states
 from .drawn_steps import DrawnSteps, UnknownStepError
-from .transforms import TransformChain, keep_random_states, settings_of
+from .transforms import TransformChain, settings_of
 
 OWNERS = (("torchvision.datasets.mnist", "MNIST"), ("torchvision.datasets.cifar", "CIFAR10"))
 NUM_COMPARED = 16
@@ -83,8 +84,7 @@ class WholeImages:
 
     def gives_the_same(self) -> bool:
         """Return whether some samples equal torch's bit for bit, with the same draws."""
-        num, put_back = len(self.dataset), keep_random_states(self.torch)
-        indices = [place * num // NUM_COMPARED for place in range(NUM_COMPARED)]
+        put_back, indices = keep_random_states(self.torch), spread(len(self.dataset), NUM_COMPARED)
         found = []
         try:
             for make in (self.__getitems__, self.collate_samples):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from steptime.levers.input.datasets import IN_MEMORY
 from steptime.patch.arguments import find_argument, set_arguments
 from steptime.patch.changes import Beginning, CallChange, Change, need_torch
 from steptime.patch.edits.placing import NotPlaced, Placed, Settings, at_each, take
@@ -20,9 +21,6 @@ POSITIONS = (
     *("multiprocessing_context", "generator"),
 )
 """What DataLoader takes by position, in order."""
-
-IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
-"""As in the lever `dataset_cache`."""
 
 REORDERED = "From the second epoch on, a shuffled loader gives its samples in another random order."
 UNLIMITED = "It keeps all samples in memory; the recipe kept a quarter of the free memory at most."

@@ -243,6 +243,11 @@ class BudgetLedger:
         kept_s = max(kept_s, self.proof_s)
         return max(0.0, min(self.left_s, self.left_s - kept_s))
 
+    def all_but(self, most_s: float) -> float:
+        """The share of the search's time to keep where something may take so much [s]."""
+        rest_s = self.left_s - self.reserve_s - most_s
+        return max(0.0, rest_s / (self.budget_s * (1 - RESERVED_FRACTION)))
+
     def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:
         """Whether something may be asked now, the reserve and a share of the rest left alone."""
         is_open = not self.is_closed and self.left_s > 0

@@ -75,10 +75,12 @@ class SearchOptions:
 class Lab:
     """The state of a search: its bench, its budget, what it knows, and what it wrote down.
 
-    `keep` is the share of the search's time that live levers leave for those between processes;
-    `put_forward` is a state to prove though nothing is known to help, `bold` are those that
-    seemed the best of many; `noise_s` went to the A/A; `waiting` are levers that failed in earlier
-    studies, and are tried where nothing else is proven.
+    `keep` is the share of the search's time that live levers leave for others, `kept_s` the part
+    of all that was granted; `put_forward` is a state to prove though nothing is known to help,
+    `bold` are those that seemed the best of many, `taken_apart` says what was left of each;
+    `noise_s` went to the A/A; `waiting` are levers that failed in earlier studies, and are tried
+    where nothing else is proven. Once something `is_proven`, the rest of the budget goes to what
+    may be better.
     """
 
     def __init__(
@@ -91,10 +93,12 @@ class Lab:
         self.phase = "observe"
         self.is_live = True
         self.keep = 0.0
+        self.kept_s = 0.0
         self.best: State = ()
         self.best_gain: Interval | None = None
         self.baseline: Baseline | None = None
         self.is_interrupted = False
+        self.is_proven = False
         self.confirmations: dict[Key, Confirmation] = {}
         self.noise_s = 0.0
         self.bench = bench
@@ -106,6 +110,7 @@ class Lab:
         self._seen: set[Key] = set()
         self.price_of_proof: Callable[[State], float] = lambda state: 0.0
         self.bold: set[Key] = set()
+        self.taken_apart: dict[Key, tuple[State, Interval]] = {}
         self.waiting: set[str] = set()
         self.small: tuple[Offer, ...] = ()  # between processes, below the noise as written
         self.known = KnownComparisons()
@@ -175,6 +180,11 @@ class Lab:
         """Let a state be proven next though nothing is known for certain to help."""
         self.put_forward = state
         self.bold.add(key_of(state))
+
+    def extend_own(self, most_s: float) -> bool:
+        """Take in so much of what was held back, where that leaves what is kept for others."""
+        is_left = self.ledger.granted_s - most_s >= self.kept_s
+        return is_left and self.ledger.extend_own(most_s)
 
     # -- asking
 

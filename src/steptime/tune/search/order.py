@@ -76,7 +76,7 @@ def offer(
                 is_live=lever.is_live(baseline.facts),
             )
         )
-    offers.sort(key=lambda it: (not it.is_aimed, -expected_headroom(it)))
+    offers.sort(key=lambda it: (not it.is_aimed, -expected_headroom(it), it.name))
     return tuple(offers), tuple(refused)
 
 

@@ -15,22 +15,29 @@ from functools import partial
 from steptime.tune.search.bench import Bench
 from steptime.tune.search.earlier_results import ordered
 from steptime.tune.search.lab import Lab, SearchOptions
-from steptime.tune.search.mechanism import MAY_SLOW_DOWN, NEVER_FIRST, SHARES_CORES
-from steptime.tune.search.order import (
-    Offer,
-    expected_headroom,
-    most_of,
-    offer,
-    split_by_headroom,
+from steptime.tune.search.mechanism import MAY_SLOW_DOWN
+from steptime.tune.search.order import Offer, most_of, offer, split_by_headroom
+from steptime.tune.search.proof.confirmation import cheapest_proof, least_confirmation
+from steptime.tune.search.proof.proof import (
+    Proven,
+    Refused,
+    challenge,
+    faster,
+    keep_for_proof,
+    prove,
 )
-from steptime.tune.search.proof.confirmation import least_confirmation
-from steptime.tune.search.proof.proof import Refused, keep_for_proof, prove
+from steptime.tune.search.queue import Action, ActionKind, next_action, promise_much
 from steptime.tune.search.rounds.bundle import build_live
-from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untried
+from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untold, untried
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.rounds.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.rounds.single_changes import take_what_helps
-from steptime.tune.search.rounds.turns import go_further, has_time_for_turns, try_in_turns
+from steptime.tune.search.rounds.turns import (
+    go_further,
+    has_time_for_turns,
+    share_cores_again,
+    try_in_turns,
+)
 from steptime.tune.search.search_ending import end
 from steptime.tune.search.search_notes import SearchSummary, names_of, number
 from steptime.tune.values.study_values import NEEDS_PROOF, Applied, Found, State, StudyOutcome
@@ -38,21 +45,12 @@ from steptime.tune.values.study_values import NEEDS_PROOF, Applied, Found, State
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 
 
-KEEP_FOR_PROCESSES = 0.4
-"""Of the search's time, where levers can only be tried between processes: two of them or so."""
-
-PART_OF_HEADROOM = 0.5
-"""Of its headroom, what a live lever that does not relieve the bottleneck may give."""
-
 MOST_FLOOR = 0.25
 """A noise floor above it is a burst that may pass: what may give more is tried all the same."""
 
 LEAST_RIDE = 0.02
 """What a lever may give at least to be tried beside live ones, below their noise as well: a live
 lever, or one between processes that says by the facts how much it saves."""
-
-JUDGED_EARLY = 0.05
-"""Of the budget, what one whole run may take to judge the live levers before others join them."""
 
 MOST_IDLE = 8
 """Turns in which nothing was asked: what is put forward then cannot be afforded."""
@@ -98,9 +96,14 @@ def search(
     offers, waiting = _ordered(lab, _worth_trying(lab, offers))
     num_idle, left_s = 0, lab.ledger.granted_s
     while True:
-        found = prove(lab, partial(_build, lab, offers))
-        if found is not None:
-            return found
+        proven = prove(lab, partial(_build, lab, offers))
+        if proven is not None:
+            lab.is_proven = True
+            while _may_find_more(lab, proven):
+                _extend(lab)
+                if not challenge(lab, partial(_build, lab, offers), proven):
+                    break
+            return faster(lab, proven)
         num_idle = num_idle + 1 if lab.ledger.granted_s == left_s else 0
         left_s = lab.ledger.granted_s
         if num_idle > MOST_IDLE:
@@ -114,10 +117,10 @@ def search(
 
 def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     """The offers whose headroom is above the noise, with their order written down."""
-    live = [one for one in offers if one.is_live and lab.is_live]
-    early = _that_come_first(live, [one for one in offers if one not in live])
     # Once the bottleneck is gone, the shares of all else are larger.
-    gone = max((one.headroom or 0.0 for one in early), default=0.0)
+    first = next_action(lab, offers)
+    early = first.offers if first is not None and first.kind is ActionKind.PROCESS else ()
+    gone = max((one.headroom or 0.0 for one in early if one.is_aimed), default=0.0)
     floor = _noise_floor(lab)
     kept, refused = split_by_headroom(offers, floor, speedup=1 / (1 - gone))
     if lab.is_live and any(one.is_live for one in kept):
@@ -177,80 +180,92 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     return lab.best
 
 
-def _extend(lab: Lab) -> bool:
-    """Take in what was held back of the budget, first for the A/A; False where nothing was."""
+def _extend(lab: Lab, *, kept_s: float = 0.0) -> bool:
+    """Take in what was held back of the budget, first for the A/A; False where nothing was.
+
+    `kept_s` are for what comes next.
+    """
     if not lab.ledger.extend_own():
         return False
     lab.notes.choose("extended", budget_s=number(lab.ledger.budget_s))
     keep_for_proof(lab)
-    lab.is_live = lab.is_live and calibrate(lab)
+    lab.is_live = lab.is_live and calibrate(lab, kept_s=kept_s)
     return True
 
 
 def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
-    live = [one for one in offers if one.is_live and lab.is_live]
-    cheap = [one for one in live if one.name != COMPILE]
-    others = [one for one in offers if one not in live]
-    early = _that_come_first(live, others)
-    late = [one for one in others if one not in early]
-    banned, states = refused.levers, refused.states
     lab.best, lab.best_gain = (), None
-    undecided: dict[str, list[Applied]] = {}
-    if not live and (only := _only_setting(offers)) and not refused.has(only):
+    is_live = any(one.is_live and lab.is_live for one in offers)
+    if not is_live and (only := _only_setting(offers)) and not refused.has(only):
         lab.best = only
         return
-    if early:
-        lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
-        if not has_time_for_turns(lab):
-            _extend(lab)
-        undecided |= try_in_turns(lab, early, live=cheap, banned=banned, states=states)
+    left, undecided = [*offers], dict[str, list[Applied]]()
+    while action := next_action(lab, left):
+        if action.kind is not ActionKind.LIVE and _trains_worse(lab, action.price_s):
+            return  # the proof finds what is to blame, and has the best built without it
+        if action.kind is ActionKind.LIVE:
+            others = [one for one in left if one not in action.offers]
+            most_s = action.most_s if promise_much(lab, others) else math.inf
+            lab.keep, lab.kept_s = lab.ledger.all_but(most_s), lab.ledger.granted_s - most_s
+            rest = _not_in(lab.best, action.offers)
+            if rest:
+                build_live(lab, rest, fixed=lab.best, banned=refused.levers, states=refused.states)
+            lab.keep = lab.kept_s = 0.0
+            if not can_be_live(lab):
+                lab.is_live = False
+                _build_once(lab, offers, refused)
+                return
+        elif action.kind is ActionKind.COMPILE:
+            _compile_too(lab, action.offers[0], refused)
+        else:
+            undecided |= _try_processes(lab, action, offers, left, refused)
+        left = [one for one in left if one not in action.offers]
+        left += _grown(lab, offers)
+        offers = (*offers, *(one for one in left if one not in offers))
         if lab.best:
             keep_for_proof(lab, lab.best)
-    if rest := _not_in(lab.best, cheap):
-        lab.keep = KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
-        build_live(lab, rest, fixed=lab.best, banned=banned, states=states)
-        lab.keep = 0.0
-        if not can_be_live(lab):
-            lab.is_live = False
-            _build_once(lab, offers, refused)
-            return
-    late += _grown(lab)
-    compiling = [one for one in live if one.name == COMPILE]
-    if (late or compiling) and _trains_worse(lab):
-        return  # the proof finds what is to blame, and has the best built without it
-    compile_too = partial(_compile_too, lab, compiling, refused)
-    undecided |= try_in_turns(lab, late, live=cheap, banned=banned, states=states, then=compile_too)
-    if lab.best:
-        keep_for_proof(lab, lab.best)
-    go_further(lab, undecided, states=states)
+    go_further(lab, undecided, states=refused.states)
     if lab.best:
         keep_for_proof(lab, lab.best)
 
 
-def _grown(lab: Lab) -> list[Offer]:
-    """What was below the noise as written, and is not in what the live levers leave of a step."""
+def _try_processes(
+    lab: Lab, action: Action, offers: Sequence[Offer], left: Sequence[Offer], refused: Refused
+) -> dict[str, list[Applied]]:
+    """Try levers between processes; those that are live share the cores with them."""
+    live = [one for one in offers if one.is_live and lab.is_live and one.name != COMPILE]
+    if any(one in left for one in live):
+        lab.notes.choose("processes_first", levers=", ".join(one.name for one in action.offers))
+    if not has_time_for_turns(lab):
+        _extend(lab, kept_s=action.price_s)
+    return try_in_turns(lab, action.offers, live=live, banned=refused.levers, states=refused.states)
+
+
+def _grown(lab: Lab, offers: Sequence[Offer]) -> list[Offer]:
+    """What was below the noise as written, and is not in what the others leave of a step."""
     if lab.best_gain is None:
         return []
     floor = _noise_floor(lab)
     speedup = math.exp(max(0.0, lab.best_gain.estimate))
-    grown = list(split_by_headroom(lab.small, floor, speedup=speedup)[0])
+    small = [one for one in lab.small if one not in offers]
+    grown = list(split_by_headroom(small, floor, speedup=speedup)[0])
     lab.notes.take_in([one.name for one in grown])
     for one in grown:
         _say_offered(lab, one, speedup=speedup)
     return grown
 
 
-def _trains_worse(lab: Lab) -> bool:
-    """Whether the best state is refused for its quality; asked where that costs little.
+def _trains_worse(lab: Lab, price_s: float) -> bool:
+    """Whether the best state is refused for its quality; asked where that costs less than a price.
 
-    Levers between processes, and compiling, take minutes: beside a state that cannot stay they
-    would be wasted. The whole that they make is judged again, so this is one whole run more.
+    What comes next would be wasted beside a state that cannot stay. The whole that they make is
+    judged again, so this is one whole run more.
     """
     if not lab.best:
         return False
     if not lab.quality.is_judged(lab.best):
         more_s, before_s = lab.ledger.judgement(num_runs=1), lab.ledger.left_s
-        if more_s > JUDGED_EARLY * lab.ledger.budget_s or not lab.ledger.affords(more_s):
+        if more_s > price_s or not lab.ledger.affords(more_s):
             return False
         lab.phase = "quality"
         lab.judge(lab.best)
@@ -259,14 +274,20 @@ def _trains_worse(lab: Lab) -> bool:
     return lab.quality.is_refused(lab.best)
 
 
-def _compile_too(lab: Lab, compiling: Sequence[Offer], refused: Refused) -> None:
+def _compile_too(lab: Lab, compiling: Offer, refused: Refused) -> None:
     """Add compiling to the best state, where it helps and there is time for it."""
-    if lab.best:
-        keep_for_proof(lab, lab.best)
-    if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
+    if fitting := _that_fit_beside(lab, compiling):
         states = [(*lab.best, one) for one in fitting if one not in refused.levers]
         if take_what_helps(lab, states, banned=refused.states):
-            keep_for_proof(lab, lab.best)
+            share_cores_again(lab)
+
+
+def _may_find_more(lab: Lab, proven: Proven) -> bool:
+    """Whether more may be found beside what is proven, or less of it be enough, and be proven."""
+    if lab.is_interrupted or not (untold(lab) or len(lab.live_of(proven.state)) > 1):
+        return False
+    proof_s = lab.ledger.judgement(num_runs=1) + cheapest_proof(lab, proven.state)
+    return lab.ledger.granted_s > proof_s
 
 
 def _not_in(state: State, offers: Sequence[Offer]) -> list[Offer]:
@@ -304,19 +325,3 @@ def _that_fit_beside(lab: Lab, lever: Offer) -> State:
     facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
     lab.notes.choose("too_expensive", lever.name, **facts)
     return ()
-
-
-def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:
-    """Levers between processes that relieve the bottleneck, where no live one may give far more.
-
-    Headroom is an upper bound: what relieves the bottleneck comes close to it, others seldom give
-    half of it, and another number of threads, whose bound is all that operators take, is tried
-    again beside them. Where there is one, those of which it is not known come with it.
-    """
-    rivals = [one for one in live if one.name not in SHARES_CORES]
-    hopes = (expected_headroom(one) * (1.0 if one.is_aimed else PART_OF_HEADROOM) for one in rivals)
-    most = max(hopes, default=0.0 if live else math.inf)
-    aimed = [one for one in others if one.is_aimed and one.name not in NEVER_FIRST]
-    if not any(one.headroom is not None and one.headroom > most for one in aimed):
-        return []
-    return [one for one in aimed if one.headroom is None or one.headroom > most]

@@ -5,7 +5,6 @@ Samples are read in a forked child: what that does to generators, caches and fil
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,12 +134,12 @@ def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_c
 def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
     """Read some samples twice, and make a batch of them twice."""
     own = lever_tool("input/datasets")
-    content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
-    dataset, num = loader.dataset, len(loader.dataset)
-    indices, condition_of = spread_indices(num), lever_tool("input/preloaded").DataCondition
-    generators = lever_tool("tools/held_generators").generators_of(torch, own.chain_of(dataset))
+    random, dataset = lever_tool("tools/generators"), loader.dataset
+    content_of, states, copy_of = own.content_of, random.random_states, own.copy_of
+    indices = own.spread(len(dataset), NUM_SAMPLES)
+    generators = random.Generators(torch, own.chain_of(dataset))
     dataset[indices[0]]  # the first reading imports, warns, and opens what stays open
-    condition = condition_of(torch, dataset, generators, has_files=True)
+    condition = lever_tool("input/preloaded").DataCondition(dataset, generators, has_files=True)
     began, before, first, copies = clock(), states(torch), [], []
     with watched_images(JPEG) as jpegs, watched_images(PNG) as pngs:
         for index in indices:
@@ -171,12 +170,6 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     return facts | {"is_collate_deterministic": is_same}
 
 
-def spread_indices(num: int) -> list[int]:
-    """Return the indices of some samples, spread over all of them."""
-    num_wanted = min(NUM_SAMPLES, num)
-    return [place * num // num_wanted for place in range(num_wanted)]
-
-
 def probe_lengths(
     torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter
 ) -> dict[str, Any]:
@@ -189,10 +182,11 @@ def probe_lengths(
         return {"lengths_from": found[0]}
     if loader.num_workers:
         return {}
-    put_back, states = keep_random_states(torch), lever_tool("input/datasets").random_states
+    random, spread = lever_tool("tools/generators"), lever_tool("input/datasets").spread
+    put_back, states = random.keep_random_states(torch), random.random_states
     before, times, lengths = states(torch), [clock()], []
     try:
-        for index in spread_indices(len(dataset)):
+        for index in spread(len(dataset), NUM_SAMPLES):
             lengths.append(own.length_of(torch, dataset[index]))
             times.append(clock())
         took = sorted(after - start for start, after in pairwise(times))
@@ -203,24 +197,6 @@ def probe_lengths(
         return {}  # keys of another kind
     finally:
         put_back()
-
-
-def keep_random_states(torch: Any) -> Callable[[], None]:
-    """Save the states of the generators that everybody shares; return what restores them."""
-    numpy = sys.modules.get("numpy")
-    python_state, torch_state = random.getstate(), torch.get_rng_state()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    device_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-
-    def put_back() -> None:
-        random.setstate(python_state)
-        torch.set_rng_state(torch_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
-        if device_states is not None:
-            torch.cuda.set_rng_state_all(device_states)
-
-    return put_back
 
 
 def is_known_sampler(data: Any, loader: Any) -> bool:

@@ -59,7 +59,10 @@ CHOICES: Mapping[str, str] = {
     "quality_undecided": (
         "{state} was left out, because it is not certain that the training stays as good."
     ),
-    "challenged": "{proven} is proven; {state} seemed faster yet, so it was confirmed as well.",
+    "challenged": (
+        "{proven} is proven; {state} seemed faster yet, or as fast with fewer levers, so it was "
+        "confirmed as well."
+    ),
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
     "not_confirmed": "{state} could not be confirmed: {reason}.",

@@ -77,7 +77,7 @@ def confirm(lab: Lab, state: State) -> Confirmation | None:
     lab.phase = "confirm"
     known = lab.confirmations.get(key_of(state))
     if known is None:
-        if not affords(lab, state, -OVERTIME * lab.ledger.budget_s):
+        if not affords(lab, state, -overtime_s(lab)):
             return None
         known = Confirmation(series=ComparisonSeries(state=state, reference=()))
         known.series.is_between = not is_confirmed_live(lab, state)
@@ -102,6 +102,11 @@ def may_go_on(lab: Lab, known: Confirmation) -> bool:
     return middle > math.log1p(lab.floor_for(series)) or _hidden_by_noise(lab, known)
 
 
+def overtime_s(lab: Lab) -> float:
+    """By how much a proof may overrun the budget [s]: not at all once something is proven."""
+    return 0.0 if lab.is_proven else OVERTIME * lab.ledger.budget_s
+
+
 def affords(lab: Lab, state: State, cost_s: float) -> bool:
     """Whether there is time for something and the state's shortest confirmation after it."""
     needed_s = cost_s + least_confirmation(lab, state)
@@ -110,8 +115,11 @@ def affords(lab: Lab, state: State, cost_s: float) -> bool:
 
 def least_confirmation(lab: Lab, state: State) -> float:
     """Cost of the shortest confirmation of a state [s]; nothing where it was begun."""
-    if key_of(state) in lab.confirmations:
-        return 0.0
+    return 0.0 if key_of(state) in lab.confirmations else cheapest_proof(lab, state)
+
+
+def cheapest_proof(lab: Lab, state: State) -> float:
+    """The same of a state of its kind [s]."""
     if not is_confirmed_live(lab, state):
         return _pairs_s(lab, state, _least_pairs(lab, state))
     noise = 0 if lab.yardstick.floors else MIN_PAIRS
@@ -210,7 +218,7 @@ def _time_s(lab: Lab, known: Confirmation, least_s: float) -> float:
     What quality needs is kept, where both fit, and what proves another state that was seen to be
     faster and as good, should this one fail.
     """
-    left_s = lab.ledger.left_s + (0.0 if known.num_looks else OVERTIME * lab.ledger.budget_s)
+    left_s = lab.ledger.left_s + (0.0 if known.num_looks else overtime_s(lab))
     seen = lab.incumbent()
     proof_s = least_confirmation(lab, seen) if seen else 0.0
     for kept_s in (lab.judgement_s(known.series.state), proof_s):

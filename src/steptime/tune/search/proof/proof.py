@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE, by_rounding
 from steptime.tune.search.proof.comparison_series import Confirmation
 from steptime.tune.search.proof.confirmation import (
     MAX_ATTEMPTS,
-    OVERTIME,
     affords,
     confirm,
     doubt,
@@ -27,8 +27,9 @@ from steptime.tune.search.proof.confirmation import (
     least_confirmation,
     may_go_on,
     numbers,
+    overtime_s,
 )
-from steptime.tune.search.proof.pairs import MIN_PAIRS
+from steptime.tune.search.proof.pairs import MIN_PAIRS, half_width
 from steptime.tune.search.rounds.apart import split
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.rounds.single_changes import is_in
@@ -60,6 +61,16 @@ class Refused:
         return key_of(state) in known or any(one in self.levers for one in state)
 
 
+@dataclass(slots=True)
+class Proven:
+    """What is proven: the state, its repeats, what the search saw of it, and what was refused."""
+
+    state: State
+    known: Confirmation
+    gain: Interval
+    refused: Refused
+
+
 def keep_for_proof(lab: Lab, state: State = ()) -> None:
     """Keep the time that the proof of a state should take; without one, of something on offer.
 
@@ -72,11 +83,11 @@ def keep_for_proof(lab: Lab, state: State = ()) -> None:
     lab.ledger.keep_for_proof(confirmation_s, judgement_s=judgement_s)
 
 
-def prove(lab: Lab, build: Build) -> Found | None:
+def prove(lab: Lab, build: Build) -> Proven | None:
     """Judge and confirm the best state, and the next best where it is refused.
 
     Returns:
-        What was found; None where nothing is proven.
+        What is proven; None where nothing is.
     """
     refused = Refused()
     while state := _to_prove(lab, build, refused):
@@ -88,12 +99,10 @@ def prove(lab: Lab, build: Build) -> Found | None:
             continue
         if is_faster(lab, known):
             if _is_good(lab, state, refused):
+                gain = _gain_of(lab, known) if lab.best != state else lab.best_gain
                 state, known = _challenged(lab, state, known)
-                facts = numbers(lab, known.series)
-                lab.notes.choose("confirmed", None, state=names_of(state), **facts)
-                if untold := lab.notes.not_told_apart(state):
-                    lab.notes.choose("not_told_apart", None, state=names_of(untold))
-                return _faster(lab, state, known)
+                _say_confirmed(lab, state, known)
+                return Proven(state, known, gain or _gain_of(lab, known), refused)
             if lab.quality.is_judged(state):
                 continue  # without what was refused
         if len(lab.confirmations) >= MAX_ATTEMPTS:
@@ -132,7 +141,7 @@ def _challenged(lab: Lab, state: State, known: Confirmation) -> tuple[State, Con
 def _incumbent(lab: Lab) -> State:
     """What was seen to be faster and as good, where there is time to confirm it; else nothing."""
     state = lab.incumbent()
-    return state if state and affords(lab, state, -OVERTIME * lab.ledger.budget_s) else ()
+    return state if state and affords(lab, state, -overtime_s(lab)) else ()
 
 
 def may_attempt(lab: Lab, state: State) -> bool:
@@ -206,7 +215,7 @@ def _affords_both(lab: Lab, state: State) -> bool:
 
     So is there for the confirmation of what was seen to be faster and as good, should it fail.
     """
-    cost_s = lab.judgement_s(state) - OVERTIME * lab.ledger.budget_s
+    cost_s = lab.judgement_s(state) - overtime_s(lab)
     seen = lab.incumbent()
     return affords(lab, state, cost_s) and (not seen or affords(lab, seen, cost_s))
 
@@ -225,7 +234,7 @@ def _is_good(lab: Lab, state: State, refused: Refused) -> bool:
     """Whether what is confirmed trains as well; judged now where that had to wait."""
     if lab.quality.is_judged(state):
         return True
-    most_s = lab.ledger.left_s + OVERTIME * lab.ledger.budget_s
+    most_s = lab.ledger.left_s + overtime_s(lab)
     if lab.is_interrupted or most_s < lab.judgement_s(state):
         _run_out(lab, state, "quality")
         return False
@@ -364,11 +373,70 @@ def _run_out(lab: Lab, state: State, phase: str) -> None:
     lab.notes.choose("out_of_time", phase=phase, state=names_of(state))
 
 
-def _faster(lab: Lab, state: State, known: Confirmation) -> Found:
-    """The study found something, and proved it."""
-    series = known.series
-    found = lab.log_speedup(series)
+def _say_confirmed(lab: Lab, state: State, known: Confirmation) -> None:
+    lab.notes.choose("confirmed", None, state=names_of(state), **numbers(lab, known.series))
+
+
+def _gain_of(lab: Lab, known: Confirmation) -> Interval:
+    found = lab.log_speedup(known.series)
     assert found is not None
+    return found
+
+
+def challenge(lab: Lab, build: Build, proven: Proven) -> bool:
+    """Prove what the search finds beyond what is proven, or that a part of it is enough.
+
+    What is proven is replaced only by what was judged and confirmed itself.
+
+    Returns:
+        False where nothing more is found, or there is no time to prove it.
+    """
+    state, gain, refused = build(proven.refused), lab.best_gain, proven.refused
+    if gain is None or not _promises_more(lab, state, gain, proven):
+        return False
+    if not lab.quality.is_judged(state) and not _affords_both(lab, state):
+        return False
+    lab.phase = "quality"
+    if not _passes(lab, state):
+        return _find_culprits(lab, state, lab.judge(state).outcome, refused)
+    lab.notes.choose("challenged", None, state=names_of(state), proven=names_of(proven.state))
+    known = confirm(lab, state)
+    if known is None:
+        return False
+    if is_faster(lab, known) and _is_better(lab, state, known, proven):
+        _say_confirmed(lab, state, known)
+        proven.state, proven.known, proven.gain = state, known, gain
+    return True
+
+
+def _promises_more(lab: Lab, state: State, gain: Interval, proven: Proven) -> bool:
+    """Whether a state seems to give more than what is proven, or as much with fewer levers."""
+    if not state or key_of(state) in lab.confirmations:
+        return False
+    if _is_part(state, proven.state):
+        return gain.high >= proven.gain.low
+    least = max(math.log1p(lab.yardstick.least_floor), half_width(gain) / 2)
+    return gain.estimate > proven.gain.estimate + least
+
+
+def _is_better(lab: Lab, state: State, known: Confirmation, proven: Proven) -> bool:
+    """Whether a confirmed state takes the place; a part of it, where it seems to give as much."""
+    found, before = _gain_of(lab, known), _gain_of(lab, proven.known)
+    if _is_part(state, proven.state):
+        return found.high >= before.estimate
+    return found.estimate > before.estimate
+
+
+def _is_part(state: State, other: State) -> bool:
+    return set(key_of(state)) < set(key_of(other))
+
+
+def faster(lab: Lab, proven: Proven) -> Found:
+    """The study found something, and proved it."""
+    state, series = proven.state, proven.known.series
+    if untold := lab.notes.not_told_apart(state):
+        lab.notes.choose("not_told_apart", None, state=names_of(untold))
+    found = _gain_of(lab, proven.known)
     one_off_s = max(series.compile_s, lab.known.compile_s(state), series.start_s)
     has_cost = any(one.name in PAID_ONCE for one in state) and one_off_s > 0
     steps = None

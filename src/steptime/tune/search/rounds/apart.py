@@ -27,11 +27,12 @@ LEAST_ROUNDS = 24
 SURE_ROUNDS = 48
 """With fewer, a gain that looks certain is measured on."""
 
-PART_ERROR = 0.02
+PART_ERROR = 0.01
 """How often the interval of one part may miss the truth: there are several, looked at again."""
 
-ROUNDS = (8, LEAST_ROUNDS, SURE_ROUNDS, 96)
-"""Rungs: harm is seen in the first one, small gains in the last."""
+ROUNDS, NUM_BEFORE = (8, LEAST_ROUNDS, SURE_ROUNDS, 96), 2
+"""Rungs: harm is seen in the first one, small gains in the last. The first two come before
+something is proven, the others after it, within what is left."""
 
 LEAST_GAIN = 0.005
 """Log speedup: what gives less is no line of a recipe, however certain it is."""
@@ -77,6 +78,9 @@ def take_apart(lab: Lab, fixed: State, members: State, gain: Interval, *, banned
         banned: states that were refused; none of them is left.
     """
     told: Told = {}
+    whole = key_of((*fixed, *members))
+    if whole in lab.taken_apart and _num_fitting(lab) < len(members):
+        return Apart(*lab.taken_apart[whole], told)  # less would be told than before
     while len(members) > 1 and (groups := _groups(lab, members, told)):
         _tell(lab, (*fixed, *members), groups, told)
         out = _next_out(lab, fixed, members, told)
@@ -85,6 +89,7 @@ def take_apart(lab: Lab, fixed: State, members: State, gain: Interval, *, banned
         gain = chain(gain, inverse(out.found))
         members = _without(members, out.group)
         told = {key: it for key, it in told.items() if _is_of(it, members) and it.found.low > 0}
+    lab.taken_apart[whole] = (members, gain)
     return Apart(members, gain, told)
 
 
@@ -102,7 +107,7 @@ def split(members: Sequence[Applied], num: int) -> list[Group]:
 def _groups(lab: Lab, members: State, told: Told) -> list[Group]:
     """What is left out at a time: each lever where time allows, else as many groups as fit."""
     fitting = _num_fitting(lab)
-    while fitting < 2 and lab.ledger.extend_own(MORE_S):
+    while fitting < 2 and lab.extend_own(MORE_S):
         fitting = _num_fitting(lab)
     if fitting < 2:
         return []
@@ -123,7 +128,7 @@ def _keep(lab: Lab) -> float:
 
 def _tell(lab: Lab, state: State, groups: Sequence[Group], told: Told) -> None:
     """Note what each group gives beside the others, until it is clear or time is short."""
-    for due in ROUNDS:
+    for due in ROUNDS if lab.is_proven else ROUNDS[:NUM_BEFORE]:
         unclear = [one for one in groups if not _is_clear(told.get(key_of(one)))]
         if not unclear:
             break
@@ -131,7 +136,7 @@ def _tell(lab: Lab, state: State, groups: Sequence[Group], told: Told) -> None:
         for rest in states:
             lab.known.live(state, rest).error = PART_ERROR
         is_done = lab.live(state, states, due, keep=_keep(lab))
-        while not is_done and lab.ledger.extend_own(MORE_S):
+        while not is_done and lab.extend_own(MORE_S):
             is_done = lab.live(state, states, due, keep=_keep(lab))
         for group, rest in zip(unclear, states, strict=True):
             series = lab.known.live(state, rest)
@@ -172,7 +177,10 @@ def _next_out(lab: Lab, fixed: State, members: State, told: Told) -> Part | None
     idle = [one for one in here if not _rides(one.found)]
     if not idle:
         return None
-    out = _all_idle(lab, (*fixed, *members), idle, told) or idle[0]
+    out = _all_idle(lab, (*fixed, *members), idle, told)
+    if out is None and not lab.is_proven and half_width(idle[0].found) > PRECISE:
+        return None  # it may give a little: that is told once something is proven
+    out = out or idle[0]
     _say(lab, "dropped", out, reason="no_gain")
     return out
 

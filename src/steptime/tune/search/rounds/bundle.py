@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import MAY_SLOW_DOWN, one_of_each, with_instead
+from steptime.tune.search.mechanism import DOES_MORE, MAY_SLOW_DOWN, one_of_each, with_instead
 from steptime.tune.search.order import Offer
 from steptime.tune.search.proof.comparison_series import ComparisonSeries
 from steptime.tune.search.proof.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
@@ -98,7 +98,14 @@ def _first_members(
     if seen is not None:
         least = math.log1p(lab.yardstick.least_floor)
         joining = [one for one in seen if _may_join(one, least)]
-        best = one_of_each([one.applied for one in sorted(joining, key=lambda it: -it.gain)])
+        gains = {one.applied.name: one.gain for one in joining}
+        for one in joining:  # it goes behind what does less, where that may give as much
+            less = DOES_MORE.get(one.applied.name, "")
+            if any(it.applied.name == less and it.found.high >= one.gain for it in joining):
+                gains[one.applied.name] = min(one.gain, math.nextafter(gains[less], -math.inf))
+        best = one_of_each(
+            [one.applied for one in sorted(joining, key=lambda it: -gains[it.applied.name])]
+        )
         return tuple(one.applied for one in joining if one.applied in best)
     allowed = [[it for it in one.settings if it not in banned] for one in offers]
     firsts = [some[0] for some in allowed if some and some[0].name not in MAY_SLOW_DOWN]

@@ -78,8 +78,10 @@ class Champion:
         return self.found.estimate
 
 
-def calibrate(lab: Lab) -> bool:
+def calibrate(lab: Lab, *, kept_s: float = 0.0) -> bool:
     """Compare the command with itself in one process; note its noise floors.
+
+    What comes next takes `kept_s`, which are left to it.
 
     Where steps are so slow that the ceiling leaves room for too few rounds, nothing is measured
     now: the A/A takes part while levers are tried.
@@ -91,7 +93,7 @@ def calibrate(lab: Lab) -> bool:
     lab.phase = "live"
     began_s = lab.ledger.left_s
     ceiling_s = NOISE_CEILING * lab.ledger.budget_s
-    allowed_s = min(ceiling_s, NOISE_SHARE * (began_s - lab.ledger.reserve_s))
+    allowed_s = min(ceiling_s, NOISE_SHARE * (began_s - lab.ledger.reserve_s - kept_s))
     series = lab.known.live((), ())
     due = NOISE_ROUNDS
     if lab.ledger.blocks(2 * NOISE_ROUNDS, num_starts=1) > ceiling_s:
@@ -171,11 +173,8 @@ def glance(
     """
     lab.phase = "live"
     arms = [_arms(lab, one, fixed, banned) for one in offers]
-    num_states = sum(len(group) for group in arms)
-    cost_s = lab.ledger.blocks(FIRST_ROUNDS * (num_states + 1), num_starts=1)
-    all_s = lab.ledger.budget_s - lab.ledger.reserve_s
     states = [one.state for group in arms for one in group]
-    if cost_s > GLANCE_SHARE * all_s:
+    if not _may_glance(lab, len(states)):
         return None
     if not lab.yardstick.is_live:
         states = [fixed, *states]
@@ -184,6 +183,23 @@ def glance(
         _halve(lab, offer.name, group)
     found = [_champion(lab, group, group) for group in arms]
     return sorted((one for one in found if one is not None), key=lambda one: -one.gain)
+
+
+def live_s(lab: Lab, offers: Sequence[Offer]) -> float:
+    """What it takes to find the best of live levers [s]: a look at each, all together, and apart.
+
+    Where steps are so slow that there is no look, there is time for all together alone.
+    """
+    num_states = sum(len(one.settings) for one in offers)
+    num_blocks = (FIRST_ROUNDS + 2 * NOISE_ROUNDS) * (num_states + 1)
+    if not _may_glance(lab, num_states):
+        num_blocks = 2 * MIN_PAIRS
+    return lab.ledger.blocks(num_blocks, num_starts=1)
+
+
+def _may_glance(lab: Lab, num_states: int) -> bool:
+    cost_s = lab.ledger.blocks(FIRST_ROUNDS * (num_states + 1), num_starts=1)
+    return cost_s <= GLANCE_SHARE * (lab.ledger.budget_s - lab.ledger.reserve_s)
 
 
 def screen(

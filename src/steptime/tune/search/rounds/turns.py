@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from steptime.core.interval import Interval
 from steptime.tune.search.lab import Lab
@@ -69,7 +69,6 @@ def try_in_turns(
     live: Sequence[Offer] = (),
     banned: Sequence[Applied],
     states: Banned = (),
-    then: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Applied]]:
     """Add the levers that help together with the best state, in their order.
 
@@ -79,7 +78,6 @@ def try_in_turns(
         live: levers that are tried again beside them.
         banned: settings that were refused.
         states: whole states that were refused.
-        then: called once each lever had its first pairs but those that give little.
 
     Returns:
         The levers' settings of which more pairs may tell more: `go_further`.
@@ -97,9 +95,8 @@ def try_in_turns(
             left[one.name].remove(one)  # its other settings may still do more
     most = {it: left[it] for it in left if it not in NEVER_FIRST}
     _try_each(lab, most, FIRST_LOOK, states=states)
-    then()
     if any(one not in before for one in lab.best):
-        _share_cores_again(lab)
+        share_cores_again(lab)
     return left
 
 
@@ -120,10 +117,10 @@ def go_further(lab: Lab, left: Mapping[str, Sequence[Applied]], *, states: Banne
         _try_each(lab, more, (*FIRST_LOOK, MAX_PAIRS), states=states)
     _try_each(lab, little, FIRST_LOOK, states=states)
     if any(one not in before for one in lab.best):
-        _share_cores_again(lab)
+        share_cores_again(lab)
 
 
-def _share_cores_again(lab: Lab) -> None:
+def share_cores_again(lab: Lab) -> None:
     """Leave out what shares the cores where the best state is faster without it now.
 
     One thread beside four workers may help; once the samples need no workers, it costs a core. So

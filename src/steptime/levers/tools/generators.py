@@ -1,9 +1,12 @@
-"""Random generators that a data set holds: reading it moves them, and nothing else shows that."""
+"""The random generators that reading a data set may move: the shared ones, and those it holds."""
 
 from __future__ import annotations
 
+import ctypes
+import pickle
 import random
 import sys
+from collections.abc import Callable
 from itertools import islice
 from types import FunctionType
 from typing import Any
@@ -73,3 +76,53 @@ def put_back(torch: Any, generator: Any, state: Any) -> None:
         generator.set_state(torch.from_numpy(state))
     else:
         generator.set_state(state)
+
+
+def random_states(torch: Any) -> bytes:
+    """Return the states of the generators that everybody shares."""
+    numpy = sys.modules.get("numpy")
+    known = numpy.random.get_state() if numpy else None
+    state = torch.get_rng_state()
+    bits = ctypes.string_at(state.data_ptr(), state.nbytes)
+    return pickle.dumps((random.getstate(), bits, known))
+
+
+def keep_random_states(torch: Any) -> Callable[[], None]:
+    """Save the states of the generators that everybody shares; return what restores them."""
+    numpy = sys.modules.get("numpy")
+    mine, torch_state = random.getstate(), torch.get_rng_state()
+    numpy_state = numpy.random.get_state() if numpy else None
+    device_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+
+    def put_back_shared() -> None:
+        random.setstate(mine)
+        torch.set_rng_state(torch_state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+        if device_states is not None:
+            torch.cuda.set_rng_state_all(device_states)
+
+    return put_back_shared
+
+
+class Generators:
+    """The shared generators, and those that some objects hold."""
+
+    def __init__(self, torch: Any, roots: list[Any]) -> None:
+        self.torch, self.own = torch, generators_of(torch, roots)
+
+    def states(self) -> bytes:
+        """Return what shows whether any of them was moved."""
+        return random_states(self.torch) + pickle.dumps([state_of(one) for one in self.own])
+
+    def keep(self) -> Callable[[], None]:
+        """Save all states; return what restores them."""
+        put_back_shared = keep_random_states(self.torch)
+        own = [(one, state_of(one)) for one in self.own]
+
+        def put_back_all() -> None:
+            put_back_shared()
+            for one, state in own:
+                put_back(self.torch, one, state)
+
+        return put_back_all
