@@ -137,13 +137,17 @@ def run_study(place: dict[str, Any], root: Path, store: Path, options: Any) -> A
 def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:
     """What a study claims, and where its seconds went."""
     recipe = study["recipe"]
+    confirmed = [one["state"] for one in study["trials"] if one["kind"] == "confirm"]
     spent: dict[str, float] = defaultdict(float)
-    last_s = 0.0
+    last_s, proofs_s = 0.0, {}
     answers = store / ".steptime" / "studies" / study["study_id"] / "answers"
     for path in sorted(answers.glob("*.json")):
         answer = json.loads(path.read_text())
         spent[kind_of(answer, recipe)] += answer["spent_s"] - last_s
         last_s = answer["spent_s"]
+        for state in confirmed:
+            if kind_of(answer, state) == "proof":
+                proofs_s[json.dumps(state)] = last_s
     return {
         "outcome": study["outcome"],
         "reason": study["reason"],
@@ -152,6 +156,7 @@ def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:
         "loop_speedup": study["loop_speedup"],
         "spent_s": {kind: round(seconds, 1) for kind, seconds in spent.items()},
         "unused_s": round(study["budget_s"] - last_s, 1),
+        "proofs_after_s": sorted(round(seconds, 1) for seconds in proofs_s.values()),
         "choices": [[one["code"], one["lever"], one["facts"]] for one in study["choices"]],
     }
 
@@ -264,6 +269,11 @@ def print_table(known: dict[str, Any]) -> None:
             cells = [span(claim and claim | {"median": claim["estimate"]}), span(tuned)]
             kind = PLACES[name]["kind"]
             print(f"{name} {kind:16}", *cells, span(expert), span(against), one["commit"], names)
+            spent = study.get("spent_s", {})
+            kept = sum(spent.get(it, 0) for it in ("proof", "judged, the recipe"))
+            parts = ", ".join(f"{kind} {seconds:.0f}" for kind, seconds in spent.items())
+            print(f"   {parts}, unused {study.get('unused_s')} s; proofs after", end=" ")
+            print(study.get("proofs_after_s"), f"s; {kept / max(1, sum(spent.values())):.0%} on it")
         if logs:
             print(f"geometric mean of tuned over expert: {math.exp(sum(logs) / len(logs)):.2f}")
 
