@@ -576,6 +576,26 @@ def test_an_interrupted_trial_is_the_last_one():
             assert found.reason in {"interrupted", "no_noise_floor"}
 
 
+def test_what_is_proven_stays_so_where_the_search_for_more_is_interrupted():
+    gains = {f"lever_{number}": log(1.05) for number in range(5)}
+    levers, case = make_levers(6), {"gains": gains}
+    bench, after = ScriptedBench(noise=Noise(), **case), []
+
+    def note(summary):
+        if "confirmed" in codes(summary.found):
+            after.append(len(bench.requests))
+
+    search(bench, SearchOptions(levers=levers, budget_s=bench.budget_s), tell=note)
+    assert after
+    for last in after:
+        stopped = Interrupted(noise=Noise(), **case)
+        stopped.last = last
+        found = run(stopped, *levers)
+
+        assert_is_legal(found)
+        assert found.outcome is StudyOutcome.FASTER
+
+
 # -- going on with a study
 
 
