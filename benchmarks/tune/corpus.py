@@ -1,6 +1,7 @@
 """Public scripts that the search has not seen: as written, tuned in ten minutes, and by an expert.
 
     python benchmarks/tune/corpus.py --root DIR [--half work|unseen] [--places 01 03] [--table]
+    python benchmarks/tune/corpus.py --root DIR --whole [--places 01 03] [--rounds 2]
 
 The scripts, the rule that chose them and what the expert changed stand in benchmarks/corpus.toml.
 DIR holds a folder a place: `script` (the checkout), `expert` (the same, edited), `env` (the
@@ -11,6 +12,11 @@ not count; the expert's runs with either number of threads, and the better one c
 ratios of the loop's time per step with the spread of the rounds. What is done is in
 benchmarks/results/corpus.json (corpus_busy.json with --busy) and is not done again at the same
 commit; a study that was cut goes on.
+
+`--whole` holds the forecast of a whole command against a stopwatch: of a place that has a recipe,
+`whole_command` (the command itself where it ends soon) runs to its end as written and with the
+recipe, in turns, and each mean should lie in the interval that the study's own parts forecast for
+`whole_updates` steps. That goes to benchmarks/results/corpus_whole.json.
 """
 
 from __future__ import annotations
@@ -56,7 +62,11 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true", help="beside busy neighbors: kept apart")
     parser.add_argument("--again", action="store_true", help="a new study of each place")
     parser.add_argument("--table", action="store_true", help="print what is known")
+    parser.add_argument("--whole", action="store_true", help="forecasts against a stopwatch")
     options = parser.parse_args()
+    if options.whole:
+        hold_against_stopwatch(options)
+        return
     results = RESULTS.with_stem("corpus_busy") if options.busy else RESULTS
     known = json.loads(results.read_text()) if results.exists() else {}
     if not options.table:
@@ -97,6 +107,68 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
             print(f"{name} round {number + 1}: {arm:8} {found[arm]}", flush=True)
         rounds.append(found)
     return {"study": told, "rounds": rounds, "before": before, "load_after": os.getloadavg()}
+
+
+def hold_against_stopwatch(options: Any) -> None:
+    """The forecast of each place's whole command, and what a stopwatch says."""
+    out = RESULTS.with_stem("corpus_whole")
+    known = json.loads(out.read_text()) if out.exists() else {}
+    for name in options.places or sorted(PLACES):
+        place, root = PLACES[name], options.root.resolve() / name
+        path = root / "store" / "study.json"
+        study = json.loads(path.read_text())["data"]["study"] if path.exists() else {}
+        if study.get("outcome") != "faster" or "whole_updates" not in place:
+            continue
+        told = forecast_of(root / "store", study, place["whole_updates"])
+        words, env = parse(place.get("whole_command", place["command"]), root)
+        recipe = ["run", "--recipe", str(root / "store" / "tuned.toml"), "--"]
+        arms = {"written": words, "tuned": [sys.executable, "-m", "steptime", *recipe, *words]}
+        took: dict[str, list[float]] = {arm: [] for arm in arms}
+        for number in range(options.rounds):
+            for arm in list(arms)[:: 1 if number % 2 == 0 else -1]:
+                began = time.monotonic()
+                subprocess.run(
+                    arms[arm],
+                    cwd=root / "script" / place["folder"],
+                    env=surroundings(root, env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+                took[arm].append(time.monotonic() - began)
+        known[name] = {"forecast": told, "took_s": took, "load_after": os.getloadavg()} | stamp()
+        out.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        for arm, seconds in took.items():
+            mean_s, each = sum(seconds) / len(seconds), told[arm]
+            word = "within" if each["low"] <= mean_s <= each["high"] else "OUTSIDE"
+            print(f"{name} {arm:8} {span(each)} took {mean_s:.1f} s: {word}", flush=True)
+
+
+def forecast_of(store: Path, study: dict[str, Any], num_steps: int) -> dict[str, Any]:
+    """What `--run-steps` would forecast, from the parts that a study has on file [s]."""
+    from steptime.core.codec import from_json, to_json
+    from steptime.core.interval import Interval
+    from steptime.tune.search.bench import Baseline
+    from steptime.tune.search.mechanism import PAYS_LATER
+    from steptime.tune.search.proof.whole_run import forecast_whole_run
+
+    answers = store / ".steptime" / "studies" / study["study_id"] / "answers"
+    documents = [json.loads(path.read_text()) for path in sorted(answers.glob("*.json"))]
+    recipe = study["recipe"]
+    proofs = [it["result"] for it in documents[1:] if kind_of(it, recipe) == "proof"]
+    arms = [arm for it in proofs for arm in it["arms"]]
+    found = forecast_whole_run(
+        from_json(Baseline, documents[0]["result"], where="baseline"),
+        from_json(Interval, study["loop_speedup"] or study["speedup"], where="loop"),
+        num_steps,
+        one_off_s=max(arm["compile_s"] for arm in arms),
+        start_s=max(arm["start_s"] or 0.0 for arm in arms),
+        is_later=any(one["name"] in PAYS_LATER for one in recipe),
+        loops_s=[one for it in proofs for one in it.get("reference_loop_s", ())],
+    )
+    assert found is not None
+    told = {"written": to_json(found.baseline), "tuned": to_json(found.tuned)}
+    return {arm: each | {"median": each["estimate"]} for arm, each in told.items()}
 
 
 def parse(command: str, root: Path) -> tuple[list[str], dict[str, str]]:

@@ -102,3 +102,22 @@ def test_what_lies_between_steps_counts_in_the_loop():
     assert found.estimate == pytest.approx(2 * 0.12)
     assert found.high - found.low < 1e-9  # each block has one of the long ones
     assert loop_step_s(LoopPart(first=50, ends_s=tuple(ends_s)), 1.0) is None
+
+
+def test_the_loops_of_a_proof_say_more_than_one_window_of_the_baseline():
+    baseline = replace(
+        ScriptedBench(startup_s=4.0).observe(),
+        loop_step_s=Interval(estimate=0.05, low=0.03, high=0.07, n=5),
+    )
+    twice = Interval(estimate=2.0, low=2.0, high=2.0, n=24)
+    loops_s = (0.060, 0.061, 0.059, 0.060)
+
+    def forecast(num_loops):
+        return forecast_whole_run(
+            baseline, twice, 1000, one_off_s=0.0, start_s=0.0, loops_s=loops_s[:num_loops]
+        )
+
+    assert forecast(2).baseline.estimate == 54.0
+    assert forecast(4).baseline.estimate == pytest.approx(64.0)
+    assert forecast(4).baseline.high == pytest.approx(64.0 + 3.182 * 0.000816 / 2 * 1000, rel=1e-3)
+    assert forecast(4).tuned.estimate == pytest.approx(34.0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from steptime.compare.values import Estimate
+from steptime.core.interval import t_point
 
 Values = Sequence[float]
 
@@ -55,14 +56,6 @@ MAX_STORED_DEGREES = 30
 MAX_WIDER = 4.0
 """Where the runs' own variance is this many times that of stored runs, only their own counts: the
 machine has changed."""
-
-# The 97.5 % points of Student's t for 1 to 30 degrees of freedom.
-# Source: Fisher and Yates, Statistical Tables (1963), table III.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +171,7 @@ def runs_for(spread: float, *, wanted: float) -> int | None:
     """
     for num in range(3, MAX_RUNS + 1):
         error = spread * math.sqrt(2 / num)
-        if (_t(2 * num - 2) + 0.84) * error <= math.log1p(wanted):
+        if (t_point(2 * num - 2) + 0.84) * error <= math.log1p(wanted):
             return num
     return None
 
@@ -224,7 +217,7 @@ def paired_difference(a: Values, b: Values, *, least: float = 0.0) -> Estimate:
     if len(gaps) < MIN_PAIRS:
         return Estimate(value=value)
     error = max(stdev(gaps), math.sqrt(2) * least) / math.sqrt(len(gaps))
-    reach = _t(len(gaps) - 1) * error
+    reach = t_point(len(gaps) - 1) * error
     return Estimate(value=value, low=value - reach, high=value + reach)
 
 
@@ -234,14 +227,9 @@ def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> floa
     if variance is None:
         return None
     if min(num_a, num_b) > 1:
-        factor = _t(noise.degrees) * per_run
+        factor = t_point(noise.degrees) * per_run
         return None if noise.degrees < MIN_DEGREES else factor * max(math.sqrt(variance), least)
     if noise.degrees < MIN_DEGREES_SINGLE or not noise.gaps:
         return None
     usual = noise.gaps.nth_smallest(math.ceil(SINGLE_QUANTILE * len(noise.gaps)))
     return max(SINGLE_FACTOR * usual, 1.96 * least * per_run)
-
-
-def _t(degrees: int) -> float:
-    """97.5 % point of Student's t; above 30 degrees within 0.1 % of the truth."""
-    return _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.46 / degrees

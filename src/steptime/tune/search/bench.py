@@ -166,6 +166,8 @@ class ComparisonResult:
         same: log ratios of processes with one state that followed each other: nothing differs
             between them but the moment. Empty in a live comparison.
         same_cpu: the same of CPU time.
+        reference_loop_s: a step of the reference's loop, one for each of its processes that shows
+            it [s].
     """
 
     ending: Ending
@@ -174,6 +176,7 @@ class ComparisonResult:
     others_cores: float | None = None
     same: tuple[float, ...] = ()
     same_cpu: tuple[float, ...] = ()
+    reference_loop_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

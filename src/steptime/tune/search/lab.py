@@ -113,9 +113,8 @@ class Lab:
         self.taken_apart: dict[Key, tuple[State, Interval]] = {}
         self.waiting: set[str] = set()
         self.small: tuple[Offer, ...] = ()  # between processes, below the noise as written
-        self.known = KnownComparisons()
+        self.known, self.process = KnownComparisons(), LiveProcess(bench, self.ledger)
         self.quality = Quality(bench, self.ledger, self._levers)
-        self.process = LiveProcess(bench, self.ledger)
 
     # -- what is known
 
@@ -425,6 +424,7 @@ class Lab:
             one_off_s=max(proof.compile_s, self.known.compile_s(proof.state)),
             start_s=proof.start_s,
             is_later=any(one.name in PAYS_LATER for one in proof.state),
+            loops_s=proof.reference_loop_s,
         )
 
     def run_whole(self, proof: ComparisonSeries) -> None:

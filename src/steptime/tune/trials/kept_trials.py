@@ -174,6 +174,7 @@ def _read(one: _Kept, since_s: float) -> Side:
         samples=one.samples,
         others_cores=_others_cores(trial, since_s),
         loop_s=loop_s,
+        is_cut=True,
         start_s=one.start_s,
     )
 

@@ -27,7 +27,13 @@ from steptime.tune.search.bench import (
     PairLoad,
     ProcessRequest,
 )
-from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
+from steptime.tune.trials.facts.loop_time import (
+    LoopPart,
+    is_long,
+    loop_part,
+    loop_ratio,
+    mean_update_s,
+)
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
@@ -41,7 +47,8 @@ class Side:
     """What one process showed; times are of a step [s], `samples` of a step or None.
 
     `loop` is its loop as a whole, `start_s` the time to the end of its first update; `loop_s` is a
-    step of the loop, of what lies between steps too, where it was not followed from its beginning.
+    step of the loop, of what lies between steps too; `is_cut`: it was not followed from its
+    beginning.
     """
 
     ending: Ending
@@ -51,6 +58,7 @@ class Side:
     others_cores: float | None = None
     loop: LoopPart | None = None
     loop_s: float | None = None
+    is_cut: bool = False
     start_s: float | None = None
 
 
@@ -63,13 +71,16 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
     steady = measurement.steady
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
         return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
+    loop = next((loop_part(rank.updates(), measurement) for rank in read_trial(folder)), None)
+    updates_a_step = max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
     return Side(
         ending=WELL,
         step_s=steady.step_time_s.estimate,
         step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
         samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
-        loop=next((loop_part(rank.updates(), measurement) for rank in read_trial(folder)), None),
+        loop=loop,
+        loop_s=mean_update_s(loop) * updates_a_step if loop and is_long(loop) else None,
         start_s=None if watch.first is None else startup_s(watch.first, measurement),
     )
 
@@ -157,6 +168,7 @@ def compare_sides(
         others_cores=max(others, default=None),
         same=_log_ratios(_wall, same),
         same_cpu=_log_ratios(_cpu, same),
+        reference_loop_s=tuple(one.loop_s for one, _ in pairs if one.loop_s and not one.is_cut),
     )
 
 
@@ -176,7 +188,7 @@ def _loop_ratios(pairs: Sequence[tuple[Side, Side]]) -> tuple[float, ...]:
     found = []
     for reference, candidate in pairs:
         ratio = loop_ratio(reference.loop, candidate.loop)
-        if reference.loop_s and candidate.loop_s:
+        if reference.is_cut and reference.loop_s and candidate.loop_s:
             ratio = math.log(reference.loop_s / candidate.loop_s)
         if ratio is not None:
             scale = (candidate.samples or 1.0) / (reference.samples or 1.0)

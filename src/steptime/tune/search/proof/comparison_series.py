@@ -42,6 +42,7 @@ class ComparisonSeries:
     reference_step_s: float | None = None
     candidate_step_s: float | None = None
     start_s: float = 0.0
+    reference_loop_s: list[float] = field(default_factory=list)
 
     @property
     def added(self) -> State:
@@ -59,6 +60,7 @@ class ComparisonSeries:
         self.cpu += arm.cpu_log_ratios
         self.loop += arm.loop_log_ratios
         self.loads += arm.loads
+        self.reference_loop_s += result.reference_loop_s
         if result.others_cores is not None:
             self.others_cores = max(result.others_cores, self.others_cores or 0.0)
         self.ending = arm.ending
@@ -73,6 +75,7 @@ class ComparisonSeries:
         self.cpu += part.cpu
         self.loop += part.loop
         self.loads += part.loads
+        self.reference_loop_s += part.reference_loop_s
         if part.others_cores is not None:
             self.others_cores = max(part.others_cores, self.others_cores or 0.0)
         self.asked += part.asked

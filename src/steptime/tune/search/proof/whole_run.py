@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from steptime.core.interval import Interval
+from steptime.core.interval import Interval, mean_of
 from steptime.levers.base import Facts
 from steptime.tune.search.bench import Baseline, WholeResult
 from steptime.tune.values.study_values import WholeRun
+
+LEAST_LOOPS = 3
+"""Processes of a proof that say more of a loop than one window of the baseline."""
 
 NUM_RUNS = 2
 """Of the command to its end, each way."""
@@ -27,6 +30,7 @@ def forecast_whole_run(
     one_off_s: float,
     start_s: float,
     is_later: bool = False,
+    loops_s: Sequence[float] = (),
 ) -> WholeRun | None:
     """Return the forecast; None where the loop as written was not seen.
 
@@ -37,8 +41,9 @@ def forecast_whole_run(
         one_off_s: what the recipe pays once, for compiling [s].
         start_s: how much later its first step ends [s].
         is_later: the recipe gains from the second epoch on; trials read its samples ahead.
+        loops_s: a step of the loop as written, of each process of the proof [s].
     """
-    loop = baseline.loop_step_s
+    loop = mean_of(loops_s) if len(loops_s) >= LEAST_LOOPS else baseline.loop_step_s
     if loop is None:
         return None
     relative = math.hypot(_width(loop), _width(loop_speedup))

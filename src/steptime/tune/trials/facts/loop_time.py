@@ -11,9 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import stdev
 
-from steptime.core.interval import Interval
+from steptime.core.interval import Interval, mean_of
 from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.measure.values.measurement import Measurement
 from steptime.record.places import NS
@@ -24,8 +23,8 @@ MIN_UPDATES = 3
 MOST_WARMUP = 0.25
 """Of the updates that a process showed: the rest of a pair's faster side must still be there."""
 
-NUM_BLOCKS, T_OF_BLOCKS = 5, 2.776
-"""Of a loop, whose means are nearly independent, and Student's t for 95 % of so many."""
+NUM_BLOCKS = 5
+"""Of a loop, whose means are nearly independent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +59,24 @@ def loop_part(
 
 def loop_step_s(part: LoopPart | None, updates_a_step: float) -> Interval | None:
     """Return the mean time of a step of a loop [s], by its blocks; None where it is too short."""
-    if part is None or len(part.ends_s) - 1 - part.first < NUM_BLOCKS * MIN_UPDATES:
+    if part is None or not is_long(part):
         return None
     ends_s = part.ends_s[part.first :]
     size = (len(ends_s) - 1) // NUM_BLOCKS
     cuts = ends_s[::size][: NUM_BLOCKS + 1]
     blocks_s = [(b - a) / size * updates_a_step for a, b in pairwise(cuts)]
-    mean_s = (ends_s[-1] - ends_s[0]) / (len(ends_s) - 1) * updates_a_step
-    reach_s = T_OF_BLOCKS * stdev(blocks_s) / math.sqrt(NUM_BLOCKS)
-    return Interval(estimate=mean_s, low=mean_s - reach_s, high=mean_s + reach_s, n=NUM_BLOCKS)
+    return mean_of(blocks_s)
+
+
+def is_long(part: LoopPart) -> bool:
+    """Return whether a part of a loop shows how long the loop takes."""
+    return len(part.ends_s) - 1 - part.first >= NUM_BLOCKS * MIN_UPDATES
+
+
+def mean_update_s(part: LoopPart) -> float:
+    """Return the mean time from update to update of a loop [s]; it has two of them at least."""
+    took_s = part.ends_s[-1] - part.ends_s[part.first]
+    return took_s / (len(part.ends_s) - 1 - part.first)
 
 
 def loop_ratio(reference: LoopPart | None, candidate: LoopPart | None) -> float | None:
