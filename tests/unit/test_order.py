@@ -9,8 +9,9 @@ import pytest
 from report_cases import GPT_COUNT
 from scripted_bench import ScriptedBench, make_lever, make_measurement
 from steptime.diagnose.values.finding import BottleneckKind
-from steptime.levers.base import Facts, Moment, Preserves
+from steptime.levers.base import Facts, LoaderFacts, Moment, Preserves
 from steptime.levers.compiling import compile as compile_models
+from steptime.measure.values.machine_load import HostLoad
 from steptime.measure.values.measurement import Phase, Span
 from steptime.tune.search.order import headroom, offer, split_by_headroom
 from steptime.tune.search.search import SearchOptions, search
@@ -238,3 +239,16 @@ def test_compiling_is_not_tried_where_products_take_the_step():
     on_device = replace(GPT_COUNT.classes[0], device_time_s=0.05)
     other = replace(GPT_COUNT, classes=(on_device, *GPT_COUNT.classes[1:]))
     assert product_fraction_of(replace(seen, count=other)) is None
+
+
+@pytest.mark.parametrize(("others_cores", "num_workers"), [(0.02, 0), (0.5, 0), (0.02, 2)])
+def test_threads_sleep_only_where_something_else_needs_the_cores(others_cores, num_workers):
+    loaders = (LoaderFacts(dataset="Rows", num_workers=num_workers),)
+    seen = ScriptedBench(facts=Facts(torch_version="2.13.0", loaders=loaders)).observe()
+    host = HostLoad(num_cores=2, job_cores=1.9, others_cores=others_cores, num_samples=9)
+    baseline = replace(seen, measurement=replace(seen.measurement, host=host))
+
+    offers, refused = offer((make_lever("wait_policy"),), baseline, excluded=())
+
+    assert bool(offers) == (others_cores > 0.1 or num_workers > 0)
+    assert len(offers) + len(refused) == 1

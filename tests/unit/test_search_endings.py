@@ -384,7 +384,7 @@ def test_a_state_that_takes_too_long_to_confirm_gives_way_to_its_live_levers():
     found = run(bench, *make_levers(1), make_lever("workers", moment=Moment.STARTUP))
 
     assert recipe(found) == ["lever_0"]
-    assert "live_levers_alone" in codes(found)
+    assert "out_of_time" in codes(found)
     assert bench.time_left_s() > 0
 
 

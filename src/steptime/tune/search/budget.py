@@ -73,7 +73,7 @@ class BudgetLedger:
     ledger `is_released`, no share is kept for what comes later; once it `is_closed`, nothing more
     is asked. `later_s` was granted by later calls of the same study: it is spent where the study
     would end without it. `held_s` is what a script with short steps should not need of the budget:
-    it is spent so, too, and first.
+    it is spent so, too, and first. `kept_s` of all that was granted are left to other levers.
     """
 
     def __init__(self, budget_s: float, *, later_s: Sequence[float] = ()) -> None:
@@ -81,7 +81,7 @@ class BudgetLedger:
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
         self.proof_s = 0.0
-        self.held_s = 0.0
+        self.held_s = self.kept_s = 0.0
         self.is_planned_short = False
         self.is_closed = False
         self.is_released = False
@@ -122,6 +122,10 @@ class BudgetLedger:
         self.budget_s += more_s
         self.left_s += more_s
         return more_s > 0
+
+    def extend_beside(self, most_s: float) -> bool:
+        """Take in so much of what was held back, where that leaves what is kept for others."""
+        return self.granted_s - most_s >= self.kept_s and self.extend_own(most_s)
 
     def extend(self) -> bool:
         """Take in what was held back, or what the next call granted; False where there is none."""

@@ -75,12 +75,11 @@ class SearchOptions:
 class Lab:
     """The state of a search: its bench, its budget, what it knows, and what it wrote down.
 
-    `keep` is the share of the search's time that live levers leave for others, `kept_s` the part
-    of all that was granted; `put_forward` is a state to prove though nothing is known to help,
-    `bold` are those that seemed the best of many, `taken_apart` says what was left of each;
-    `noise_s` went to the A/A; `waiting` are levers that failed in earlier studies, and are tried
-    where nothing else is proven. Once something `is_proven`, the rest of the budget goes to what
-    may be better.
+    `keep` is the share of the search's time that live levers leave for others; `put_forward` is a
+    state to prove though nothing is known to help, `bold` are those that seemed the best of many,
+    `taken_apart` says what was left of each; `noise_s` went to the A/A; `waiting` are levers that
+    failed in earlier studies, and are tried where nothing else is proven. Once something
+    `is_proven`, the rest of the budget goes to what may be better.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class Lab:
         self.phase = "observe"
         self.is_live = True
         self.keep = 0.0
-        self.kept_s = 0.0
         self.best: State = ()
         self.best_gain: Interval | None = None
         self.baseline: Baseline | None = None
@@ -108,6 +106,7 @@ class Lab:
         self.put_forward: State = ()
         self.whole: WholeRun | None = None
         self._seen: set[Key] = set()
+        self._chained: dict[Key, tuple[State, Interval]] = {}  # gains that were put together
         self.price_of_proof: Callable[[State], float] = lambda state: 0.0
         self.bold: set[Key] = set()
         self.taken_apart: dict[Key, tuple[State, Interval]] = {}
@@ -164,26 +163,23 @@ class Lab:
         The lower bound of its log speedup lies above `above`.
         """
         best: tuple[float, State] = (above, ())
-        for series in self.known.alone:
-            found = None if series.is_over else self.log_speedup(series)
-            is_new = key_of(series.state) not in self.confirmations
-            if found is None or not is_new or not self.quality.has_passed(series.state):
+        own = [one for one in self.known.begun if not one.reference and not one.is_over]
+        seen = [(one.state, self.log_speedup(one), self.floor_for(one)) for one in own]
+        seen += [(*one, self.yardstick.least_floor) for one in self._chained.values()]
+        for state, found, floor in seen:
+            key = key_of(state)
+            if found is None or key in self.confirmations or not self.quality.has_passed(state):
                 continue
-            if found.low > math.log1p(self.floor_for(series)):
-                self._seen.add(key_of(series.state))  # and it stays so, unless it seems slower
-            if key_of(series.state) in self._seen and found.estimate > 0:
-                best = max(best, (found.low, series.state), key=lambda it: it[0])
+            if found.low > math.log1p(floor):
+                self._seen.add(key)  # and it stays so, unless it seems slower
+            if key in self._seen and found.estimate > 0:
+                best = max(best, (found.low, state), key=lambda it: it[0])
         return best[1]
 
     def put_forward_boldly(self, state: State) -> None:
         """Let a state be proven next though nothing is known for certain to help."""
         self.put_forward = state
         self.bold.add(key_of(state))
-
-    def extend_own(self, most_s: float) -> bool:
-        """Take in so much of what was held back, where that leaves what is kept for others."""
-        is_left = self.ledger.granted_s - most_s >= self.kept_s
-        return is_left and self.ledger.extend_own(most_s)
 
     # -- asking
 
@@ -255,6 +251,8 @@ class Lab:
             self.process.forget()
             verdict = self.quality.judge(state, self.facts)
             self.notes.try_out("quality", state, quality=verdict)
+            if self.best_gain is not None and key_of(state) == key_of(self.best):
+                self._chained[key_of(state)] = (state, self.best_gain)
             self.report()
         return self.quality.judge(state, self.facts)
 

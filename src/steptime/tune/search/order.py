@@ -14,6 +14,8 @@ from steptime.core.evidence import Evidence
 from steptime.levers.base import Facts, Lever, Preserves
 from steptime.measure.values.measurement import SPANS, Measurement
 from steptime.tune.search.bench import Baseline
+from steptime.tune.search.mechanism import NEVER_FIRST
+from steptime.tune.search.proof.yardstick import MIN_QUIET_CORES
 from steptime.tune.values.study_values import NEEDS_PROOF, Applied, NotTried
 
 MAX_HEADROOM_FRACTION = 0.99
@@ -59,7 +61,7 @@ def offer(
     for lever in levers:
         if lever.name in excluded:
             continue
-        reason = _refusal(lever, baseline.facts)
+        reason = _refusal(lever, baseline)
         if reason is not None:
             refused.append(reason)
             continue
@@ -80,14 +82,26 @@ def offer(
     return tuple(offers), tuple(refused)
 
 
-def _refusal(lever: Lever, facts: Facts) -> NotTried | None:
+def _refusal(lever: Lever, baseline: Baseline) -> NotTried | None:
     """Why the lever is no offer, None where it may be one."""
+    facts = baseline.facts
     text = lever.applies(facts)
+    if text is None and lever.name in NEVER_FIRST and _is_undisturbed(baseline):
+        text = "No other program needed the cores, and a thread that sleeps is late to wake."
     if text is not None:
         return NotTried(name=lever.name, reason="does_not_apply", text=text)
     if not lever.space(facts):
         return NotTried(name=lever.name, reason="no_settings")
     return None
+
+
+def _is_undisturbed(baseline: Baseline) -> bool:
+    """Whether the training had the cores for its own threads."""
+    host, loaders = baseline.measurement.host, baseline.facts.loaders
+    if host is None or loaders is None or any(one.num_workers for one in loaders):
+        return False
+    others_cores = host.others_cores
+    return others_cores is not None and others_cores <= MIN_QUIET_CORES
 
 
 def _allowed(lever: Lever, facts: Facts) -> tuple[Applied, ...]:

@@ -17,12 +17,11 @@ from steptime.tune.search.earlier_results import ordered
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN
 from steptime.tune.search.order import Offer, most_of, offer, split_by_headroom
+from steptime.tune.search.proof.challenge import challenge, faster
 from steptime.tune.search.proof.confirmation import cheapest_proof, least_confirmation
 from steptime.tune.search.proof.proof import (
     Proven,
     Refused,
-    challenge,
-    faster,
     keep_for_proof,
     prove,
 )
@@ -206,11 +205,11 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
         if action.kind is ActionKind.LIVE:
             others = [one for one in left if one not in action.offers]
             most_s = action.most_s if promise_much(lab, others) else math.inf
-            lab.keep, lab.kept_s = lab.ledger.all_but(most_s), lab.ledger.granted_s - most_s
+            lab.keep, lab.ledger.kept_s = lab.ledger.all_but(most_s), lab.ledger.granted_s - most_s
             rest = _not_in(lab.best, action.offers)
             if rest:
                 build_live(lab, rest, fixed=lab.best, banned=refused.levers, states=refused.states)
-            lab.keep = lab.kept_s = 0.0
+            lab.keep = lab.ledger.kept_s = 0.0
             if not can_be_live(lab):
                 lab.is_live = False
                 _build_once(lab, offers, refused)

@@ -7,14 +7,12 @@ continues without them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from steptime.core.interval import Interval
-from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.mechanism import DOES_MORE, PAID_ONCE, by_rounding
+from steptime.tune.search.mechanism import DOES_MORE, by_rounding
 from steptime.tune.search.proof.comparison_series import Confirmation
 from steptime.tune.search.proof.confirmation import (
     MAX_ATTEMPTS,
@@ -29,16 +27,14 @@ from steptime.tune.search.proof.confirmation import (
     numbers,
     overtime_s,
 )
-from steptime.tune.search.proof.pairs import MIN_PAIRS, half_width
+from steptime.tune.search.proof.pairs import MIN_PAIRS
 from steptime.tune.search.rounds.apart import split
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.rounds.single_changes import is_in
 from steptime.tune.search.search_notes import key_of, label, names_of
 from steptime.tune.values.study_values import (
     Applied,
-    Found,
     State,
-    StudyOutcome,
 )
 from steptime.verify.values import Outcome
 
@@ -94,15 +90,19 @@ def prove(lab: Lab, build: Build) -> Proven | None:
         known = confirm(lab, state)
         if known is None:
             _run_out(lab, state, "confirm")
+            seen = _incumbent(lab)
+            known = confirm(lab, seen) if seen else None
+            state = seen or state
+        if known is None:
             if not _go_on_with_less(lab, state, refused):
                 break
             continue
         if is_faster(lab, known):
             if _is_good(lab, state, refused):
-                gain = _gain_of(lab, known) if lab.best != state else lab.best_gain
+                gain = gain_of(lab, known) if lab.best != state else lab.best_gain
                 state, known = _challenged(lab, state, known)
-                _say_confirmed(lab, state, known)
-                return Proven(state, known, gain or _gain_of(lab, known), refused)
+                say_confirmed(lab, state, known)
+                return Proven(state, known, gain or gain_of(lab, known), refused)
             if lab.quality.is_judged(state):
                 continue  # without what was refused
         if len(lab.confirmations) >= MAX_ATTEMPTS:
@@ -178,7 +178,7 @@ def _what_is_left(lab: Lab, best: State, refused: Refused) -> State:
         reference = lab.fixed_of(state)
         is_more = set(key_of(best)) < set(key_of(state)) and not is_in(state, refused.states)
         is_new = is_more and lab.known.live(reference, state).asked < MIN_PAIRS
-        if is_new and may_attempt(lab, state) and _affords_both(lab, state):
+        if is_new and may_attempt(lab, state) and affords_both(lab, state):
             return state
     return ()
 
@@ -193,15 +193,17 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
     state = _next(lab, build, refused)
     while state:
         lab.phase = "quality"
-        if not lab.quality.is_judged(state) and not _affords_both(lab, state):
-            if not _incumbent(lab) and affords(lab, state, 0.0):
+        if not lab.quality.is_judged(state) and not affords_both(lab, state):
+            if not (seen := _incumbent(lab)) and affords(lab, state, 0.0):
                 return state
             _run_out(lab, state, "quality")
+            if seen:
+                return seen  # what was seen to be as good goes before what may be
             if not _go_on_with_less(lab, state, refused):
                 return ()
-        elif _passes(lab, state):
+        elif passes(lab, state):
             return state
-        elif not _find_culprits(lab, state, lab.judge(state).outcome, refused):
+        elif not find_culprits(lab, state, lab.judge(state).outcome, refused):
             return ()
         else:
             refused.last = state
@@ -210,7 +212,7 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
     return ()
 
 
-def _affords_both(lab: Lab, state: State) -> bool:
+def affords_both(lab: Lab, state: State) -> bool:
     """Whether there is time for judging a state and for its shortest confirmation, or almost.
 
     So is there for the confirmation of what was seen to be faster and as good, should it fail.
@@ -220,7 +222,7 @@ def _affords_both(lab: Lab, state: State) -> bool:
     return affords(lab, state, cost_s) and (not seen or affords(lab, seen, cost_s))
 
 
-def _passes(lab: Lab, state: State) -> bool:
+def passes(lab: Lab, state: State) -> bool:
     """Whether a state trains as well; note where it does not."""
     outcome = lab.judge(state).outcome
     if outcome is Outcome.PASS:
@@ -239,9 +241,9 @@ def _is_good(lab: Lab, state: State, refused: Refused) -> bool:
         _run_out(lab, state, "quality")
         return False
     lab.phase = "quality"
-    if _passes(lab, state):
+    if passes(lab, state):
         return True
-    if _find_culprits(lab, state, lab.judge(state).outcome, refused):
+    if find_culprits(lab, state, lab.judge(state).outcome, refused):
         refused.last = state
     return False
 
@@ -275,7 +277,7 @@ def _leave_processes_out(lab: Lab, state: State, refused: Refused) -> bool:
     return True
 
 
-def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
+def find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
     """Refuse the levers that are to blame, found by halving the state; all of it if none is.
 
     Where a half does not pass, its culprits are refused, and what is left is judged anew as the
@@ -291,13 +293,13 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
         return True
     halves = split(state, 2)
     for half in halves:
-        if not lab.quality.is_judged(half) and not _affords_both(lab, half):
+        if not lab.quality.is_judged(half) and not affords_both(lab, half):
             _run_out(lab, half, "quality")
             return False
         found = lab.judge(half).outcome
         if found is not Outcome.PASS:
             lab.notes.explain("quality", half, (), _word(found))
-            return _find_culprits(lab, half, found, refused)
+            return find_culprits(lab, half, found, refused)
     if is_in(state, refused.states):
         return False  # what was built held it all the same
     refused.states.append(state)
@@ -315,7 +317,7 @@ def _refuse_beside(lab: Lab, kept: State, more: State, refused: Refused) -> Stat
     parts = split(more, 2) if len(more) > 1 else []
     for part in parts:
         both = (*kept, *part)
-        if not lab.quality.is_judged(both) and not _affords_both(lab, both):
+        if not lab.quality.is_judged(both) and not affords_both(lab, both):
             parts = []
             break
         is_good = lab.judge(both).outcome is Outcome.PASS
@@ -341,7 +343,7 @@ def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
         while low < high:
             middle = (low + high) // 2
             state = (ladder[middle],)
-            if not lab.quality.is_judged(state) and not _affords_both(lab, state):
+            if not lab.quality.is_judged(state) and not affords_both(lab, state):
                 break
             if lab.judge(state).outcome is Outcome.PASS:
                 low = middle + 1
@@ -373,74 +375,11 @@ def _run_out(lab: Lab, state: State, phase: str) -> None:
     lab.notes.choose("out_of_time", phase=phase, state=names_of(state))
 
 
-def _say_confirmed(lab: Lab, state: State, known: Confirmation) -> None:
+def say_confirmed(lab: Lab, state: State, known: Confirmation) -> None:
     lab.notes.choose("confirmed", None, state=names_of(state), **numbers(lab, known.series))
 
 
-def _gain_of(lab: Lab, known: Confirmation) -> Interval:
+def gain_of(lab: Lab, known: Confirmation) -> Interval:
     found = lab.log_speedup(known.series)
     assert found is not None
     return found
-
-
-def challenge(lab: Lab, build: Build, proven: Proven) -> bool:
-    """Prove what the search finds beyond what is proven, or that a part of it is enough.
-
-    What is proven is replaced only by what was judged and confirmed itself.
-
-    Returns:
-        False where nothing more is found, or there is no time to prove it.
-    """
-    state, gain, refused = build(proven.refused), lab.best_gain, proven.refused
-    if gain is None or not _promises_more(lab, state, gain, proven):
-        return False
-    if not lab.quality.is_judged(state) and not _affords_both(lab, state):
-        return False
-    lab.phase = "quality"
-    if not _passes(lab, state):
-        return _find_culprits(lab, state, lab.judge(state).outcome, refused)
-    lab.notes.choose("challenged", None, state=names_of(state), proven=names_of(proven.state))
-    known = confirm(lab, state)
-    if known is None:
-        return False
-    if is_faster(lab, known) and _is_better(lab, state, known, proven):
-        _say_confirmed(lab, state, known)
-        proven.state, proven.known, proven.gain = state, known, gain
-    return True
-
-
-def _promises_more(lab: Lab, state: State, gain: Interval, proven: Proven) -> bool:
-    """Whether a state seems to give more than what is proven, or as much with fewer levers."""
-    if not state or key_of(state) in lab.confirmations:
-        return False
-    if _is_part(state, proven.state):
-        return gain.high >= proven.gain.low
-    least = max(math.log1p(lab.yardstick.least_floor), half_width(gain) / 2)
-    return gain.estimate > proven.gain.estimate + least
-
-
-def _is_better(lab: Lab, state: State, known: Confirmation, proven: Proven) -> bool:
-    """Whether a confirmed state takes the place; a part of it, where it seems to give as much."""
-    found, before = _gain_of(lab, known), _gain_of(lab, proven.known)
-    if _is_part(state, proven.state):
-        return found.high >= before.estimate
-    return found.estimate > before.estimate
-
-
-def _is_part(state: State, other: State) -> bool:
-    return set(key_of(state)) < set(key_of(other))
-
-
-def faster(lab: Lab, proven: Proven) -> Found:
-    """The study found something, and proved it."""
-    state, series = proven.state, proven.known.series
-    if untold := lab.notes.not_told_apart(state):
-        lab.notes.choose("not_told_apart", None, state=names_of(untold))
-    found = _gain_of(lab, proven.known)
-    one_off_s = max(series.compile_s, lab.known.compile_s(state), series.start_s)
-    has_cost = any(one.name in PAID_ONCE for one in state) and one_off_s > 0
-    steps = None
-    if has_cost and lab.step_s is not None:
-        steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.estimate))
-    lab.run_whole(series)
-    return lab.found(StudyOutcome.FASTER, recipe=state, proof=series, break_even_steps=steps)

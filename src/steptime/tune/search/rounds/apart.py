@@ -107,7 +107,7 @@ def split(members: Sequence[Applied], num: int) -> list[Group]:
 def _groups(lab: Lab, members: State, told: Told) -> list[Group]:
     """What is left out at a time: each lever where time allows, else as many groups as fit."""
     fitting = _num_fitting(lab)
-    while fitting < 2 and lab.extend_own(MORE_S):
+    while fitting < 2 and lab.ledger.extend_beside(MORE_S):
         fitting = _num_fitting(lab)
     if fitting < 2:
         return []
@@ -136,7 +136,7 @@ def _tell(lab: Lab, state: State, groups: Sequence[Group], told: Told) -> None:
         for rest in states:
             lab.known.live(state, rest).error = PART_ERROR
         is_done = lab.live(state, states, due, keep=_keep(lab))
-        while not is_done and lab.extend_own(MORE_S):
+        while not is_done and lab.ledger.extend_beside(MORE_S):
             is_done = lab.live(state, states, due, keep=_keep(lab))
         for group, rest in zip(unclear, states, strict=True):
             series = lab.known.live(state, rest)
