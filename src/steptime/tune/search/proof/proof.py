@@ -376,10 +376,12 @@ def _run_out(lab: Lab, state: State, phase: str) -> None:
 
 
 def say_confirmed(lab: Lab, state: State, known: Confirmation) -> None:
+    """Write down that a state is proven, with its numbers."""
     lab.notes.choose("confirmed", None, state=names_of(state), **numbers(lab, known.series))
 
 
 def gain_of(lab: Lab, known: Confirmation) -> Interval:
+    """The log speedup that a confirmation showed."""
     found = lab.log_speedup(known.series)
     assert found is not None
     return found
