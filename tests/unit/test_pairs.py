@@ -88,7 +88,7 @@ def test_a_quiet_machine_has_a_noise_floor_too():
     ],
 )
 def test_a_lever_is_worth_what_its_whole_interval_says(low, high, is_worth):
-    assert worth(found(low, high), 0.05) is is_worth
+    assert worth(found(low, high), 0.05, bias=0.05) is is_worth
 
 
 def test_half_the_width_takes_four_times_the_pairs():

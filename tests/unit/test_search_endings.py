@@ -269,7 +269,7 @@ class Changing(ScriptedBench):
 
     def _gain(self, request, state):
         gain = super()._gain(request, state)
-        return -gain / 8 if request.is_fresh and self.count % 3 == 2 else gain
+        return -gain / 6 if request.is_fresh and self.count % 3 == 2 else gain
 
     def compare_live(self, request):
         result = super().compare_live(request)
@@ -279,7 +279,7 @@ class Changing(ScriptedBench):
 
 def test_repeats_that_disagree_are_not_claimed():
     noise = Noise(sd=0.05, r=0.0, outliers=0.0, burst_rate=0.0)
-    found = run(Changing(gains={"lever_0": 0.1}, noise=noise), *make_levers(1))
+    found = run(Changing(gains={"lever_0": 0.15}, noise=noise), *make_levers(1))
 
     assert found.outcome is StudyOutcome.TOO_NOISY
     assert found.reason == "repeats_disagree"

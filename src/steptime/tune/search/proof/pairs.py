@@ -96,9 +96,24 @@ def floor_of(same: Interval) -> float:
     return max(MIN_FLOOR, math.expm1(max(abs(same.low), abs(same.high))))
 
 
-def worth(found: Interval, floor: float) -> Worth:
-    """What the interval says of a candidate where the noise floor is `floor`."""
-    if found.low > math.log1p(floor):
+def bias_of(same: Interval) -> float:
+    """What an A/A shows for certain where nothing differs, as a fraction: its floor without width.
+
+    A few rounds leave its interval wide, which says nothing of a candidate: that has its own.
+    """
+    is_certain = same.low > 0 or same.high < 0
+    return max(MIN_FLOOR, math.expm1(min(abs(same.low), abs(same.high))) if is_certain else 0.0)
+
+
+def worth(found: Interval, floor: float, *, bias: float) -> Worth:
+    """What the interval says of a candidate.
+
+    Args:
+        found: its log speedup.
+        floor: of the noise; what lies below it is no gain for certain.
+        bias: of the comparison; what lies above it is a gain that is worth a proof.
+    """
+    if found.low > math.log1p(bias):
         return Worth.GAIN
     if found.high < 0:
         return Worth.SLOWER

@@ -22,6 +22,7 @@ from steptime.tune.search.proof.pairs import (
     MIN_FLOOR,
     MIN_PAIRS,
     Worth,
+    bias_of,
     floor_of,
     interval,
     middle,
@@ -63,6 +64,7 @@ class Yardstick:
 
     def __init__(self, levers: Mapping[str, Lever]) -> None:
         self.floors: dict[bool, float] = {}
+        self._biases: dict[bool, float] = {}
         self.num_same = 0
         self.facts = Facts(torch_version="")
         self._levers = levers
@@ -95,10 +97,10 @@ class Yardstick:
         found = interval(wall)
         if found is None:
             return False
-        self.floors[False], self.num_same = floor_of(found), found.n
-        by_cpu = interval(cpu)
-        if by_cpu is not None:
-            self.floors[True] = floor_of(by_cpu)
+        self.num_same = found.n
+        for is_cpu, same in ((False, found), (True, interval(cpu))):
+            if same is not None:
+                self.floors[is_cpu], self._biases[is_cpu] = floor_of(same), bias_of(same)
         return True
 
     @property
@@ -143,11 +145,18 @@ class Yardstick:
 
     def floor_for(self, series: ComparisonSeries) -> float:
         """The noise floor of the time that judges it."""
+        return self._least(series, self.floors)
+
+    def bias_for(self, series: ComparisonSeries) -> float:
+        """The bias of the time that judges it: what the A/A shows for certain."""
+        return self._least(series, self._biases)
+
+    def _least(self, series: ComparisonSeries, known: Mapping[bool, float]) -> float:
         by = self.judged_by(series)
-        floor = self.floors.get(by is Judged.CPU, self.floors.get(False, MIN_FLOOR))
+        least = known.get(by is Judged.CPU, known.get(False, MIN_FLOOR))
         if series.is_kept:
-            floor = max(floor, ONE_START)
-        return max(floor, TAKEN_CORES) if by is Judged.FAIR else floor
+            least = max(least, ONE_START)
+        return max(least, TAKEN_CORES) if by is Judged.FAIR else least
 
     def floor_that_judged(
         self, proof: ComparisonSeries | None, tried: Sequence[ComparisonSeries]
@@ -163,7 +172,7 @@ class Yardstick:
         found = self.log_speedup(series)
         if found is None:
             return None
-        what = worth(found, self.floor_for(series))
+        what = worth(found, self.floor_for(series), bias=self.bias_for(series))
         is_told = self.can_tell(series) and (what is Worth.GAIN or self.can_deny(series))
         return what if is_told else Worth.UNCLEAR
 

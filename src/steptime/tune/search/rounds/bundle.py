@@ -143,7 +143,8 @@ def _bundle(lab: Lab, members: State, base: Base, *, states: Banned, is_seen: bo
         return False
     apart = take_apart(lab, base.state, members, found, banned=states)
     gain = _gain_of(lab, apart, members, base) if is_seen else apart.gain
-    is_gain = worth(gain, lab.floor_for(series)) is Worth.GAIN
+    bias = lab.yardstick.bias_for(series)
+    is_gain = worth(gain, lab.floor_for(series), bias=bias) is Worth.GAIN
     lab.notes.explain("live", series.state, base.state, None if is_gain else what.value)
     state = (*base.state, *apart.members)
     is_likely = not is_seen and gain.estimate >= CLEARLY_HELPS
