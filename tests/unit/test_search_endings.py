@@ -706,3 +706,25 @@ def test_what_was_seen_to_be_faster_and_as_good_is_proven_or_refused(seed, monke
         for key, low in seen.items()
         if key not in refused and low > proven and not set(key) <= own
     ]
+
+
+class SlowedBeside(ScriptedBench):
+    """In one process with the lever, the command as written is a fifth slower than by itself."""
+
+    def compare_live(self, request):
+        result = super().compare_live(request)
+        slowed_s = 1.2 * self.step_s if request.is_fresh else self.step_s
+        return replace(result, reference_step_s=slowed_s)
+
+
+def test_what_one_state_costs_the_other_in_a_process_is_no_gain():
+    def study(speedup):
+        bench = SlowedBeside(gains={"lever_0": log(speedup)}, noise=Noise())
+        return run(bench, *make_levers(1))
+
+    large, small = study(2.0), study(1.15)
+
+    assert 1.6 < large.speedup.estimate < 1.75
+    assert small.outcome is not StudyOutcome.FASTER
+    assert "slowed_beside" in codes(large)
+    assert "slowed_beside" in codes(small)

@@ -63,6 +63,10 @@ CHOICES: Mapping[str, str] = {
         "{proven} is proven; {state} seemed faster yet, or as fast with fewer levers, so it was "
         "confirmed as well."
     ),
+    "slowed_beside": (
+        "In one process with {state}, the command as written took {speedup} the time that it takes "
+        "by itself: that is no gain, and was taken off."
+    ),
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
     "not_confirmed": "{state} could not be confirmed: {reason}.",

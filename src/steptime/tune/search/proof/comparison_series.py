@@ -69,6 +69,11 @@ class ComparisonSeries:
         self.candidate_step_s = arm.step_s or self.candidate_step_s
         self.start_s = self.start_s if arm.start_s is None else arm.start_s
 
+    def take_off(self, log_ratio: float) -> None:
+        """Take off all ratios what is no gain."""
+        for values in (self.wall, self.cpu, self.loop):
+            values[:] = [one - log_ratio for one in values]
+
     def join(self, part: ComparisonSeries) -> None:
         """Take in another series of the same comparison."""
         self.wall += part.wall

@@ -248,6 +248,7 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     rounds, until_s = math.ceil(due / num_starts), lab.ledger.left_s - most_s
     for _ in range(num_starts):
         part = lab.live_afresh(state, rounds, most_s=max(lab.ledger.left_s - until_s, start_s))
+        _take_off_what_is_no_gain(lab, part)
         known.series.join(part)
         if known.series.is_over or lab.is_interrupted:
             break
@@ -255,6 +256,23 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
         known.num_starts += 1
         known.num_against += middle is None or middle <= 0
     return True
+
+
+def _take_off_what_is_no_gain(lab: Lab, part: ComparisonSeries) -> None:
+    """Take off by how much the command as written was slower in this process than by itself.
+
+    States that take turns in one process share its memory and its workers: what one of them leaves
+    to the other may slow it down, and that is gone where the command runs with either alone.
+    """
+    steady = None if lab.baseline is None else lab.baseline.measurement.steady
+    alone = None if steady is None else steady.step_time_s
+    if alone is None or part.reference_step_s is None:
+        return
+    slowed = math.log(part.reference_step_s / alone.high)
+    if slowed > math.log1p(MIN_FLOOR):
+        part.take_off(slowed)
+        speedup = number(math.exp(slowed))
+        lab.notes.choose("slowed_beside", state=names_of(part.state), speedup=speedup)
 
 
 def _doubled(known: Confirmation, fitting: int) -> int:
