@@ -68,15 +68,15 @@ def main() -> None:
 
 
 def search() -> dict[str, bytes]:
-    """The answers of a study that finds the one lever that helps, and how it ended.
+    """The answers of a study that finds the lever that helps, and how it ended.
 
     Raises:
-        SystemExit: no study found it alone.
+        SystemExit: no study found it.
     """
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix="st.") as folder:
             found = run_study(study_options(Path(folder)), progress=lambda told: None)
-            if [one.name for one in found.recipe] == ["quick"]:
+            if found.recipe and found.recipe[0].name == "quick":
                 (study,) = Path(folder).glob(".steptime/studies/2*")
                 answers = sorted(study.glob("answers/*.json"))
                 return {
@@ -84,7 +84,7 @@ def search() -> dict[str, bytes]:
                     for path in (*answers, study / STUDY)
                 }
         print(f"study: {found.outcome} with {found.recipe}; again", file=sys.stderr)
-    raise SystemExit(f"error: the lever was not found alone in {TRIES} studies")
+    raise SystemExit(f"error: the lever was not found in {TRIES} studies")
 
 
 def record(name: str, ailment: Ailment) -> dict[str, bytes]:
