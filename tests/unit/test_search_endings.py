@@ -728,3 +728,9 @@ def test_what_one_state_costs_the_other_in_a_process_is_no_gain():
     assert small.outcome is not StudyOutcome.FASTER
     assert "slowed_beside" in codes(large)
     assert "slowed_beside" in codes(small)
+
+
+def test_what_neighbors_cost_both_states_is_not_taken_off():
+    bench = SlowedBeside(gains={"lever_0": log(2.0)}, noise=Noise(), others_cores=0.7)
+
+    assert "slowed_beside" not in codes(run(bench, *make_levers(1)))

@@ -262,11 +262,13 @@ def _take_off_what_is_no_gain(lab: Lab, part: ComparisonSeries) -> None:
     """Take off by how much the command as written was slower in this process than by itself.
 
     States that take turns in one process share its memory and its workers: what one of them leaves
-    to the other may slow it down, and that is gone where the command runs with either alone.
+    to the other may slow it down, and that is gone where the command runs with either alone. Where
+    other programs took the cores, they may be why, and both states alike are slower by them.
     """
     steady = None if lab.baseline is None else lab.baseline.measurement.steady
     alone = None if steady is None else steady.step_time_s
-    if alone is None or part.reference_step_s is None:
+    is_quiet = lab.yardstick.is_quiet(part.others_cores)
+    if alone is None or part.reference_step_s is None or not is_quiet:
         return
     slowed = math.log(part.reference_step_s / alone.high)
     if slowed > math.log1p(MIN_FLOOR):
