@@ -724,10 +724,36 @@ def test_what_one_state_costs_the_other_in_a_process_is_no_gain():
 
     large, small = study(2.0), study(1.15)
 
-    assert 1.6 < large.speedup.estimate < 1.75
+    within = next(one for one in large.choices if one.code == "confirmed")
+    assert 1.6 < float(within.facts["speedup"]) < 1.75
+    assert 1.9 < large.speedup.estimate < 2.1  # between processes, where nothing slows it down
     assert small.outcome is not StudyOutcome.FASTER
-    assert "slowed_beside" in codes(large)
     assert "slowed_beside" in codes(small)
+
+
+def test_what_one_process_shows_is_claimed_as_processes_show_it():
+    """A gain of 8 % within a process, where one start differs from the next by more or less."""
+
+    def study(process_sd):
+        bench = ScriptedBench(gains={"lever_0": log(1.08)}, noise=Noise(process_sd=process_sd))
+        return run(bench, *make_levers(1))
+
+    told, hidden = study(0.01), study(0.1)
+
+    assert "shown_between" in codes(told)
+    assert told.speedup.n == trials(told, "lever_0", kind="confirm")[-1].speedup.n == 9
+    assert hidden.outcome is StudyOutcome.TOO_NOISY
+    assert hidden.reason == "not_confirmed"
+    assert [label_of(one) for one in hidden.unproven.state] == ["lever_0"]
+
+
+def test_a_proof_within_processes_stands_where_pairs_of_them_do_not_fit_or_tell():
+    for more in ({"run_s": 60.0}, {"others_cores": 0.7}):
+        bench = ScriptedBench(gains={"lever_0": log(1.3)}, **more)
+        found = run(bench, *make_levers(1, by_cpu=False))
+
+        assert found.outcome is StudyOutcome.FASTER
+        assert "shown_between" not in codes(found)
 
 
 def test_what_neighbors_cost_both_states_is_not_taken_off():

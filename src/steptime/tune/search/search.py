@@ -17,8 +17,13 @@ from steptime.tune.search.earlier_results import ordered
 from steptime.tune.search.lab import Lab, SearchOptions
 from steptime.tune.search.mechanism import MAY_SLOW_DOWN
 from steptime.tune.search.order import Offer, most_of, offer, split_by_headroom
-from steptime.tune.search.proof.challenge import challenge, faster
-from steptime.tune.search.proof.confirmation import cheapest_proof, least_confirmation
+from steptime.tune.search.proof.challenge import challenge, faster, is_shown_between
+from steptime.tune.search.proof.confirmation import (
+    between_s,
+    cheapest_proof,
+    is_confirmed_live,
+    least_confirmation,
+)
 from steptime.tune.search.proof.proof import (
     Proven,
     Refused,
@@ -50,6 +55,9 @@ MOST_FLOOR = 0.25
 LEAST_RIDE = 0.02
 """What a lever may give at least to be tried beside live ones, below their noise as well: a live
 lever, or one between processes that says by the facts how much it saves."""
+
+SHOWN_SHARE = 0.5
+"""Of what is left after a proof: what showing it between processes may take of it."""
 
 MOST_IDLE = 8
 """Turns in which nothing was asked: what is put forward then cannot be afforded."""
@@ -102,7 +110,9 @@ def search(
                 _extend(lab)
                 if not challenge(lab, partial(_build, lab, offers), proven):
                     break
-            return faster(lab, proven)
+            if is_shown_between(lab, proven):
+                return faster(lab, proven)
+            lab.is_proven = False
         num_idle = num_idle + 1 if lab.ledger.granted_s == left_s else 0
         left_s = lab.ledger.granted_s
         if num_idle > MOST_IDLE:
@@ -286,7 +296,9 @@ def _may_find_more(lab: Lab, proven: Proven) -> bool:
     if lab.is_interrupted or not (untold(lab) or len(lab.live_of(proven.state)) > 1):
         return False
     proof_s = lab.ledger.judgement(num_runs=1) + cheapest_proof(lab, proven.state)
-    return lab.ledger.granted_s > proof_s
+    shown_s = between_s(lab, proven.state) if is_confirmed_live(lab, proven.state) else 0.0
+    left_s = lab.ledger.granted_s
+    return left_s > proof_s + (shown_s if shown_s <= SHOWN_SHARE * left_s else 0.0)
 
 
 def _not_in(state: State, offers: Sequence[Offer]) -> list[Offer]:

@@ -69,6 +69,10 @@ CHOICES: Mapping[str, str] = {
     ),
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
+    "shown_between": (
+        "Processes with and without {state}, in turns, showed it too: {speedup} ({low} to {high}, "
+        "n = {n})."
+    ),
     "not_confirmed": "{state} could not be confirmed: {reason}.",
     "not_compiled": (
         "The search continued with {state} alone: {lever} costs each process of a confirmation so "

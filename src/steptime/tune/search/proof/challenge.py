@@ -1,6 +1,7 @@
 """Goes on once something is proven: a state that gives more, or a part of it that gives as much.
 
-In: a `Lab`, what is proven, and a way to build the best state. Out: what is proven in the end.
+In: a `Lab`, what is proven, and a way to build the best state. Out: what is proven in the end,
+shown between processes where there is time: only they differ as a user's own runs do.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.mechanism import PAID_ONCE
-from steptime.tune.search.proof.comparison_series import Confirmation
-from steptime.tune.search.proof.confirmation import confirm, is_faster
+from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confirmation
+from steptime.tune.search.proof.confirmation import (
+    between_s,
+    confirm,
+    is_confirmed_live,
+    is_faster,
+    look,
+    numbers,
+)
 from steptime.tune.search.proof.pairs import half_width
 from steptime.tune.search.proof.proof import (
     Build,
@@ -73,6 +81,32 @@ def _is_better(lab: Lab, state: State, known: Confirmation, proven: Proven) -> b
 
 def _is_part(state: State, other: State) -> bool:
     return set(key_of(state)) < set(key_of(other))
+
+
+def is_shown_between(lab: Lab, proven: Proven) -> bool:
+    """Show what was proven within processes between them, too, where that fits and can be told.
+
+    How one process with a state differs from the next is in no interval of blocks that take turns
+    in one. Only what is proven is shown, so it makes no claim that was not there.
+
+    Returns:
+        False where processes refuse it: they differ by more than it gives.
+    """
+    state = proven.state
+    lab.ledger.extend_own()
+    if not is_confirmed_live(lab, state) or lab.ledger.left_s < between_s(lab, state):
+        return True
+    known = Confirmation(series=ComparisonSeries(state=state, reference=(), is_between=True))
+    look(lab, known)
+    found = lab.log_speedup(known.series)
+    is_told = found is not None and lab.yardstick.can_tell(known.series)
+    if lab.is_interrupted or known.series.is_over or not is_told:
+        return True
+    lab.confirmations[key_of(state)] = proven.known = known
+    if not is_faster(lab, known):
+        return False
+    lab.notes.choose("shown_between", None, state=names_of(state), **numbers(lab, known.series))
+    return True
 
 
 def faster(lab: Lab, proven: Proven) -> Found:

@@ -128,6 +128,11 @@ def cheapest_proof(lab: Lab, state: State) -> float:
     return starts_s + lab.ledger.blocks(num_blocks, num_starts=0)
 
 
+def between_s(lab: Lab, state: State) -> float:
+    """What it takes at least to show between processes what was proven within them [s]."""
+    return _pairs_s(lab, state, MIN_PAIRS)
+
+
 def _compiling_s(lab: Lab, state: State, num_processes: int) -> float:
     """What so many processes with a state spend on compiling, the first one most [s]."""
     return lab.ledger.compilations(lab.known.compile_s(state), num_processes)
