@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from steptime.measure.tried.trial_lines import TaggedUpdate
-from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio
+from steptime.tune.trials.facts.loop_time import LoopPart, loop_part, loop_ratio, mean_update_s
 from steptime.tune.trials.process_pairs import Side, compare_sides
 from steptime.tune.values.study_values import WELL
 from unit.builders import make_measurement
@@ -33,6 +33,26 @@ def test_a_pair_is_compared_over_the_same_updates() -> None:
 
     # 20 steps and 4 times of saving in both, however many more the faster one made.
     assert loop_ratio(slow, fast) == pytest.approx(math.log(6.0 / 4.0))
+
+
+def test_what_a_look_of_steptime_took_is_no_part_of_a_loop() -> None:
+    """An operator probe of 0.2 s, in a loop whose steps took 0.03 to 0.05 s besides."""
+    walls = [0.04] * 30
+    walls[13], walls[20], walls[25] = 0.24, 0.05, 0.05
+    updates = [
+        update(number, wall_ns=round(wall * 1e9), end_ns=round(sum(walls[: number + 1]) * 1e9))
+        for number, wall in enumerate(walls)
+    ]
+    looked_at = {13, 25}
+    seen = [replace(one, is_disturbed=one.number in looked_at) for one in updates]
+
+    part, whole = loop_part(seen), loop_part(updates)
+
+    assert part is not None
+    assert whole is not None
+    # The second look took no longer than an update may without one: it stays.
+    assert mean_update_s(part) == pytest.approx((27 * 0.04 + 2 * 0.05) / 29)
+    assert mean_update_s(whole) == pytest.approx((26 * 0.04 + 2 * 0.05 + 0.24) / 29)
 
 
 def test_what_one_side_compiled_at_the_beginning_counts_in_neither() -> None:

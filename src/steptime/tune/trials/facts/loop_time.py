@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from steptime.core.interval import Interval, mean_of
+from steptime.core.stats import median
 from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.measure.values.measurement import Measurement
 from steptime.record.places import NS
@@ -54,7 +55,28 @@ def loop_part(
         updates_a_step = measurement.num_optimizer_updates / max(1, measurement.num_steps)
         warmed_up = round(steady.first_step * updates_a_step)
         first = max(first, min(warmed_up, round(MOST_WARMUP * len(updates))))
-    return LoopPart(first=first, ends_s=tuple(ends_s))
+    return LoopPart(first=first, ends_s=tuple(_without_looks(ends_s, updates, first)))
+
+
+def _without_looks(
+    ends_s: Sequence[float], updates: Sequence[TaggedUpdate], first: int
+) -> list[float]:
+    """Return when updates ended [s], without what Steptime's looks took from the first on.
+
+    The looks come once, in a trial of seconds as in a run of hours. An update with a look that took
+    longer than all without one counts as the median of those.
+    """
+    walls_s = [(one.wall_ns or 0) * NS for one in updates]
+    own = [not one.is_disturbed and one.wall_ns is not None for one in updates]
+    usual_s = [walls_s[place] for place in range(first, len(updates)) if own[place]]
+    if len(usual_s) < MIN_UPDATES:
+        return list(ends_s)
+    most_s, middle_s, looked_s, out = max(usual_s), median(usual_s), 0.0, []
+    for place, end_s in enumerate(ends_s):
+        if place > first and updates[place].is_disturbed and walls_s[place] > most_s:
+            looked_s += walls_s[place] - middle_s
+        out.append(end_s - looked_s)
+    return out
 
 
 def loop_step_s(part: LoopPart | None, updates_a_step: float) -> Interval | None:
