@@ -155,7 +155,9 @@ def forecast_of(store: Path, study: dict[str, Any], num_steps: int) -> dict[str,
     answers = store / ".steptime" / "studies" / study["study_id"] / "answers"
     documents = [json.loads(path.read_text()) for path in sorted(answers.glob("*.json"))]
     recipe = study["recipe"]
-    proofs = [it["result"] for it in documents[1:] if kind_of(it, recipe) == "proof"]
+    known = [it for it in documents[1:] if kind_of(it, recipe) == "proof"]
+    between = [it for it in known if it["ask"] == "compare_processes"]
+    proofs = [it["result"] for it in between or known]
     arms = [arm for it in proofs for arm in it["arms"]]
     found = forecast_whole_run(
         from_json(Baseline, documents[0]["result"], where="baseline"),
@@ -212,14 +214,19 @@ def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:
     confirmed = [one["state"] for one in study["trials"] if one["kind"] == "confirm"]
     spent: dict[str, float] = defaultdict(float)
     last_s, proofs_s = 0.0, {}
+    live: set[str] = set()
     answers = store / ".steptime" / "studies" / study["study_id"] / "answers"
     for path in sorted(answers.glob("*.json")):
         answer = json.loads(path.read_text())
-        spent[kind_of(answer, recipe)] += answer["spent_s"] - last_s
+        kind, is_live = kind_of(answer, recipe), answer["ask"] == "compare_live"
+        is_shown = kind == "proof" and not is_live and json.dumps(recipe) in live
+        spent["shown between" if is_shown else kind] += answer["spent_s"] - last_s
         last_s = answer["spent_s"]
         for state in confirmed:
-            if kind_of(answer, state) == "proof":
-                proofs_s[json.dumps(state)] = last_s
+            key = json.dumps(state)
+            if kind_of(answer, state) == "proof" and (is_live or key not in live):
+                proofs_s[key] = last_s
+                live |= {key} if is_live else set()
     return {
         "outcome": study["outcome"],
         "reason": study["reason"],
@@ -342,7 +349,7 @@ def print_table(known: dict[str, Any]) -> None:
             kind = PLACES[name]["kind"]
             print(f"{name} {kind:16}", *cells, span(expert), span(against), one["commit"], names)
             spent = study.get("spent_s", {})
-            kept = sum(spent.get(it, 0) for it in ("proof", "judged, the recipe"))
+            kept = sum(spent.get(it, 0) for it in ("proof", "shown between", "judged, the recipe"))
             parts = ", ".join(f"{kind} {seconds:.0f}" for kind, seconds in spent.items())
             print(f"   {parts}, unused {study.get('unused_s')} s; proofs after", end=" ")
             print(study.get("proofs_after_s"), f"s; {kept / max(1, sum(spent.values())):.0%} on it")
