@@ -21,7 +21,6 @@ from steptime.tune.search.proof.challenge import challenge, faster, is_shown_bet
 from steptime.tune.search.proof.confirmation import (
     between_s,
     cheapest_proof,
-    is_confirmed_live,
     least_confirmation,
 )
 from steptime.tune.search.proof.proof import (
@@ -296,7 +295,7 @@ def _may_find_more(lab: Lab, proven: Proven) -> bool:
     if lab.is_interrupted or not (untold(lab) or len(lab.live_of(proven.state)) > 1):
         return False
     proof_s = lab.ledger.judgement(num_runs=1) + cheapest_proof(lab, proven.state)
-    shown_s = between_s(lab, proven.state) if is_confirmed_live(lab, proven.state) else 0.0
+    shown_s = 0.0 if proven.known.series.is_between else between_s(lab, proven.state)
     left_s = lab.ledger.granted_s
     return left_s > proof_s + (shown_s if shown_s <= SHOWN_SHARE * left_s else 0.0)
 

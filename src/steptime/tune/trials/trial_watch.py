@@ -59,12 +59,12 @@ class Process:
         self.is_in_plan = False
         """Whether the guest does here what the trial's plan says."""
         self.ticks: list[Tick] = []
-        self._seen_s: list[tuple[float, float]] = []
-        """By our clock and by the record's: when the first news came, and the newest."""
+        self._seen_s: list[tuple[float, float, float]] = []
+        """Of each news: when it came by our clock, twice, and by the record's when it ended."""
         self._cpu_s: dict[int, float] = {}
         """CPU time of the process that the record tells of, by the thread that stepped."""
         self._seen_cpu: list[tuple[float, float, float]] = []
-        """By our clock, the kernel's count and the record's, likewise."""
+        """By our clock, the kernel's count and the record's."""
         self.levers: list[LeverLine] = []
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
@@ -85,7 +85,7 @@ class Process:
                     take(self, line)
         has_news = len(self.ticks) > before
         if has_news:
-            self._seen_s[1:] = [(now_s, self.ticks[-1].end_s)]
+            self._seen_s.append((now_s, now_s, self.ticks[-1].end_s))
         return has_news
 
     def note_cpu(self, now_s: float, kernel_s: float) -> None:
@@ -94,20 +94,15 @@ class Process:
         Where several threads step, each tells of the whole process.
         """
         if len(self._cpu_s) == 1:
-            self._seen_cpu[1:] = [(now_s, kernel_s, sum(self._cpu_s.values()))]
+            self._seen_cpu.append((now_s, kernel_s, sum(self._cpu_s.values())))
 
     @property
     def untrue(self) -> tuple[str, dict[str, float]] | None:
         """What of its record cannot be true: the reason of a refusal, with both times [s]."""
-        if len(self._seen_s) == 2:
-            passed_s, told_s = _differences(self._seen_s)
-            if abs(told_s - passed_s) > LATE_S + LATE_SHARE * passed_s:
-                return "record_untrue", {"told_s": told_s, "passed_s": passed_s}
-        if len(self._seen_cpu) == 2 and len(self._cpu_s) == 1:
-            passed_s, kernel_s, told_s = _differences(self._seen_cpu)
-            late_s = LATE_S * max(1.0, kernel_s / passed_s)
-            if abs(told_s - kernel_s) > late_s + LATE_SHARE * kernel_s:
-                return "cpu_untrue", {"told_s": told_s, "kernel_s": kernel_s}
+        if told := _untrue(self._seen_s):
+            return "record_untrue", {"told_s": told[2], "passed_s": told[1]}
+        if len(self._cpu_s) == 1 and (told := _untrue(self._seen_cpu)):
+            return "cpu_untrue", {"told_s": told[2], "kernel_s": told[1]}
         return None
 
     def was_changed(self) -> bool:
@@ -191,8 +186,22 @@ def _late_tick(row: ProgressRow) -> Tick:
     )
 
 
-def _differences(seen: Sequence[tuple[float, ...]]) -> list[float]:
-    return [newest - first for first, newest in zip(*seen, strict=True)]
+def _untrue(seen: Sequence[tuple[float, float, float]]) -> list[float] | None:
+    """Return what passed, our count and the record's, where they cannot all be true; else None.
+
+    A line may come late: one before an evaluation is on disk when that is over. So they count from
+    the news of the first quarter that came least late to that of the last quarter.
+    """
+    if len(seen) < 2:
+        return None
+    part_s = (seen[-1][0] - seen[0][0]) / 4
+    early = [one for one in seen if one[0] <= seen[0][0] + part_s]
+    late = [one for one in seen if one[0] >= seen[-1][0] - part_s]
+    first, last = (max(some, key=lambda it: it[2] - it[1]) for some in (early, late))
+    passed_s, ours_s, told_s = (newest - oldest for oldest, newest in zip(first, last, strict=True))
+    late_s = LATE_S * max(1.0, ours_s / max(passed_s, 1e-9))
+    is_true = abs(told_s - ours_s) <= late_s + LATE_SHARE * ours_s
+    return None if is_true else [passed_s, ours_s, told_s]
 
 
 def fold_ticks(ticks: Sequence[Tick]) -> list[float]:

@@ -65,7 +65,7 @@ CHOICES: Mapping[str, str] = {
     ),
     "slowed_beside": (
         "In one process with {state}, the command as written took {speedup} the time that it takes "
-        "by itself: that is no gain, and was taken off."
+        "by itself: that is no gain. Processes in turns decide, or it was taken off."
     ),
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",

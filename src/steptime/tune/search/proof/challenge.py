@@ -16,7 +16,6 @@ from steptime.tune.search.proof.comparison_series import ComparisonSeries, Confi
 from steptime.tune.search.proof.confirmation import (
     between_s,
     confirm,
-    is_confirmed_live,
     is_faster,
     look,
     numbers,
@@ -94,7 +93,7 @@ def is_shown_between(lab: Lab, proven: Proven) -> bool:
     """
     state = proven.state
     lab.ledger.extend_own()
-    if not is_confirmed_live(lab, state) or lab.ledger.left_s < between_s(lab, state):
+    if proven.known.series.is_between or lab.ledger.left_s < between_s(lab, state):
         return True
     known = Confirmation(series=ComparisonSeries(state=state, reference=(), is_between=True))
     look(lab, known)

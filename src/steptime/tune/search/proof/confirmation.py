@@ -129,8 +129,8 @@ def cheapest_proof(lab: Lab, state: State) -> float:
 
 
 def between_s(lab: Lab, state: State) -> float:
-    """What it takes at least to show between processes what was proven within them [s]."""
-    return _pairs_s(lab, state, MIN_PAIRS)
+    """What it takes at least to show a state between processes, whatever it consists of [s]."""
+    return _pairs_s(lab, state, _least_pairs(lab, state))
 
 
 def _compiling_s(lab: Lab, state: State, num_processes: int) -> float:
@@ -253,7 +253,14 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     rounds, until_s = math.ceil(due / num_starts), lab.ledger.left_s - most_s
     for _ in range(num_starts):
         part = lab.live_afresh(state, rounds, most_s=max(lab.ledger.left_s - until_s, start_s))
-        _take_off_what_is_no_gain(lab, part)
+        slowed = _slowed(lab, part)
+        if slowed and not known.series.asked:
+            # Decided before its gain is looked at: what processes say is all that counts.
+            lab.ledger.extend_own()
+            if _time_s(lab, known, 0.0) >= between_s(lab, state):
+                known.series.is_between = True
+                return _look_in_turns(lab, known, 0)
+        part.take_off(slowed)
         known.series.join(part)
         if known.series.is_over or lab.is_interrupted:
             break
@@ -263,8 +270,8 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     return True
 
 
-def _take_off_what_is_no_gain(lab: Lab, part: ComparisonSeries) -> None:
-    """Take off by how much the command as written was slower in this process than by itself.
+def _slowed(lab: Lab, part: ComparisonSeries) -> float:
+    """By how much the command as written was slower in this process than by itself, as a log ratio.
 
     States that take turns in one process share its memory and its workers: what one of them leaves
     to the other may slow it down, and that is gone where the command runs with either alone. Where
@@ -274,12 +281,13 @@ def _take_off_what_is_no_gain(lab: Lab, part: ComparisonSeries) -> None:
     alone = None if steady is None else steady.step_time_s
     is_quiet = lab.yardstick.is_quiet(part.others_cores)
     if alone is None or part.reference_step_s is None or not is_quiet:
-        return
+        return 0.0
     slowed = math.log(part.reference_step_s / alone.high)
-    if slowed > math.log1p(MIN_FLOOR):
-        part.take_off(slowed)
-        speedup = number(math.exp(slowed))
-        lab.notes.choose("slowed_beside", state=names_of(part.state), speedup=speedup)
+    if slowed <= math.log1p(MIN_FLOOR):
+        return 0.0
+    speedup = number(math.exp(slowed))
+    lab.notes.choose("slowed_beside", state=names_of(part.state), speedup=speedup)
+    return slowed
 
 
 def _doubled(known: Confirmation, fitting: int) -> int:
