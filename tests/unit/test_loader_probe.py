@@ -232,6 +232,32 @@ def test_what_is_kept_of_samples_that_draw_ends_before_the_draw():
     assert kept["saved_s"] > 0.005
 
 
+class LooksUp(data.Dataset):
+    """Rows in a list, whose parts are looked up in a dictionary; some note what was read there."""
+
+    def __init__(self, *, notes=False):
+        self.rows = [[1000 + number, float(number)] for number in range(60)]
+        self.places = {row[0]: number for number, row in enumerate(self.rows)}
+        self.notes = notes
+
+    def __getitem__(self, index):
+        name, value = self.rows[index]
+        if self.notes:
+            self.places[1000] += 1
+        return [self.places[name], value]
+
+    def __len__(self):
+        return len(self.rows)
+
+
+@pytest.mark.parametrize("notes", [False, True])
+def test_a_dictionary_of_a_data_set_is_compared_in_a_part_of_it_too(notes):
+    dataset = LooksUp(notes=notes)
+
+    for one in (dataset, data.Subset(dataset, range(10, 40))):
+        assert probe(one)["is_pure"] is not notes
+
+
 def test_a_file_that_is_open_and_read_on_is_not_left_as_it_was(tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(bytes(200))

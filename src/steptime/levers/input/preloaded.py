@@ -280,10 +280,13 @@ def values_of(dataset: Any) -> list[Any]:
 
 def seen(value: Any, depth: int = 4) -> Any:
     """Return what would show that a value was changed in its place."""
-    if isinstance(value, (bool, int, float, str, bytes)) or depth == 0:
-        return value if depth else id(value)
+    if isinstance(value, (bool, int, float, str, bytes)):
+        return value
+    if depth == 0:
+        return id(value)
     if type(value) is dict:
-        value = list(islice(value.items(), NUM_SEEN))
+        few = [one for item in islice(value.items(), NUM_SEEN) for one in item]
+        return len(value), [seen(one, depth - 1) for one in few]
     if type(value) in (list, tuple):
         ends = [*value[:NUM_SEEN], *value[-NUM_SEEN:]]
         return len(value), [seen(one, depth - 1) for one in ends]
