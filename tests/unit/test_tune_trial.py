@@ -15,7 +15,8 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.launch.origin import describe_run
 from steptime.launch.values import CommandRecord
 from steptime.tune.trials import trial_process
-from steptime.tune.trials.bounds import WindowSize, is_full
+from steptime.tune.trials.bounds import WindowSize, is_full, process_window
+from steptime.tune.trials.process_pairs import _late_step
 from steptime.tune.trials.trial_process import (
     TrialEnded,
     TrialLimits,
@@ -401,3 +402,24 @@ def test_steps_of_several_optimizers_are_rounds_of_updates() -> None:
     ]
 
     assert fold_ticks(ticks) == [1.5, 1.0, 1.0]
+
+
+def test_a_process_of_a_pair_runs_on_past_what_was_left_out_of_the_observation(
+    tmp_path: Path,
+) -> None:
+    """A step is slower until the first evaluation, which the pair would not reach else."""
+    size = process_window(600.0, num_warmup=100, update_s=0.1)
+    child, seen = Child(tmp_path), []
+
+    def is_done(watch: TrialWatch) -> bool:
+        seen.append(watch)
+        return is_full(watch, size)
+
+    run(child, is_done)
+
+    assert 120 < child.num_updates < 170
+    late = _late_step(seen[-1], 100)
+    assert late is not None
+    assert late[0] == pytest.approx(0.1)
+    assert _late_step(seen[-1], child.num_updates - 2) is None
+    assert process_window(600.0, num_warmup=100, update_s=1.0).num_warmup == 0  # too dear

@@ -21,7 +21,7 @@ class WindowSize:
     """What a trial must have shown: enough steps and enough time, or time alone.
 
     Attributes:
-        num_steps: after warmup.
+        num_steps: after `num_warmup` updates, of which the first never counts.
         least_s: fewer seconds do not count what comes now and then.
         most_s: after which fewer steps will do.
     """
@@ -29,6 +29,7 @@ class WindowSize:
     num_steps: int
     least_s: float
     most_s: float
+    num_warmup: int = 0
 
 
 def observe_window(budget_s: float) -> WindowSize:
@@ -38,10 +39,14 @@ def observe_window(budget_s: float) -> WindowSize:
     )
 
 
-def process_window(budget_s: float) -> WindowSize:
-    """One process of a pair."""
+def process_window(budget_s: float, *, num_warmup: int = 0, update_s: float = 0.0) -> WindowSize:
+    """One process of a pair, which warms up as the command as written did, if that is not long."""
+    most_s = max(3.0, budget_s / 15)
     return WindowSize(
-        num_steps=20, least_s=_between(1.0, budget_s / 100, 10.0), most_s=max(3.0, budget_s / 15)
+        num_steps=20,
+        least_s=_between(1.0, budget_s / 100, 10.0),
+        most_s=most_s,
+        num_warmup=num_warmup if num_warmup * update_s <= most_s else 0,
     )
 
 
@@ -77,8 +82,8 @@ def silence_s(budget_s: float) -> float:
 
 def lasts_s(size: WindowSize, *, startup_s: float, step_s: float) -> float:
     """How long a process is going to take to show a window [s]."""
-    steps_s = (_WARMUP_STEPS + size.num_steps) * step_s
-    return startup_s + _ENDING_S + min(max(size.least_s, steps_s), size.most_s)
+    warmup_s, steps_s = size.num_warmup * step_s, (_WARMUP_STEPS + size.num_steps) * step_s
+    return startup_s + _ENDING_S + warmup_s + min(max(size.least_s, steps_s), size.most_s)
 
 
 def is_full(watch: TrialWatch, size: WindowSize) -> bool:
@@ -88,11 +93,13 @@ def is_full(watch: TrialWatch, size: WindowSize) -> bool:
         return False
     ticks = process.ticks
     compiled = [i for i, tick in enumerate(process.ticks) if tick.compile_s > 0]
-    begin = 1 + max(compiled, default=0)  # the first update never counts
+    begin = max(1 + max(compiled, default=0), size.num_warmup)  # the first update never counts
+    if len(ticks) < begin:
+        return False
     num_steps, seen_s = len(ticks) - begin, ticks[-1].end_s - ticks[begin - 1].end_s
     if num_steps >= _WARMUP_STEPS + size.num_steps and seen_s >= size.least_s:
         return True
-    all_s = ticks[-1].end_s - ticks[0].end_s
+    all_s = ticks[-1].end_s - ticks[max(0, size.num_warmup - 1)].end_s
     has_least = num_steps >= _LEAST_STEPS and seen_s >= size.most_s
     return has_least or all_s >= 2 * size.most_s
 

@@ -35,7 +35,7 @@ from steptime.tune.trials.facts.loop_time import (
     mean_update_s,
 )
 from steptime.tune.trials.trial_process import TrialEnded
-from steptime.tune.trials.trial_watch import Process, TrialWatch
+from steptime.tune.trials.trial_watch import Process, TrialWatch, fold_ticks
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 MIN_STEPS = 3
@@ -62,8 +62,8 @@ class Side:
     start_s: float | None = None
 
 
-def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
-    """The times of a trial's steady window."""
+def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch, *, num_warmup: int = 0) -> Side:
+    """The times of a trial's steady window; its loop begins after so many updates at least."""
     if ended.end is not TrialEnd.FINISHED:
         return Side(ending=ended.ending)
     number = number_of(folder, watch)
@@ -71,18 +71,36 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
     steady = measurement.steady
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
         return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
-    loop = next((loop_part(rank.updates(), measurement) for rank in read_trial(folder)), None)
+    ranks = read_trial(folder)
+    loop = next((loop_part(one.updates(), measurement, num_warmup) for one in ranks), None)
     updates_a_step = max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
+    step_s = steady.step_time_s.estimate
+    step_cpu_s = steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None
+    if steady.first_step * updates_a_step < num_warmup:
+        step_s, step_cpu_s = _late_step(watch, num_warmup) or (step_s, step_cpu_s)
     return Side(
         ending=WELL,
-        step_s=steady.step_time_s.estimate,
-        step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
+        step_s=step_s,
+        step_cpu_s=step_cpu_s,
         samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
         loop=loop,
         loop_s=mean_update_s(loop) * updates_a_step if loop and is_long(loop) else None,
         start_s=None if watch.first is None else startup_s(watch.first, measurement),
     )
+
+
+def _late_step(watch: TrialWatch, num_warmup: int) -> tuple[float, float | None] | None:
+    """The median wall time of a step after so many updates, and its mean CPU time [s].
+
+    None of several ranks, of which the slowest one counts.
+    """
+    ticks = watch.processes[0].ticks[num_warmup:] if len(watch.processes) == 1 else []
+    steps_s = fold_ticks(ticks[1:])
+    if len(steps_s) < MIN_STEPS:
+        return None
+    cpu_s = math.fsum(tick.cpu_s for tick in ticks[1:]) / len(steps_s)
+    return median(steps_s), cpu_s or None
 
 
 def startup_s(process: Process, measurement: Measurement) -> float:

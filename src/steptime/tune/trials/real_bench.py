@@ -129,7 +129,7 @@ class RealBench:
         self._quiet()
         baseline = self._held_against_a_run(self._observe())
         baseline = self._with_worker_rates(baseline)
-        size = process_window(self._planned_s(baseline))
+        size = self._window(baseline)
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         self.adopt(baseline := replace(baseline, process_s=process_s))
         return baseline
@@ -208,12 +208,26 @@ class RealBench:
             self._subject.budget_s, startup_s=baseline.startup_s, step_s=step_s_of(baseline)
         )
 
+    def _window(self, baseline: Baseline | None) -> WindowSize:
+        """What a process of a pair shows: no earlier part than the one that was observed."""
+        steady = None if baseline is None else baseline.measurement.steady
+        if baseline is None or steady is None:
+            return process_window(self._planned_s(baseline))
+        measured = baseline.measurement
+        updates_a_step = max(1.0, measured.num_optimizer_updates / max(1, measured.num_steps))
+        return process_window(
+            self._planned_s(baseline),
+            num_warmup=round(steady.first_step * updates_a_step),
+            update_s=step_s_of(baseline) / updates_a_step,
+        )
+
     def _run_side(
         self, state: State, size: WindowSize | None = None, *, plans: bool = True
     ) -> Side:
         trial = self.start(state, also=None if plans else {"mode": AS_A_RUN})
-        ended = self._run(trial, size or process_window(self._planned_s(self.baseline)))
-        return read_side(trial.folder, ended, trial.watch)
+        size = size or self._window(self.baseline)
+        ended = self._run(trial, size)
+        return read_side(trial.folder, ended, trial.watch, num_warmup=size.num_warmup)
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""

@@ -37,12 +37,13 @@ class LoopPart:
 
 
 def loop_part(
-    updates: Sequence[TaggedUpdate], measurement: Measurement | None = None
+    updates: Sequence[TaggedUpdate], measurement: Measurement | None = None, num_warmup: int = 0
 ) -> LoopPart | None:
     """Return the part of a loop that a process showed, after what it compiled at the beginning.
 
     The steps in which it warmed up are no part of it either, where the measurement tells them: a
-    process that is over in seconds would count as much of them as a run of hours.
+    process that is over in seconds would count as much of them as a run of hours; nor are the first
+    `num_warmup` updates, for which the process ran on.
     """
     ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
     if len(ends_s) < len(updates) or not ends_s:
@@ -55,6 +56,8 @@ def loop_part(
         updates_a_step = measurement.num_optimizer_updates / max(1, measurement.num_steps)
         warmed_up = round(steady.first_step * updates_a_step)
         first = max(first, min(warmed_up, round(MOST_WARMUP * len(updates))))
+    if num_warmup < len(updates):
+        first = max(first, num_warmup)
     return LoopPart(first=first, ends_s=tuple(_without_looks(ends_s, updates, first)))
 
 
