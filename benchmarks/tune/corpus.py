@@ -228,7 +228,8 @@ def describe(study: dict[str, Any], store: Path) -> dict[str, Any]:
             key = json.dumps(state)
             if kind_of(answer, state) == "proof" and (is_live or key not in live):
                 proofs_s[key] = last_s
-                live |= {key} if is_live else set()
+                if is_live:
+                    live.add(key)
     return {
         "outcome": study["outcome"],
         "reason": study["reason"],

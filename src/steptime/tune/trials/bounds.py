@@ -94,14 +94,13 @@ def is_full(watch: TrialWatch, size: WindowSize) -> bool:
     ticks = process.ticks
     compiled = [i for i, tick in enumerate(process.ticks) if tick.compile_s > 0]
     begin = max(1 + max(compiled, default=0), size.num_warmup)  # the first update never counts
-    if len(ticks) < begin:
-        return False
-    num_steps, seen_s = len(ticks) - begin, ticks[-1].end_s - ticks[begin - 1].end_s
+    num_steps = len(ticks) - begin
+    seen_s = ticks[-1].end_s - ticks[min(begin, len(ticks)) - 1].end_s
     if num_steps >= _WARMUP_STEPS + size.num_steps and seen_s >= size.least_s:
         return True
-    all_s = ticks[-1].end_s - ticks[max(0, size.num_warmup - 1)].end_s
+    all_s = ticks[-1].end_s - ticks[0].end_s
     has_least = num_steps >= _LEAST_STEPS and seen_s >= size.most_s
-    return has_least or all_s >= 2 * size.most_s
+    return has_least or all_s >= (3 if size.num_warmup else 2) * size.most_s
 
 
 def longest_gap_s(process: Process) -> float:

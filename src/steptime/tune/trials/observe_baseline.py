@@ -37,7 +37,7 @@ from steptime.record.live.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.facts.loop_diffs import live_diffs
-from steptime.tune.trials.facts.loop_time import loop_part, loop_step_s
+from steptime.tune.trials.facts.loop_time import loop_part, loop_step_s, updates_a_step
 from steptime.tune.trials.facts.resources import (
     count_cores,
     count_nodes,
@@ -130,7 +130,7 @@ def _loop_step_s(
         return None
     lines = read_trial(folder, pids)
     part = next((loop_part(rank.updates(), measurement) for rank in lines), None)
-    return loop_step_s(part, max(1.0, measurement.num_optimizer_updates / measurement.num_steps))
+    return loop_step_s(part, updates_a_step(measurement))
 
 
 def _may_keep_two(folder: Path, watch: TrialWatch) -> bool:
@@ -147,7 +147,7 @@ def _samples_per_step(
     an_update = samples_per_step(folder, pids)
     if an_update is None or measurement.num_steps == 0:
         return None
-    return an_update * max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
+    return an_update * updates_a_step(measurement)
 
 
 def _read(folder: Path, ended: TrialEnded, *, number: int | None, is_named: bool) -> RunRecords:
@@ -266,15 +266,15 @@ def _kernel_use(
     samples = [
         sample for one in records.streams if one.head.pid == pid for sample in one.signals.memory
     ]
-    updates_a_step = max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
+    num_updates = updates_a_step(measurement)
     start = 0 if measurement.steady is None else measurement.steady.first_step
     ends_s = [tick.end_s for tick in process.ticks]
-    use = kernel_use(samples, ends_s, first=max(1, round(start * updates_a_step)))
+    use = kernel_use(samples, ends_s, first=max(1, round(start * num_updates)))
     if use is None:
         return None
     return KernelUse(
-        minor_faults=None if use.minor_faults is None else use.minor_faults * updates_a_step,
-        system_s=None if use.system_s is None else use.system_s * updates_a_step,
+        minor_faults=None if use.minor_faults is None else use.minor_faults * num_updates,
+        system_s=None if use.system_s is None else use.system_s * num_updates,
     )
 
 

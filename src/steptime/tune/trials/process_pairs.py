@@ -33,6 +33,7 @@ from steptime.tune.trials.facts.loop_time import (
     loop_part,
     loop_ratio,
     mean_update_s,
+    updates_a_step,
 )
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch, fold_ticks
@@ -73,10 +74,10 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch, *, num_warmup:
         return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
     ranks = read_trial(folder)
     loop = next((loop_part(one.updates(), measurement, num_warmup) for one in ranks), None)
-    updates_a_step = max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
+    num_updates = updates_a_step(measurement)
     step_s = steady.step_time_s.estimate
     step_cpu_s = steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None
-    if steady.first_step * updates_a_step < num_warmup:
+    if steady.first_step * num_updates < num_warmup:
         step_s, step_cpu_s = _late_step(watch, num_warmup) or (step_s, step_cpu_s)
     return Side(
         ending=WELL,
@@ -85,7 +86,7 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch, *, num_warmup:
         samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
         loop=loop,
-        loop_s=mean_update_s(loop) * updates_a_step if loop and is_long(loop) else None,
+        loop_s=mean_update_s(loop) * num_updates if loop and is_long(loop) else None,
         start_s=None if watch.first is None else startup_s(watch.first, measurement),
     )
 

@@ -39,6 +39,7 @@ from steptime.tune.trials.bounds import (
     observe_window,
     process_window,
 )
+from steptime.tune.trials.facts.loop_time import updates_a_step
 from steptime.tune.trials.judging import claim_of, judge_state
 from steptime.tune.trials.kept_trials import KeptTrials
 from steptime.tune.trials.live_trials import LiveTrials
@@ -213,12 +214,11 @@ class RealBench:
         steady = None if baseline is None else baseline.measurement.steady
         if baseline is None or steady is None:
             return process_window(self._planned_s(baseline))
-        measured = baseline.measurement
-        updates_a_step = max(1.0, measured.num_optimizer_updates / max(1, measured.num_steps))
+        num_updates = updates_a_step(baseline.measurement)
         return process_window(
             self._planned_s(baseline),
-            num_warmup=round(steady.first_step * updates_a_step),
-            update_s=step_s_of(baseline) / updates_a_step,
+            num_warmup=round(steady.first_step * num_updates),
+            update_s=step_s_of(baseline) / num_updates,
         )
 
     def _run_side(

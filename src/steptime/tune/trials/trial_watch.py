@@ -59,8 +59,8 @@ class Process:
         self.is_in_plan = False
         """Whether the guest does here what the trial's plan says."""
         self.ticks: list[Tick] = []
-        self._seen_s: list[tuple[float, float, float]] = []
-        """Of each news: when it came by our clock, twice, and by the record's when it ended."""
+        self._seen_s: list[tuple[float, float]] = []
+        """Of each news: when it came by our clock, and when it ended by the record's."""
         self._cpu_s: dict[int, float] = {}
         """CPU time of the process that the record tells of, by the thread that stepped."""
         self._seen_cpu: list[tuple[float, float, float]] = []
@@ -85,7 +85,7 @@ class Process:
                     take(self, line)
         has_news = len(self.ticks) > before
         if has_news:
-            self._seen_s.append((now_s, now_s, self.ticks[-1].end_s))
+            self._seen_s.append((now_s, self.ticks[-1].end_s))
         return has_news
 
     def note_cpu(self, now_s: float, kernel_s: float) -> None:
@@ -99,7 +99,7 @@ class Process:
     @property
     def untrue(self) -> tuple[str, dict[str, float]] | None:
         """What of its record cannot be true: the reason of a refusal, with both times [s]."""
-        if told := _untrue(self._seen_s):
+        if told := _untrue([(now_s, now_s, end_s) for now_s, end_s in self._seen_s]):
             return "record_untrue", {"told_s": told[2], "passed_s": told[1]}
         if len(self._cpu_s) == 1 and (told := _untrue(self._seen_cpu)):
             return "cpu_untrue", {"told_s": told[2], "kernel_s": told[1]}

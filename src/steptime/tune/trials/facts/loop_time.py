@@ -36,6 +36,11 @@ class LoopPart:
     ends_s: tuple[float, ...]
 
 
+def updates_a_step(measurement: Measurement) -> float:
+    """Return how many optimizer updates a step is made of; 1 at least."""
+    return max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
+
+
 def loop_part(
     updates: Sequence[TaggedUpdate], measurement: Measurement | None = None, num_warmup: int = 0
 ) -> LoopPart | None:
@@ -53,8 +58,7 @@ def loop_part(
     first = max(compiled, default=0)
     steady = None if measurement is None else measurement.steady
     if measurement is not None and steady is not None:
-        updates_a_step = measurement.num_optimizer_updates / max(1, measurement.num_steps)
-        warmed_up = round(steady.first_step * updates_a_step)
+        warmed_up = round(steady.first_step * updates_a_step(measurement))
         first = max(first, min(warmed_up, round(MOST_WARMUP * len(updates))))
     if num_warmup < len(updates):
         first = max(first, num_warmup)
@@ -69,27 +73,27 @@ def _without_looks(
     The looks come once, in a trial of seconds as in a run of hours. An update with a look that took
     longer than all without one counts as the median of those.
     """
-    walls_s = [(one.wall_ns or 0) * NS for one in updates]
-    own = [not one.is_disturbed and one.wall_ns is not None for one in updates]
-    usual_s = [walls_s[place] for place in range(first, len(updates)) if own[place]]
+    known = [one for one in updates[first:] if not one.is_disturbed]
+    usual_s = [one.wall_ns * NS for one in known if one.wall_ns is not None]
     if len(usual_s) < MIN_UPDATES:
         return list(ends_s)
     most_s, middle_s, looked_s, out = max(usual_s), median(usual_s), 0.0, []
-    for place, end_s in enumerate(ends_s):
-        if place > first and updates[place].is_disturbed and walls_s[place] > most_s:
-            looked_s += walls_s[place] - middle_s
+    for place, (one, end_s) in enumerate(zip(updates, ends_s, strict=True)):
+        wall_s = (one.wall_ns or 0) * NS
+        if place > first and one.is_disturbed and wall_s > most_s:
+            looked_s += wall_s - middle_s
         out.append(end_s - looked_s)
     return out
 
 
-def loop_step_s(part: LoopPart | None, updates_a_step: float) -> Interval | None:
-    """Return the mean time of a step of a loop [s], by its blocks; None where it is too short."""
+def loop_step_s(part: LoopPart | None, num_updates: float) -> Interval | None:
+    """Return the mean time of a step of so many updates [s], by blocks; None if it is too short."""
     if part is None or not is_long(part):
         return None
     ends_s = part.ends_s[part.first :]
     size = (len(ends_s) - 1) // NUM_BLOCKS
     cuts = ends_s[::size][: NUM_BLOCKS + 1]
-    blocks_s = [(b - a) / size * updates_a_step for a, b in pairwise(cuts)]
+    blocks_s = [(b - a) / size * num_updates for a, b in pairwise(cuts)]
     return mean_of(blocks_s)
 
 
