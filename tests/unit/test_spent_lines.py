@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -14,8 +15,8 @@ import pytest
 
 from steptime.diagnose.ailments.waste.needless_work import find_growing, find_needless
 from steptime.guest.sites.file_owners import FileOwners
-from steptime.guest.spent.line_book import LineBook
-from steptime.guest.spent.stack_sampler import StackSampler
+from steptime.guest.spent.line_book import LineBook, stack_of
+from steptime.guest.spent.stack_sampler import StackSampler, stack_of_thread
 from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.spent.needless_calls import find_needless as find_in_source
 from steptime.measure.values.spent_line import SpentLine, SpentTime
@@ -35,7 +36,7 @@ def sampled(*samples: tuple[int, int, int]) -> list[SpentRow]:
     book = LineBook(OWNERS)
     frame = here()
     for bucket, ns, update in samples:
-        book.add(frame, bucket, ns, update)
+        book.add(stack_of(frame), bucket, ns, update)
     return spent({"rows": book.rows()})
 
 
@@ -60,12 +61,12 @@ def test_the_line_is_the_users_and_the_callee_the_librarys() -> None:
     frame = seen[0].f_back  # the lambda has returned
 
     book = LineBook(OWNERS)
-    book.add(frame, OTHER, 9, 1)
+    book.add(stack_of(frame), OTHER, 9, 1)
     (row,) = spent({"rows": book.rows()})
     assert row.file == "/nowhere/site-packages/pandas/core.py" or row.callee == "pandas.core.take"
     assert book.libraries == {"pandas": 9}
-    book.add(here(), OTHER, 9, 1)
-    book.add(frame, EVALUATION, 9, 1)  # no part of a step
+    book.add(stack_of(here()), OTHER, 9, 1)
+    book.add(stack_of(frame), EVALUATION, 9, 1)  # no part of a step
     assert book.libraries == {"pandas": 9}
 
 
@@ -87,6 +88,42 @@ def test_the_thread_samples_the_one_that_steps_and_is_over_when_stopped() -> Non
     assert sampler.stopper is None
     assert sys.getswitchinterval() == pytest.approx(usual)
     assert threading.active_count() == before
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="only 3.11 collects so early")
+def test_no_collection_begins_while_the_frames_of_a_thread_are_read() -> None:
+    parked, gone_on = threading.Event(), threading.Event()
+
+    def go_down(depth: int) -> None:
+        if depth:
+            go_down(depth - 1)
+        else:
+            parked.set()
+            gone_on.wait()
+
+    thread = threading.Thread(target=go_down, args=(50,))
+    thread.start()
+    parked.wait()
+    collected_in: list[str] = []
+    usual = gc.get_threshold()
+
+    def hear(phase: str, facts: dict[str, Any]) -> None:
+        collected_in.append(sys._getframe(1).f_code.co_name)
+
+    gc.callbacks.append(hear)
+    try:
+        gc.set_threshold(1)
+        stack, num_threads = stack_of_thread(thread.ident or 0)
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(hear)
+        gone_on.set()
+        thread.join()
+
+    assert sum(frame.f_code.co_name == "go_down" for frame in stack) == 51
+    assert num_threads >= 2
+    assert not {"stack_of", "stack_of_thread"} & set(collected_in)
+    assert gc.isenabled()
 
 
 def test_a_process_with_several_threads_that_step_is_not_sampled() -> None:

@@ -1,6 +1,6 @@
 """Sorts sampled stacks by the line of the script that was running, and by what it had called.
 
-In: a frame of the thread that steps, which is walked and released at once. Out: rows for the line
+In: the stack of the thread that steps, which is read and released at once. Out: rows for the line
 `sl`. The time between two samples belongs to the second one: a long call of C that holds the
 interpreter lock (a collection of garbage, a tensor made of a list) is seen when it returns, at the
 instruction that made it.
@@ -9,7 +9,7 @@ instruction that made it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -59,10 +59,10 @@ class LineBook:
         self.libraries: dict[str, int] = {}  # ns of steps in functions of each, by package
         self.lost_ns = 0
 
-    def add(self, frame: FrameType | None, bucket: int, ns: int, update: int) -> None:
+    def add(self, stack: Sequence[FrameType], bucket: int, ns: int, update: int) -> None:
         """Take a sample: `ns` have passed since the one before, in this update."""
-        key, line = self._find(frame, bucket)
-        if bucket < EVALUATION and (name := self._library(frame)):
+        key, line = self._find(stack, bucket)
+        if bucket < EVALUATION and (name := self._library(stack)):
             self.libraries[name] = self.libraries.get(name, 0) + ns
         spent = self.found.get(key)
         if spent is None:
@@ -74,16 +74,16 @@ class LineBook:
         spent.ns += ns
         spent.moment += ns * update
 
-    def _find(self, frame: FrameType | None, bucket: int) -> tuple[Key, int]:
+    def _find(self, stack: Sequence[FrameType], bucket: int) -> tuple[Key, int]:
         """Return the innermost instruction of the user's; of a library's where none of his runs."""
         callee = of_library = ""
         best: tuple[CodeType, int, str, int] | None = None
-        for one in walk(frame):
+        for depth, one in enumerate(stack):
             code = one.f_code
             owner = self.owners.owner(code.co_filename)
             if owner == USERS:
                 line = one.f_lineno or code.co_firstlineno
-                key = Key(bucket, code, one.f_lasti, function_around(one), callee)
+                key = Key(bucket, code, one.f_lasti, function_around(stack[depth:]), callee)
                 return key, line
             if owner == LIBRARYS and best is None:
                 line = one.f_lineno or code.co_firstlineno
@@ -95,9 +95,9 @@ class LineBook:
         code, offset, function, line = best
         return Key(bucket, code, offset, function, of_library), line
 
-    def _library(self, frame: FrameType | None) -> str:
+    def _library(self, stack: Sequence[FrameType]) -> str:
         """Return the package of the innermost function, if that is a library's."""
-        inner = next((one for one in walk(frame) if not is_ours(one)), None)
+        inner = next((one for one in stack if not is_ours(one)), None)
         if inner is None or self.owners.owner(inner.f_code.co_filename) != LIBRARYS:
             return ""
         return str(inner.f_globals.get("__name__")).partition(".")[0]
@@ -119,13 +119,13 @@ class LineBook:
         return self.lost_ns + sum(spent.ns for spent in self.found.values())
 
 
-def walk(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those around it, innermost first."""
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            return
-        yield frame
+def stack_of(frame: FrameType | None) -> list[FrameType]:
+    """Return a frame and those around it, innermost first."""
+    found: list[FrameType] = []
+    while frame is not None and len(found) < MAX_FRAMES:
+        found.append(frame)
         frame = frame.f_back
+    return found
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -141,9 +141,9 @@ def name_of(frame: FrameType) -> str:
     return f"{module}.{name}" if type(module) is str else name
 
 
-def function_around(frame: FrameType) -> str:
+def function_around(stack: Sequence[FrameType]) -> str:
     """Return the name of the function that an instruction is in, comprehensions left out."""
-    for one in walk(frame):
+    for one in stack:
         code = one.f_code
         if not code.co_name.startswith("<") or code.co_name == "<module>":
             return str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")

@@ -9,6 +9,7 @@ the process forks, and is started again at a later write.
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import sys
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...record import kinds
 from ..sites.file_owners import FileOwners
-from .line_book import LineBook
+from .line_book import LineBook, stack_of
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ..timeline.journal import Journal
     from ..timeline.recorder import Recorder
 
@@ -153,15 +156,13 @@ class StackSampler:
         passed, self.last_ns = now - self.last_ns, now
         if journal is None or (journal.resting is not None and journal.resting.is_resting):
             return  # phases and spans are not told apart now
-        frames = sys._current_frames()
-        if len(frames) > 2:
+        stack, num_threads = stack_of_thread(self.thread or 0)
+        if num_threads > 2:
             ask_within(USUAL_S, instead_of=SOON_S)
         else:
             ask_within(SOON_S, instead_of=USUAL_S)
-        frame = frames.pop(self.thread or 0, None)
-        frames.clear()
-        self.book.add(frame, max(0, journal.top), passed, journal.num_updates)
-        del frame
+        self.book.add(stack, max(0, journal.top), passed, journal.num_updates)
+        stack.clear()
         self.num += 1
         spent = thread_time_ns() - began
         self.cost_ns += spent
@@ -169,6 +170,24 @@ class StackSampler:
         wanted = mean_ns / SHARE * (1 if self.num < MANY else 4)
         turn = 0.5 + self.num * GOLDEN % 1
         self.pause_ns = int(min(max(wanted, SHORTEST_NS), LONGEST_NS) * turn)
+
+
+def stack_of_thread(thread: int) -> tuple[list[FrameType], int]:
+    """Return the frames of a thread, innermost first, and how many threads there are.
+
+    Python 3.11 makes a frame's object when it is asked for one. Making it may collect garbage, and
+    a finalizer or callback that runs then may give the other thread its turn: that leaves the very
+    function, and Python goes on with memory that is no frame. So no collection begins in between.
+    """
+    is_in_danger = sys.version_info[:2] == (3, 11) and gc.isenabled()
+    if is_in_danger:
+        gc.disable()
+    try:
+        frames = sys._current_frames()
+        return stack_of(frames.get(thread)), len(frames)
+    finally:
+        if is_in_danger:
+            gc.enable()
 
 
 def ask_within(seconds: float, *, instead_of: float) -> None:
