@@ -264,6 +264,21 @@ def test_a_record_is_true_though_its_first_line_came_with_the_end_of_an_evaluati
     assert ended.reason == ("ended_itself" if is_true else "record_untrue")
 
 
+def test_a_record_is_true_though_its_last_line_was_held_by_a_compilation(tmp_path: Path) -> None:
+    child = Child(tmp_path, end_s=12.6, silent_s=8.0)
+
+    def compiles(watch: TrialWatch) -> bool:
+        if child.now_s >= 12.5 and child.silent_s < NEVER:
+            child.silent_s = NEVER  # from now on its clock stood still for 4.5 s
+            child._update()
+            child.first_s = NEVER
+        return False
+
+    ended = run(child, compiles)
+
+    assert ended.reason == "ended_itself"
+
+
 @pytest.mark.parametrize(("told", "is_true"), [(1.0, True), (0.9, True), (0.25, False), (3, False)])
 def test_a_record_whose_cpu_time_is_not_the_kernels_is_refused_with_both(
     told: float, *, is_true: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

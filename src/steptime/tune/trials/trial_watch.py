@@ -31,6 +31,9 @@ LATE_S, LATE_SHARE = 2.0, 0.1
 """How far the times that a record tells of may be from ours, in all and of what passed: a line is
 on disk 0.2 s after its step, or later on a busy machine. Of CPU time it is as much by core."""
 
+LEAST_NEWS = 2
+"""At either end: only the next line shows that one came late."""
+
 _CPU_EVERY_S = 1.0
 
 
@@ -189,18 +192,20 @@ def _late_tick(row: ProgressRow) -> Tick:
 def _untrue(seen: Sequence[tuple[float, float, float]]) -> list[float] | None:
     """Return what passed, our count and the record's, where they cannot all be true; else None.
 
-    A line may come late: one before an evaluation is on disk when that is over. So they count from
-    the news of the first quarter that came least late to that of the last quarter.
+    A line may come late: one before an evaluation or a compilation is on disk when that is over. So
+    they count from the news of the first quarter that came least late to that of the last quarter,
+    each of two at least.
     """
-    if len(seen) < 2:
+    if len(seen) < 2 * LEAST_NEWS:
         return None
     part_s = (seen[-1][0] - seen[0][0]) / 4
-    early = [one for one in seen if one[0] <= seen[0][0] + part_s]
-    late = [one for one in seen if one[0] >= seen[-1][0] - part_s]
+    early_s, late_s = seen[0][0] + part_s, seen[-1][0] - part_s
+    early = [one for i, one in enumerate(seen) if i < LEAST_NEWS or one[0] <= early_s]
+    late = [one for i, one in enumerate(seen, LEAST_NEWS - len(seen)) if i >= 0 or one[0] >= late_s]
     first, last = (max(some, key=lambda it: it[2] - it[1]) for some in (early, late))
     passed_s, ours_s, told_s = (newest - oldest for oldest, newest in zip(first, last, strict=True))
-    late_s = LATE_S * max(1.0, ours_s / max(passed_s, 1e-9))
-    is_true = abs(told_s - ours_s) <= late_s + LATE_SHARE * ours_s
+    most_s = LATE_S * max(1.0, ours_s / max(passed_s, 1e-9))
+    is_true = abs(told_s - ours_s) <= most_s + LATE_SHARE * ours_s
     return None if is_true else [passed_s, ours_s, told_s]
 
 
