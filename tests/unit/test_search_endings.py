@@ -11,7 +11,7 @@ import pytest
 from design_cases import drawn
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.core.codec import from_json, to_json
-from steptime.levers.base import Moment
+from steptime.levers.base import Moment, Preserves
 from steptime.tune.search.bench import (
     ArmResult,
     ComparisonResult,
@@ -24,7 +24,8 @@ from steptime.tune.search.proof.confirmation import doubt, least_confirmation
 from steptime.tune.search.search import Found, SearchOptions, search
 from steptime.tune.search.search_notes import key_of
 from steptime.tune.values.study_values import WELL, Ending, Study, StudyOutcome, TrialEnd
-from steptime.verify.values import Outcome
+from steptime.verify.lockstep import HIDDEN
+from steptime.verify.values import Outcome, QualityCheck
 
 log = math.log
 
@@ -209,6 +210,31 @@ def test_an_undecided_quality_is_no_success():
 
     assert found.outcome is StudyOutcome.NOTHING_HELPS
     assert trials(found, "lever_0", kind="quality")[0].reason == "quality_undecided"
+
+
+def test_what_chance_leaves_open_is_asked_of_one_lever_that_rounds_and_not_of_each():
+    rounding = {one.name for one in make_levers(4)}
+
+    class ChaoticBench(ScriptedBench):
+        def judge(self, state):
+            verdict = super().judge(state)
+            if not rounding & {one.name for one in state}:
+                return verdict
+            check = QualityCheck(
+                name="lockstep", outcome=Outcome.INCONCLUSIVE, detail=f"{HIDDEN} 46%"
+            )
+            return replace(verdict, outcome=Outcome.INCONCLUSIVE, checks=(check,))
+
+    gains = {name: log(1.2) for name in (*rounding, "exact")}
+    bench = ChaoticBench(gains=gains)
+    found = run(bench, *make_levers(4), make_lever("exact", preserves=Preserves.EXACT))
+
+    assert recipe(found) == ["exact"]
+    judged = [
+        {one.name for one in trial.state} for trial in found.trials if trial.kind == "quality"
+    ]
+    assert sum(bool(rounding & names) for names in judged) == 1
+    assert all("quality_undecided" in codes(found, name) for name in rounding)
 
 
 WRONG = (

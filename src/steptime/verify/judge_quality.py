@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from steptime.verify.counts import check_counts, pairs
-from steptime.verify.lockstep import check_finite, check_lockstep
+from steptime.verify.lockstep import HIDDEN, check_finite, check_lockstep
 from steptime.verify.numerics import (
     FLOAT32_ROUNDOFF,
     OPEN,
@@ -161,6 +161,14 @@ def needs_draws(verdict: Verdict) -> bool:
     undecided = [check for check in verdict.checks if check.outcome is Outcome.INCONCLUSIVE]
     is_open = all(OPEN in (check.detail or "") for check in undecided)
     return verdict.outcome is Outcome.INCONCLUSIVE and is_open
+
+
+def is_hidden(verdict: Verdict) -> bool:
+    """Return whether chance leaves it open, and would for each candidate that rounds as much."""
+    return any(
+        check.outcome is Outcome.INCONCLUSIVE and HIDDEN in (check.detail or "")
+        for check in verdict.checks
+    )
 
 
 def _hold_back(check: QualityCheck) -> QualityCheck:

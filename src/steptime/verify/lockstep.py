@@ -29,6 +29,9 @@ MIN_UPDATES = 20
 WIDEST_BIAS = 0.5
 """Where the losses' mean may differ by more than this (a half), chance hides any other cause."""
 
+HIDDEN = "chance alone moves the losses by"
+"""What a check says that chance leaves open, whatever the candidate is."""
+
 LEAST_HORIZON = 3
 """Least updates in which the losses of perturbed runs are predictable: fewer compare only the
 initial weights. The second loss shows what the first update did, the third shows the second."""
@@ -88,7 +91,7 @@ def check_lockstep(
         *_check_evaluations(baseline, others, candidate),
     )
     if all(c.outcome is Outcome.PASS for c in checks) and (bias.limit or 0.0) > WIDEST_BIAS:
-        found = f"chance alone moves the losses by {(bias.limit or 0.0) / factor:.0%}"
+        found = f"{HIDDEN} {(bias.limit or 0.0) / factor:.0%}"
         horizon = 0 if are_redrawn else _horizon(theirs)
         if horizon < LEAST_HORIZON:
             return (_cannot_tell("lockstep", found), *checks[1:])

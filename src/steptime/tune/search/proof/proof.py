@@ -280,6 +280,7 @@ def _leave_processes_out(lab: Lab, state: State, refused: Refused) -> bool:
 def find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
     """Refuse the levers that are to blame, found by halving the state; all of it if none is.
 
+    Where chance leaves the state open, so it does whatever rounds as much: all of it is refused.
     Where a half does not pass, its culprits are refused, and what is left is judged anew as the
     next best state. Where both halves pass, what gives less is refused as far as it harms beside
     the other.
@@ -288,6 +289,10 @@ def find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) ->
         False where there was no time to find out, or nothing new was.
     """
     lab.ledger.extend_own()
+    if hidden := lab.quality.hidden_with(state, _unrefused(lab, refused), lab.facts):
+        for one in hidden:
+            _leave_out(lab, one, outcome, refused)
+        return True
     if len(state) == 1:
         _refuse(lab, state[0], outcome, refused)
         return True
@@ -335,8 +340,7 @@ def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
     Where it rounds too much, what rounds more goes with it, and halving finds how much may be
     rounded: each of the others would be put together, judged and blamed in its turn.
     """
-    known = [it for offer in lab.offered for it in offer.settings if it not in refused.levers]
-    ladder = by_rounding(known)
+    ladder = by_rounding(_unrefused(lab, refused))
     out = [one]
     if outcome is Outcome.FAIL and one in ladder:
         low, high = 0, ladder.index(one)
@@ -351,8 +355,17 @@ def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
                 high = middle
         out = ladder[high:]
     for it in out:
-        lab.notes.choose(_word(outcome), it.name, state=label(it))
-        refused.levers.append(it)
+        _leave_out(lab, it, outcome, refused)
+
+
+def _unrefused(lab: Lab, refused: Refused) -> list[Applied]:
+    """All settings on offer that may still be part of a recipe."""
+    return [it for offer in lab.offered for it in offer.settings if it not in refused.levers]
+
+
+def _leave_out(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
+    lab.notes.choose(_word(outcome), one.name, state=label(one))
+    refused.levers.append(one)
 
 
 def _word(outcome: Outcome) -> str:

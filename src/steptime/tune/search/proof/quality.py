@@ -13,7 +13,8 @@ from steptime.tune.search.bench import Bench
 from steptime.tune.search.budget import RUNS_OF_REPEATS, BudgetLedger
 from steptime.tune.search.search_notes import Key, key_of
 from steptime.tune.trials.judging import claim_of
-from steptime.tune.values.study_values import State
+from steptime.tune.values.study_values import Applied, State
+from steptime.verify.judge_quality import is_hidden
 from steptime.verify.protocol import AGAIN, BASELINE, CANDIDATE, DOUBLE, plan_runs
 from steptime.verify.values import Outcome, Verdict
 
@@ -59,6 +60,20 @@ class Quality:
     def verdict_of(self, state: State) -> Verdict | None:
         """The state's verdict where it is known."""
         return self._verdicts.get(key_of(state)) if state else None
+
+    def hidden_with(self, state: State, known: Sequence[Applied], facts: Facts) -> list[Applied]:
+        """Those of some settings that chance leaves as open as the state, which was judged."""
+        if not is_hidden(self._verdicts[key_of(state)]):
+            return []
+        open_ = claim_of(state, self._levers, facts)
+        claims = [(it, claim_of((it,), self._levers, facts)) for it in known]
+        return [
+            it
+            for it, claim in claims
+            if claim.preserves is open_.preserves
+            and claim.roundoff >= open_.roundoff
+            and claim.reorders >= open_.reorders
+        ]
 
     def cost_s(self, state: State, facts: Facts) -> float:
         """Predicted cost of judging a state [s]; nothing where its verdict is known."""
