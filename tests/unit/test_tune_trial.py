@@ -436,4 +436,10 @@ def test_a_process_of_a_pair_runs_on_past_what_was_left_out_of_the_observation(
     assert late is not None
     assert late[0] == pytest.approx(0.1)
     assert _late_step(seen[-1], child.num_updates - 2) is None
-    assert process_window(600.0, num_warmup=100, update_s=1.0).num_warmup == 0  # too dear
+    assert process_window(600.0, num_warmup=100, update_s=1.0).num_warmup == 2  # 100 are too dear
+
+
+def test_the_first_third_of_what_a_process_shows_does_not_count() -> None:
+    size = process_window(600.0, num_warmup=1, update_s=0.05)
+
+    assert (size.num_warmup, size.least_s) == (40, 4.0)

@@ -213,10 +213,10 @@ class RealBench:
         """What a process of a pair shows: no earlier part than the one that was observed."""
         steady = None if baseline is None else baseline.measurement.steady
         if baseline is None or steady is None:
-            return process_window(self._planned_s(baseline))
+            return process_window(self._subject.budget_s)
         num_updates = updates_a_step(baseline.measurement)
         return process_window(
-            self._planned_s(baseline),
+            self._subject.budget_s,
             num_warmup=round(steady.first_step * num_updates),
             update_s=step_s_of(baseline) / num_updates,
         )
