@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from threading import get_ident
+from time import perf_counter_ns
 from typing import Any
 
 from ...record import kinds
@@ -47,6 +48,10 @@ GROWTH, GROWTH_BYTES = 1.01, 8 << 20
 MAX_FOLLOWED = 6
 """So many updates are followed at most: where each begins, all objects of Python are looked at,
 which takes 30 ms where there are 300,000."""
+
+CHEAP_NS, PART_OF_TIME = 50_000_000, 100
+"""The next one is followed where the last look was cheap, or took a hundredth of the time since the
+first call at most: over a million tensors (PyG keeps each sample's) it takes more than a second."""
 
 LOOK_AT = frozenset((1, PROBE_AT, PROBE_AT + 1, GROWTH_AT))
 """After so many updates a snapshot is due, or it is known why no step is followed."""
@@ -95,7 +100,7 @@ class MemoryProbe:
         self.num_results = 0  # results of models since the last backward call
         self.num_searches = 0  # for graphs beside that of the loss, in this update
         self.is_over = False
-        self.num_followed = 0
+        self.num_followed = self.look_ns = self.began_ns = 0
         self.operators: Any = None  # the probe of an update that is to be followed
         self.followed_by: Any = None
         self.storages: Storages | None = None
@@ -133,7 +138,7 @@ class MemoryProbe:
         if not has_parameters(model):
             return
         self.awaits_call = False
-        self.thread = get_ident()
+        self.thread, self.began_ns = get_ident(), perf_counter_ns()
         self.model = weakref.ref(model)
         ledger = StorageLedger(self.torch)
         self.facts |= take_models(ledger, [model], [])
@@ -188,7 +193,7 @@ class MemoryProbe:
             self._let_go()  # the plan has taken its peak
         may_follow = number >= PROBE_AT and self.num_followed < MAX_FOLLOWED
         is_counting = operators is not None and operators.is_worth_following
-        self.operators = operators if is_counting and may_follow else None
+        self.operators = operators if is_counting and may_follow and self._is_cheap() else None
         self.is_over = number > GROWTH_AT and not may_follow and self.storages is None
         is_followed = self.storages is not None or self.operators is not None
         self.num_at_rest = self.num_granted = 0 if is_followed else rest_after(number)
@@ -222,6 +227,7 @@ class MemoryProbe:
     def _follow(self, operators: Any) -> None:
         """Follow the storages of the update that begins here."""
         self.num_followed += 1
+        begun_ns = perf_counter_ns()
         weights = self.facts["parts"]["weights"]["by_device"]
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
         self.storages = operators.storages = Storages(self.torch, device)
@@ -232,6 +238,12 @@ class MemoryProbe:
         if self.storages.workspaces is not None:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
         self.followed_by = operators
+        self.look_ns = perf_counter_ns() - begun_ns
+
+    def _is_cheap(self) -> bool:
+        """Whether the next look takes little of the time that passed."""
+        passed_ns = perf_counter_ns() - self.began_ns
+        return self.look_ns <= max(CHEAP_NS, passed_ns // PART_OF_TIME)
 
     def _let_go(self) -> Any:
         """Follow the storages no longer; return the probe that followed them to the end."""
