@@ -49,7 +49,7 @@ MAX_FOLLOWED = 6
 """So many updates are followed at most: where each begins, all objects of Python are looked at,
 which takes 30 ms where there are 300,000."""
 
-CHEAP_NS, PART_OF_TIME = 50_000_000, 100
+CHEAP_NS, PART_OF_TIME = 150_000_000, 100
 """The next one is followed where the last look was cheap, or took a hundredth of the time since the
 first call at most: over a million tensors (PyG keeps each sample's) it takes more than a second."""
 
