@@ -6,6 +6,7 @@ import ast
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType, SimpleNamespace
@@ -120,10 +121,38 @@ def test_no_collection_begins_while_the_frames_of_a_thread_are_read() -> None:
         gone_on.set()
         thread.join()
 
-    assert sum(frame.f_code.co_name == "go_down" for frame in stack) == 51
+    assert sum(one.code.co_name == "go_down" for one in stack) == 51
     assert num_threads >= 2
     assert not {"stack_of", "stack_of_thread"} & set(collected_in)
     assert gc.isenabled()
+
+
+def test_no_value_of_a_thread_lives_on_because_its_frames_were_read() -> None:
+    parked, gone_on = threading.Event(), threading.Event()
+
+    class Value:
+        pass
+
+    found: list[weakref.ref[Value]] = []
+
+    def hold() -> None:
+        value = Value()
+        found.append(weakref.ref(value))
+        parked.set()
+        gone_on.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    parked.wait()
+    gc.disable()
+    try:
+        stack, _ = stack_of_thread(thread.ident or 0)
+        gone_on.set()
+        thread.join()
+        assert any(one.code.co_name == "hold" for one in stack)
+        assert found[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_a_process_with_several_threads_that_step_is_not_sampled() -> None:

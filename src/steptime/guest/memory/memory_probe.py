@@ -49,9 +49,9 @@ MAX_FOLLOWED = 6
 """So many updates are followed at most: where each begins, all objects of Python are looked at,
 which takes 30 ms where there are 300,000."""
 
-CHEAP_NS, PART_OF_TIME = 150_000_000, 100
-"""The next one is followed where the last look was cheap, or took a hundredth of the time since the
-first call at most: over a million tensors (PyG keeps each sample's) it takes more than a second."""
+CHEAP_NS = 150_000_000
+"""No further one is followed once a look took longer: over a million tensors (PyG keeps those of
+each sample) it takes more than a second."""
 
 LOOK_AT = frozenset((1, PROBE_AT, PROBE_AT + 1, GROWTH_AT))
 """After so many updates a snapshot is due, or it is known why no step is followed."""
@@ -100,7 +100,7 @@ class MemoryProbe:
         self.num_results = 0  # results of models since the last backward call
         self.num_searches = 0  # for graphs beside that of the loss, in this update
         self.is_over = False
-        self.num_followed = self.look_ns = self.began_ns = 0
+        self.num_followed = self.look_ns = 0
         self.operators: Any = None  # the probe of an update that is to be followed
         self.followed_by: Any = None
         self.storages: Storages | None = None
@@ -138,7 +138,7 @@ class MemoryProbe:
         if not has_parameters(model):
             return
         self.awaits_call = False
-        self.thread, self.began_ns = get_ident(), perf_counter_ns()
+        self.thread = get_ident()
         self.model = weakref.ref(model)
         ledger = StorageLedger(self.torch)
         self.facts |= take_models(ledger, [model], [])
@@ -191,9 +191,10 @@ class MemoryProbe:
         number = self.num_updates
         if self.storages is not None and number != PROBE_AT + 1:
             self._let_go()  # the plan has taken its peak
-        may_follow = number >= PROBE_AT and self.num_followed < MAX_FOLLOWED
+        is_open = self.num_followed < MAX_FOLLOWED and self.look_ns <= CHEAP_NS
+        may_follow = number >= PROBE_AT and is_open
         is_counting = operators is not None and operators.is_worth_following
-        self.operators = operators if is_counting and may_follow and self._is_cheap() else None
+        self.operators = operators if is_counting and may_follow else None
         self.is_over = number > GROWTH_AT and not may_follow and self.storages is None
         is_followed = self.storages is not None or self.operators is not None
         self.num_at_rest = self.num_granted = 0 if is_followed else rest_after(number)
@@ -239,11 +240,6 @@ class MemoryProbe:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
         self.followed_by = operators
         self.look_ns = perf_counter_ns() - begun_ns
-
-    def _is_cheap(self) -> bool:
-        """Whether the next look takes little of the time that passed."""
-        passed_ns = perf_counter_ns() - self.began_ns
-        return self.look_ns <= max(CHEAP_NS, passed_ns // PART_OF_TIME)
 
     def _let_go(self) -> Any:
         """Follow the storages no longer; return the probe that followed them to the end."""

@@ -28,6 +28,15 @@ Position = tuple[int, int | None, int | None, int | None]
 """Line, column, last line, last column; only the line before Python 3.11."""
 
 
+class StackPlace(NamedTuple):
+    """Where a function stands: what of its frame is read, for a frame keeps its values alive."""
+
+    code: CodeType
+    offset: int
+    line: int
+    module: Any
+
+
 class Key(NamedTuple):
     """Where a sample was taken: the phase, the script's instruction, and whom that had called."""
 
@@ -59,7 +68,7 @@ class LineBook:
         self.libraries: dict[str, int] = {}  # ns of steps in functions of each, by package
         self.lost_ns = 0
 
-    def add(self, stack: Sequence[FrameType], bucket: int, ns: int, update: int) -> None:
+    def add(self, stack: Sequence[StackPlace], bucket: int, ns: int, update: int) -> None:
         """Take a sample: `ns` have passed since the one before, in this update."""
         key, line = self._find(stack, bucket)
         if bucket < EVALUATION and (name := self._library(stack)):
@@ -74,33 +83,29 @@ class LineBook:
         spent.ns += ns
         spent.moment += ns * update
 
-    def _find(self, stack: Sequence[FrameType], bucket: int) -> tuple[Key, int]:
+    def _find(self, stack: Sequence[StackPlace], bucket: int) -> tuple[Key, int]:
         """Return the innermost instruction of the user's; of a library's where none of his runs."""
         callee = of_library = ""
-        best: tuple[CodeType, int, str, int] | None = None
+        best: StackPlace | None = None
         for depth, one in enumerate(stack):
-            code = one.f_code
-            owner = self.owners.owner(code.co_filename)
+            owner = self.owners.owner(one.code.co_filename)
             if owner == USERS:
-                line = one.f_lineno or code.co_firstlineno
-                key = Key(bucket, code, one.f_lasti, function_around(stack[depth:]), callee)
-                return key, line
+                key = Key(bucket, one.code, one.offset, function_around(stack[depth:]), callee)
+                return key, one.line
             if owner == LIBRARYS and best is None:
-                line = one.f_lineno or code.co_firstlineno
-                best, of_library = (code, one.f_lasti, code.co_name, line), callee
+                best, of_library = one, callee
             if not is_ours(one):
                 callee = name_of(one)
         if best is None:
             return Key(bucket, None, 0, "", ""), 0
-        code, offset, function, line = best
-        return Key(bucket, code, offset, function, of_library), line
+        return Key(bucket, best.code, best.offset, best.code.co_name, of_library), best.line
 
-    def _library(self, stack: Sequence[FrameType]) -> str:
+    def _library(self, stack: Sequence[StackPlace]) -> str:
         """Return the package of the innermost function, if that is a library's."""
         inner = next((one for one in stack if not is_ours(one)), None)
-        if inner is None or self.owners.owner(inner.f_code.co_filename) != LIBRARYS:
+        if inner is None or self.owners.owner(inner.code.co_filename) != LIBRARYS:
             return ""
-        return str(inner.f_globals.get("__name__")).partition(".")[0]
+        return str(inner.module).partition(".")[0]
 
     def rows(self) -> list[list[Any]]:
         """Return the rows of the line `sl`, the longest first."""
@@ -119,32 +124,32 @@ class LineBook:
         return self.lost_ns + sum(spent.ns for spent in self.found.values())
 
 
-def stack_of(frame: FrameType | None) -> list[FrameType]:
-    """Return a frame and those around it, innermost first."""
-    found: list[FrameType] = []
+def stack_of(frame: FrameType | None) -> list[StackPlace]:
+    """Return where a function and those around it stand, innermost first."""
+    found: list[StackPlace] = []
     while frame is not None and len(found) < MAX_FRAMES:
-        found.append(frame)
+        code = frame.f_code
+        line = frame.f_lineno or code.co_firstlineno
+        found.append(StackPlace(code, frame.f_lasti, line, frame.f_globals.get("__name__")))
         frame = frame.f_back
     return found
 
 
-def is_ours(frame: FrameType) -> bool:
-    """Return whether a frame is a wrapper of ours, which may bear the name of torch's file."""
-    return str(frame.f_globals.get("__name__")).startswith(_OURS)
+def is_ours(one: StackPlace) -> bool:
+    """Return whether a function is a wrapper of ours, which may bear the name of torch's file."""
+    return str(one.module).startswith(_OURS)
 
 
-def name_of(frame: FrameType) -> str:
+def name_of(one: StackPlace) -> str:
     """Return the dotted name of a running function."""
-    code = frame.f_code
-    module = frame.f_globals.get("__name__")
-    name = getattr(code, "co_qualname", code.co_name)
-    return f"{module}.{name}" if type(module) is str else name
+    name = getattr(one.code, "co_qualname", one.code.co_name)
+    return f"{one.module}.{name}" if type(one.module) is str else name
 
 
-def function_around(stack: Sequence[FrameType]) -> str:
+def function_around(stack: Sequence[StackPlace]) -> str:
     """Return the name of the function that an instruction is in, comprehensions left out."""
     for one in stack:
-        code = one.f_code
+        code = one.code
         if not code.co_name.startswith("<") or code.co_name == "<module>":
             return str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
     return ""

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...record import kinds
 from ..sites.file_owners import FileOwners
-from .line_book import LineBook, stack_of
+from .line_book import LineBook, StackPlace, stack_of
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from ..timeline.journal import Journal
     from ..timeline.recorder import Recorder
 
@@ -162,7 +160,6 @@ class StackSampler:
         else:
             ask_within(SOON_S, instead_of=USUAL_S)
         self.book.add(stack, max(0, journal.top), passed, journal.num_updates)
-        stack.clear()
         self.num += 1
         spent = thread_time_ns() - began
         self.cost_ns += spent
@@ -172,8 +169,8 @@ class StackSampler:
         self.pause_ns = int(min(max(wanted, SHORTEST_NS), LONGEST_NS) * turn)
 
 
-def stack_of_thread(thread: int) -> tuple[list[FrameType], int]:
-    """Return the frames of a thread, innermost first, and how many threads there are.
+def stack_of_thread(thread: int) -> tuple[list[StackPlace], int]:
+    """Return where a thread stands, innermost function first, and how many threads there are.
 
     Python 3.11 makes a frame's object when it is asked for one. Making it may collect garbage, and
     a finalizer or callback that runs then may give the other thread its turn: that leaves the very
@@ -184,7 +181,9 @@ def stack_of_thread(thread: int) -> tuple[list[FrameType], int]:
         gc.disable()
     try:
         frames = sys._current_frames()
-        return stack_of(frames.get(thread)), len(frames)
+        stack, num_threads = stack_of(frames.get(thread)), len(frames)
+        frames.clear()  # it holds this function's frame, which holds it: a cycle that keeps values
+        return stack, num_threads
     finally:
         if is_in_danger:
             gc.enable()
