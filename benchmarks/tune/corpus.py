@@ -48,7 +48,7 @@ RESULTS = BENCHMARKS / "results" / "corpus.json"
 DATA = BENCHMARKS.parents[1] / "shared" / "data"
 CLOCK = Path(__file__).resolve().parent / "clock"
 UNCOUNTED = 0.5
-"""Of the seconds of an arm."""
+"""Of the steps that all arms of a round made: what an epoch ends with is then in all or in none."""
 
 
 def main() -> None:
@@ -106,6 +106,8 @@ def one_place(name: str, options: Any) -> dict[str, Any]:
         for arm in order:
             folder, words, env = arms[arm]
             found[arm] = run_arm(folder / place["folder"], words, env, root, options)
+        found = {arm: of_same_steps(found, arm) for arm in order}
+        for arm in order:
             print(f"{name} round {number + 1}: {arm:8} {found[arm]}", flush=True)
         rounds.append(found)
     return {"study": told, "rounds": rounds, "before": before, "load_after": os.getloadavg()}
@@ -263,7 +265,7 @@ def kind_of(answer: dict[str, Any], recipe: Any) -> str:
 def run_arm(
     folder: Path, words: list[str], env: dict[str, str], root: Path, options: Any
 ) -> dict[str, Any]:
-    """One run of an arm: a step of its loop [s], by the clock from outside."""
+    """One run of an arm: when its steps ended [s], by the clock from outside."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "stamps.json"
         own = surroundings(root, env)
@@ -285,13 +287,20 @@ def run_arm(
         kill(process)
         if not out.exists():
             return {"failed": (Path(name) / "log").read_text(errors="replace")[-600:]}
-        found = json.loads(out.read_text())
-    stamps = found["stamps"]
-    first = next(i for i, it in enumerate(stamps) if it >= UNCOUNTED * stamps[-1])
-    if len(stamps) - first < 5:
-        return {"failed": f"{len(stamps)} steps"}
-    step_s = (stamps[-1] - stamps[first]) / (len(stamps) - 1 - first)
-    return {"step_s": step_s, "n": len(stamps) - 1 - first, "start_s": found["start_s"]}
+        return json.loads(out.read_text())
+
+
+def of_same_steps(found: dict[str, dict[str, Any]], arm: str) -> dict[str, Any]:
+    """A step of an arm's loop [s], over the later ones of those that all arms of the round made."""
+    if "stamps" not in found[arm]:
+        return found[arm]
+    last = min(len(one["stamps"]) for one in found.values() if "stamps" in one) - 1
+    first = math.ceil(UNCOUNTED * last)
+    if last - first < 5:
+        return {"failed": f"{last + 1} steps"}
+    stamps = found[arm]["stamps"]
+    step_s = (stamps[last] - stamps[first]) / (last - first)
+    return {"step_s": step_s, "n": last - first, "start_s": found[arm]["start_s"]}
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
