@@ -147,7 +147,7 @@ def test_a_headroom_below_the_noise_is_not_tried():
 def test_what_gives_less_than_the_noise_rides_in_the_bundle_with_another():
     bench = ScriptedBench(
         gains={"fused": log(1.03), "autocast": log(1.3)},
-        noise=Noise(sd=0.15),
+        noise=Noise(sd=0.3),
         phases={"forward": 0.5, "optimizer": 0.04, "other": 0.46},
     )
     fused = make_lever("fused", phases=("optimizer",))

@@ -18,7 +18,6 @@ from scripted_bench import (
 )
 from steptime.levers.base import Facts, Moment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
-from steptime.tune.search.budget import SHORT_BUDGET_S, BudgetLedger, planned_budget
 from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.values.study_values import Applied, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
@@ -217,50 +216,6 @@ def test_levers_that_are_wrong_only_together_lose_one():
 
 
 # -- time
-
-
-@pytest.mark.parametrize(
-    "name", ["five small gains", "one slower among seven", "one that crashes among seven"]
-)
-def test_a_script_with_short_steps_has_its_first_proof_after_three_minutes(name):
-    bench, proofs_s = CASES[name].bench(1), []
-
-    def note(summary):
-        if summary.phase == "confirm":
-            proofs_s.append(bench.budget_s - summary.left_s)
-
-    options = SearchOptions(levers=CASES[name].levers, budget_s=bench.budget_s)
-
-    assert search(bench, options, tell=note).outcome is StudyOutcome.FASTER
-    assert proofs_s[0] <= 1.2 * SHORT_BUDGET_S
-    assert bench.used_s <= bench.budget_s
-
-
-@pytest.mark.parametrize(
-    ("startup_s", "step_s", "plan_s"),
-    [(3.0, 0.05, 180.0), (3.0, 0.5, 600.0), (30.0, 0.05, 600.0), (3.0, None, 600.0)],
-)
-def test_what_is_planned_with_follows_from_steps_and_start(startup_s, step_s, plan_s):
-    assert planned_budget(600.0, startup_s=startup_s, step_s=step_s) == plan_s
-    assert planned_budget(90.0, startup_s=startup_s, step_s=step_s) == 90.0
-
-
-def test_what_was_held_back_is_given_in_parts_and_before_what_later_calls_granted():
-    ledger = BudgetLedger(600.0, later_s=(300.0,))
-    ledger.hold_back(420.0)
-
-    assert (ledger.budget_s, ledger.granted_s) == (180.0, 900.0)
-    assert ledger.spend(850.0) == 50.0
-    assert ledger.extend_own(60.0)
-    assert (ledger.budget_s, ledger.left_s, ledger.held_s) == (240.0, 190.0, 360.0)
-    assert ledger.extend()
-    assert (ledger.budget_s, ledger.held_s) == (600.0, 0.0)
-    assert not ledger.extend_own()
-    assert ledger.extend()
-    assert (ledger.budget_s, ledger.extend()) == (900.0, False)
-
-
-# -- order
 
 
 def test_the_diagnosis_and_the_order_that_follows_are_said():

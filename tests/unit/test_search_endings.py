@@ -761,7 +761,7 @@ def test_where_one_state_slows_down_the_other_processes_of_their_own_decide():
     found = run(bench, *make_levers(1))
 
     assert found.speedup.low < 1.15 < found.speedup.high
-    assert found.speedup.n == 9  # pairs; what was seen within a process counts no more
+    assert found.speedup.n == 12  # pairs; what was seen within a process counts no more
     assert codes(found).count("slowed_beside") == 1
 
 
@@ -775,7 +775,7 @@ def test_what_one_process_shows_is_claimed_as_processes_show_it():
     told, hidden = study(0.01), study(0.1)
 
     assert "shown_between" in codes(told)
-    assert told.speedup.n == trials(told, "lever_0", kind="confirm")[-1].speedup.n == 9
+    assert told.speedup.n == trials(told, "lever_0", kind="confirm")[-1].speedup.n == 12
     assert hidden.outcome is StudyOutcome.TOO_NOISY
     assert hidden.reason == "not_confirmed"
     assert [label_of(one) for one in hidden.unproven.state] == ["lever_0"]

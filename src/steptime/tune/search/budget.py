@@ -58,13 +58,6 @@ ASSUMED_BUDGETS = 3
 than a third of the run itself."""
 
 
-SHORT_STEP_S, SHORT_START_S = 0.2, 12.0
-"""A script whose steps and start are no longer is done in `SHORT_BUDGET_S`, if that is enough."""
-
-SHORT_BUDGET_S, MORE_S = 180.0, 60.0
-"""What such a script is given at first, and what more to tell levers apart, at a time."""
-
-
 class BudgetLedger:
     """The time left, and what each kind of question costs.
 
@@ -72,8 +65,7 @@ class BudgetLedger:
     state takes that was seen to be faster and as good: it is kept whatever else is open. Once the
     ledger `is_released`, no share is kept for what comes later; once it `is_closed`, nothing more
     is asked. `later_s` was granted by later calls of the same study: it is spent where the study
-    would end without it. `held_s` is what a script with short steps should not need of the budget:
-    it is spent so, too, and first. `kept_s` of all that was granted are left to other levers.
+    would end without it.
     """
 
     def __init__(self, budget_s: float, *, later_s: Sequence[float] = ()) -> None:
@@ -81,8 +73,6 @@ class BudgetLedger:
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
         self.proof_s = 0.0
-        self.held_s = self.kept_s = 0.0
-        self.is_planned_short = False
         self.is_closed = False
         self.is_released = False
         self.startup_s = 0.0
@@ -99,38 +89,17 @@ class BudgetLedger:
 
     def spend(self, left_s: float) -> float:
         """Note the time left after an answer, of all that was granted; what it took [s]."""
-        left_s -= self.held_s + math.fsum(self._later_s)
+        left_s -= math.fsum(self._later_s)
         spent, self.left_s = max(0.0, self.left_s - left_s), left_s
         return spent
 
     @property
     def granted_s(self) -> float:
         """The time left with all that later calls granted [s]."""
-        return self.left_s + self.held_s + math.fsum(self._later_s)
-
-    def hold_back(self, more_s: float) -> None:
-        """Plan with so much less of the budget, until more is needed."""
-        self.held_s, self.is_planned_short = more_s, True
-        self.budget_s -= more_s
-        self.left_s -= more_s
-        self.reserve_s = self.budget_s * RESERVED_FRACTION
-
-    def extend_own(self, most_s: float = math.inf) -> bool:
-        """Take in what was held back of the budget, or so much of it; False where there is none."""
-        more_s = min(self.held_s, most_s)
-        self.held_s -= more_s
-        self.budget_s += more_s
-        self.left_s += more_s
-        return more_s > 0
-
-    def extend_beside(self, most_s: float) -> bool:
-        """Take in so much of what was held back, where that leaves what is kept for others."""
-        return self.granted_s - most_s >= self.kept_s and self.extend_own(most_s)
+        return self.left_s + math.fsum(self._later_s)
 
     def extend(self) -> bool:
-        """Take in what was held back, or what the next call granted; False where there is none."""
-        if self.extend_own():
-            return True
+        """Take in what the next call granted; False where there is none."""
         if not self._later_s:
             return False
         more_s = self._later_s.pop(0)
@@ -256,18 +225,6 @@ class BudgetLedger:
         """Whether something may be asked now, the reserve and a share of the rest left alone."""
         is_open = not self.is_closed and self.left_s > 0
         return is_open and cost_s <= self.available(keep=keep)
-
-
-def planned_budget(budget_s: float, *, startup_s: float, step_s: float | None) -> float:
-    """The part of the budget that a study plans with at first [s]: less where steps are short.
-
-    Args:
-        budget_s: all of it.
-        startup_s: until the first step of the command as written ended.
-        step_s: its step; None where none was measured.
-    """
-    is_short = step_s is not None and step_s <= SHORT_STEP_S and startup_s <= SHORT_START_S
-    return min(budget_s, SHORT_BUDGET_S) if is_short else budget_s
 
 
 def judged_updates(step_s: float, budget_s: float) -> int:

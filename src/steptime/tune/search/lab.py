@@ -21,7 +21,7 @@ from steptime.tune.search.bench import (
     ComparisonResult,
     WholeRequest,
 )
-from steptime.tune.search.budget import BudgetLedger, planned_budget
+from steptime.tune.search.budget import BudgetLedger
 from steptime.tune.search.earlier_results import Experience
 from steptime.tune.search.mechanism import PAYS_LATER
 from steptime.tune.search.order import Offer, most_of
@@ -195,10 +195,6 @@ class Lab:
             step_s=self.step_s,
             num_operators=None if operators is None or operators.missing else operators.num,
         )
-        budget_s = self.ledger.budget_s
-        plan_s = planned_budget(budget_s, startup_s=baseline.startup_s, step_s=self.step_s)
-        if plan_s < budget_s:
-            self.ledger.hold_back(budget_s - plan_s)
         self.yardstick.facts = baseline.facts
         self.notes.try_out("observe", (), ending=baseline.ending)
         self.note_end(baseline.ending)

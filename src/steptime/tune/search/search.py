@@ -31,13 +31,12 @@ from steptime.tune.search.proof.proof import (
 )
 from steptime.tune.search.queue import Action, ActionKind, next_action, promise_much
 from steptime.tune.search.rounds.bundle import build_live
-from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untold, untried
+from steptime.tune.search.rounds.going_on import go_on, go_on_with_more, untold
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.rounds.screen import NOISE_ROUNDS, calibrate, can_be_live
 from steptime.tune.search.rounds.single_changes import take_what_helps
 from steptime.tune.search.rounds.turns import (
     go_further,
-    has_time_for_turns,
     share_cores_again,
     try_in_turns,
 )
@@ -106,7 +105,6 @@ def search(
         if proven is not None:
             lab.is_proven = True
             while _may_find_more(lab, proven):
-                _extend(lab)
                 if not challenge(lab, partial(_build, lab, offers), proven):
                     break
             if is_shown_between(lab, proven):
@@ -119,7 +117,7 @@ def search(
         if waiting:
             offers, waiting = (*offers, *waiting), ()
             lab.waiting = set()
-        elif not _extend(lab) and not go_on(lab) and not go_on_with_more(lab):
+        elif not go_on(lab) and not go_on_with_more(lab):
             return end(lab)
 
 
@@ -178,27 +176,9 @@ def _ordered(lab: Lab, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tupl
 
 
 def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
-    """The best state by what was measured, without what was refused.
-
-    A script with short steps takes the time that was held back for what there was no time for.
-    """
+    """The best state by what was measured, without what was refused."""
     _build_once(lab, offers, refused)
-    while untried(lab) and not lab.quality.is_refused(lab.best) and _extend(lab):
-        _build_once(lab, offers, refused)
     return lab.best
-
-
-def _extend(lab: Lab, *, kept_s: float = 0.0) -> bool:
-    """Take in what was held back of the budget, first for the A/A; False where nothing was.
-
-    `kept_s` are for what comes next.
-    """
-    if not lab.ledger.extend_own():
-        return False
-    lab.notes.choose("extended", budget_s=number(lab.ledger.budget_s))
-    keep_for_proof(lab)
-    lab.is_live = lab.is_live and calibrate(lab, kept_s=kept_s)
-    return True
 
 
 def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
@@ -214,11 +194,11 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
         if action.kind is ActionKind.LIVE:
             others = [one for one in left if one not in action.offers]
             most_s = action.most_s if promise_much(lab, others) else math.inf
-            lab.keep, lab.ledger.kept_s = lab.ledger.all_but(most_s), lab.ledger.granted_s - most_s
+            lab.keep = lab.ledger.all_but(most_s)
             rest = _not_in(lab.best, action.offers)
             if rest:
                 build_live(lab, rest, fixed=lab.best, banned=refused.levers, states=refused.states)
-            lab.keep = lab.ledger.kept_s = 0.0
+            lab.keep = 0.0
             if not can_be_live(lab):
                 lab.is_live = False
                 _build_once(lab, offers, refused)
@@ -244,8 +224,6 @@ def _try_processes(
     live = [one for one in offers if one.is_live and lab.is_live and one.name != COMPILE]
     if any(one in left for one in live):
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in action.offers))
-    if not has_time_for_turns(lab):
-        _extend(lab, kept_s=action.price_s)
     return try_in_turns(lab, action.offers, live=live, banned=refused.levers, states=refused.states)
 
 
@@ -330,8 +308,6 @@ def _that_fit_beside(lab: Lab, lever: Offer) -> State:
         )
         if lab.ledger.affords(price_s) and price_s <= left_s:
             return lever.settings[:number_of]
-    if lab.ledger.held_s:
-        return ()  # asked again with the rest of the budget
     facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
     lab.notes.choose("too_expensive", lever.name, **facts)
     return ()

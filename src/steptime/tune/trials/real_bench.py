@@ -25,7 +25,7 @@ from steptime.tune.search.bench import (
     WholeRequest,
     WholeResult,
 )
-from steptime.tune.search.budget import judged_updates, planned_budget
+from steptime.tune.search.budget import judged_updates
 from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.trials import as_in_a_run
 from steptime.tune.trials.bounds import (
@@ -147,7 +147,7 @@ class RealBench:
         """The baseline; refused where the script is slower in trials than under `steptime run`."""
         pairs = list[tuple[Side, Side]]()
         limit_s = as_in_a_run.SHARE * self._subject.budget_s
-        wanted_s = as_in_a_run.SHARE * self._planned_s(baseline)  # for more than the least
+        wanted_s = as_in_a_run.MORE_SHARE * self._subject.budget_s
         size = process_window(wanted_s)
         a_pair_s = 2 * lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         if not baseline.ending.is_well or as_in_a_run.LEAST_PAIRS * a_pair_s > limit_s:
@@ -200,14 +200,6 @@ class RealBench:
         self.close()
         states = request.reference, request.candidate
         return compare_in_turns(request, lambda which: self._run_side(states[which]), self._quiet)
-
-    def _planned_s(self, baseline: Baseline | None) -> float:
-        """The time that windows follow from: less than the budget where steps are short."""
-        if baseline is None:
-            return self._subject.budget_s
-        return planned_budget(
-            self._subject.budget_s, startup_s=baseline.startup_s, step_s=step_s_of(baseline)
-        )
 
     def _window(self, baseline: Baseline | None) -> WindowSize:
         """What a process of a pair shows: no earlier part than the one that was observed."""

@@ -30,7 +30,6 @@ CHOICES: Mapping[str, str] = {
     "added": "{lever} was added: {speedup} ({low} to {high}, n = {n}).",
     "not_added": "{lever} was not added: {reason}.",
     "ordered": "The diagnosis is {bottleneck}. In this order: {levers}.",
-    "extended": "The time of a script with short steps was too little: it got {budget_s}.",
     "learned": (
         "{studies} earlier studies of this script ran here. What helped comes first: {helped}. "
         "What failed waits until nothing else is proven: {waits}."

@@ -94,7 +94,6 @@ def is_shown_between(lab: Lab, proven: Proven) -> bool:
     state = proven.state
     if proven.known.series.is_between:
         return True
-    lab.ledger.extend_own()
     if lab.ledger.left_s < between_s(lab, state):
         return True
     known = Confirmation(series=ComparisonSeries(state=state, reference=(), is_between=True))

@@ -54,9 +54,8 @@ MIN_CONFIRM_ROUNDS = 12
 MAX_CONFIRM_ROUNDS = 240
 """Rounds of the first look at most; a later one doubles what is there."""
 
-MAX_CONFIRM_PAIRS, SHORT_CONFIRM_PAIRS = 12, 9
-"""Pairs of processes of the first look at most; fewer where a script with short steps should be
-done soon. With nine, one of them may be far off."""
+MAX_CONFIRM_PAIRS = 12
+"""Pairs of processes of the first look at most."""
 
 CONFIRM_HALF_WIDTH = 0.02
 """Of log ratios, wanted of the claim."""
@@ -254,12 +253,11 @@ def _look_live(lab: Lab, known: Confirmation, more: int) -> bool:
     for _ in range(num_starts):
         part = lab.live_afresh(state, rounds, most_s=max(lab.ledger.left_s - until_s, start_s))
         slowed = _slowed(lab, part)
-        if slowed and not known.series.asked:
+        fits = _time_s(lab, known, 0.0) >= between_s(lab, state)
+        if slowed and fits and not known.series.asked:
             # Decided before its gain is looked at: what processes say is all that counts.
-            lab.ledger.extend_own()
-            if _time_s(lab, known, 0.0) >= between_s(lab, state):
-                known.series.is_between = True
-                return _look_in_turns(lab, known, 0)
+            known.series.is_between = True
+            return _look_in_turns(lab, known, 0)
         part.take_off(slowed)
         known.series.join(part)
         if known.series.is_over or lab.is_interrupted:
@@ -324,7 +322,6 @@ def _first_turns(lab: Lab, known: Confirmation) -> None:
     """
     series, state = known.series, known.series.state
     least_pairs = _least_pairs(lab, state)
-    most = SHORT_CONFIRM_PAIRS if lab.ledger.is_planned_short else MAX_CONFIRM_PAIRS
     most_s = _time_s(lab, known, _pairs_s(lab, state, least_pairs))
     until_s = lab.ledger.left_s - most_s
     if _compiling_s(lab, state, 1) > 0:
@@ -333,7 +330,7 @@ def _first_turns(lab: Lab, known: Confirmation) -> None:
         is_short = series.asked + _pairs_that_fit(lab, known, most_s) < least_pairs
         if is_short or series.is_over or lab.is_interrupted:
             return
-    due = min(most - series.asked, _pairs_that_fit(lab, known, most_s))
+    due = min(MAX_CONFIRM_PAIRS - series.asked, _pairs_that_fit(lab, known, most_s))
     due = max(least_pairs - series.asked, due)
     turns_into(lab, series, due, most_s=max(most_s, _pairs_s(lab, state, 1)))
 

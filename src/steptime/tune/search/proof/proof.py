@@ -288,7 +288,6 @@ def find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) ->
     Returns:
         False where there was no time to find out, or nothing new was.
     """
-    lab.ledger.extend_own()
     if hidden := lab.quality.hidden_with(state, _unrefused(lab, refused), lab.facts):
         for one in hidden:
             _leave_out(lab, one, outcome, refused)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
-from steptime.tune.search.budget import MORE_S
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.proof.pairs import chain, half_width, inverse, to_speedup
 from steptime.tune.search.rounds.single_changes import Banned, is_in
@@ -107,8 +106,6 @@ def split(members: Sequence[Applied], num: int) -> list[Group]:
 def _groups(lab: Lab, members: State, told: Told) -> list[Group]:
     """What is left out at a time: each lever where time allows, else as many groups as fit."""
     fitting = _num_fitting(lab)
-    while fitting < 2 and lab.ledger.extend_beside(MORE_S):
-        fitting = _num_fitting(lab)
     if fitting < 2:
         return []
     open_ones = [one for one in members if key_of((one,)) not in told]
@@ -136,8 +133,6 @@ def _tell(lab: Lab, state: State, groups: Sequence[Group], told: Told) -> None:
         for rest in states:
             lab.known.live(state, rest).error = PART_ERROR
         is_done = lab.live(state, states, due, keep=_keep(lab))
-        while not is_done and lab.ledger.extend_beside(MORE_S):
-            is_done = lab.live(state, states, due, keep=_keep(lab))
         for group, rest in zip(unclear, states, strict=True):
             series = lab.known.live(state, rest)
             found = None if series.is_over else lab.log_speedup(series)

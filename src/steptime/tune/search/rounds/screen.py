@@ -78,10 +78,8 @@ class Champion:
         return self.found.estimate
 
 
-def calibrate(lab: Lab, *, kept_s: float = 0.0) -> bool:
+def calibrate(lab: Lab) -> bool:
     """Compare the command with itself in one process; note its noise floors.
-
-    What comes next takes `kept_s`, which are left to it.
 
     Where steps are so slow that the ceiling leaves room for too few rounds, nothing is measured
     now: the A/A takes part while levers are tried.
@@ -93,7 +91,7 @@ def calibrate(lab: Lab, *, kept_s: float = 0.0) -> bool:
     lab.phase = "live"
     began_s = lab.ledger.left_s
     ceiling_s = NOISE_CEILING * lab.ledger.budget_s
-    allowed_s = min(ceiling_s, NOISE_SHARE * (began_s - lab.ledger.reserve_s - kept_s))
+    allowed_s = min(ceiling_s, NOISE_SHARE * (began_s - lab.ledger.reserve_s))
     series = lab.known.live((), ())
     due = NOISE_ROUNDS
     if lab.ledger.blocks(2 * NOISE_ROUNDS, num_starts=1) > ceiling_s:

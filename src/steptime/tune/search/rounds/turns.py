@@ -56,12 +56,6 @@ STAYS = 0.5
 pairs there are, goes."""
 
 
-def has_time_for_turns(lab: Lab) -> bool:
-    """Whether one lever at least can be compared between processes, and be proven."""
-    first = pairs_s(lab, ComparisonSeries(state=(), reference=()), EARLY_PAIRS)
-    return lab.ledger.left_s > first + lab.ledger.pairs(MIN_PAIRS) + lab.ledger.judgement()
-
-
 def try_in_turns(
     lab: Lab,
     offers: Sequence[Offer],
