@@ -153,6 +153,18 @@ def test_garbage_is_collected_at_updates_and_the_training_is_the_same(tmp_path: 
     assert state == "False True"
 
 
+@needs_git
+def test_matmuls_are_onednns_behind_the_imports(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = TRAINING.replace("nn.Linear(4, 2)", "nn.Linear(4, 200000)")
+    found = patched(tmp_path, source, lever("matmul_library"))
+    before = printed(tmp_path).splitlines()
+    after = run_patched(tmp_path, found).splitlines()
+
+    assert float(after[0]) == pytest.approx(float(before[0]), rel=1e-4)
+    assert "onednn_matmuls = multiply_by_onednn(torch)" in str(found)
+
+
 TEXTS = """\
 import torch
 from torch import nn

@@ -109,11 +109,14 @@ def _cpu_model() -> str | None:
 
 
 def read_capabilities() -> tuple[str, ...] | None:
-    """Return what the processor can do in 16 bits; None where the machine does not say."""
+    """Return its maker and what a processor can do in 16 bits; None if the machine is silent."""
+    maker: tuple[str, ...] = ()
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
         for line in file:
+            if line.startswith("vendor_id"):
+                maker = (line.split()[-1].lower(),)
             if line.startswith("flags"):
-                return tuple(word for word in _CAPABILITIES if word in line.split())
+                return maker + tuple(word for word in _CAPABILITIES if word in line.split())
     return None
 
 

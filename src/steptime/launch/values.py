@@ -67,8 +67,8 @@ class CommandRecord:
     `peaks` are those that the user gave, by type [FLOP/s]; `price_per_h` is what an hour costs.
     `survivors` are looked for when the command has ended; None means that they were not.
     `condition` is the state of the processors when the command started, without GPUs, and
-    `capabilities` what they can do in 16 bits, in the words of the kernel. `stopped` says why
-    `--stop-on` ended the command.
+    `capabilities` their maker and what they can do in 16 bits, in the words of the kernel.
+    `stopped` says why `--stop-on` ended the command.
     """
 
     run_id: str

@@ -18,6 +18,7 @@ from steptime.levers.base import Lever
 _PLACES = (
     "precision.autocast",
     "precision.matmul_precision",
+    "kernels.matmul_library",
     "optimizers.fused_optimizer",
     "kernels.channels_last",
     "kernels.fused_attention",

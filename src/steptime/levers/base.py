@@ -196,10 +196,10 @@ class Facts:
     An empty tuple was observed: there is none. A lever does not refuse because something was not
     observed, unless it must be known for the training to stay as it is; its reason then says so.
 
-    `capabilities` are lower-case words: `amx_bf16`, `avx512_bf16`, `avx512_fp16` for a CPU, `sm_80`
-    for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, `glibc` to
-    its version (`tune.trials.libraries`), and `python` to another interpreter if the user named
-    one. Cores and memory are what a container allows
+    `capabilities` are lower-case words: `authenticamd`, `amx_bf16`, `avx512_bf16`, `avx512_fp16`
+    for a CPU, `sm_80` for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found
+    here, `glibc` to its version (`tune.trials.libraries`), and `python` to another interpreter if
+    the user named one. Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `graph_widths`: of
     the rows that convolutions of PyG read, which sum or average neighbors. `draws_in_calls`: calls

@@ -31,8 +31,8 @@ from .trial_plan import lever_tool
 MAX_CALLS = 200
 """Calls of models that are examined: whatever a script does to its models, it does early."""
 
-CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd")
-"""Prefixes of the CPU's flags that levers ask for."""
+CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd", "authenticamd", "genuineintel")
+"""Prefixes of the CPU's flags that levers ask for, and its makers."""
 
 CPU_INFO = "/proc/cpuinfo"
 
@@ -366,8 +366,10 @@ def cpu_capabilities(torch: Any, path: str = CPU_INFO) -> list[str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if line.lower().startswith(("flags", "features")):
+                name = line.lower()
+                if name.startswith(("vendor_id", "flags", "features")):
                     words.update(line.partition(":")[2].split())
+                if name.startswith(("flags", "features")):
                     break
     except OSError:
         pass

@@ -231,7 +231,8 @@ class RankSummary:
             with gradients; null where no input was seen.
         useful_fraction: share of the positions of its batches that are no padding; null if untold.
         where: the line that steps its first optimizer, as `train.py:31`; null if not known.
-        capabilities: what its processor can do in 16 bits, as `amx_bf16`; null on a device.
+        capabilities: its processor's maker and what it can do in 16 bits, as `authenticamd` and
+            `amx_bf16`; null on a device.
         optimizers: classes of its optimizers, those of other libraries as `keras.Adam`.
         num_exchanges: of gradients, as DDP told, or FSDP2 where the script decides; else null.
     """

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.patch.edits.beginning import set_matmul_precision, try_algorithms
+from steptime.patch.edits.beginning import (
+    multiply_by_onednn,
+    set_matmul_precision,
+    try_algorithms,
+)
 from steptime.patch.edits.calls_of_models import compute_in_bf16, lay_channels_last
 from steptime.patch.edits.loaders import (
     cache_samples,
@@ -44,6 +48,7 @@ EDITS: Mapping[str, Edit] = {
     "fused_gelu": fuse_gelu,
     "fused_optimizer": set_implementation,
     "gc_control": collect_at_updates,
+    "matmul_library": multiply_by_onednn,
     "matmul_precision": set_matmul_precision,
     "no_compile": take_out_compile,
     "no_foreach": leave_foreach,

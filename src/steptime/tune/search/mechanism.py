@@ -39,7 +39,7 @@ MAY_SLOW_DOWN = SHARES_CORES | {
 of levers of which nothing was seen yet."""
 
 FAMILIES = (
-    frozenset({"matmul_precision", "module_precision", "autocast"}),
+    frozenset({"matmul_precision", "matmul_library", "module_precision", "autocast"}),
     frozenset({"whole_batch_fetch", "preloaded_samples", "dataset_cache"}),
 )
 """Levers that do the same to the same numbers or samples: of each family a state has one at most,

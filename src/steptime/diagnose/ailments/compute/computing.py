@@ -136,7 +136,7 @@ _CONTENDED = by_cpu_time(
 LEVERS = (
     *("autocast", "compile", "fused_attention", "fused_rnn", "fused_gelu", "channels_last"),
     *("cudnn_benchmark", "fused_optimizer", "num_threads", "needed_gradients"),
-    *("matmul_precision", "module_precision", "allocator", "wait_policy"),
+    *("matmul_precision", "matmul_library", "module_precision", "allocator", "wait_policy"),
     *("no_checkpointing", "interpreter", "sparse_input"),
 )
 """Levers on the arithmetic as a whole."""
