@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from steptime.levers.base import Facts  # noqa: E402
-from steptime.levers.kernels.matmul_library import LEVER, edit  # noqa: E402
+from steptime.levers.matmuls.matmul_library import LEVER, edit  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"

@@ -201,7 +201,8 @@ class Facts:
     here, `glibc` to its version (`tune.trials.libraries`), and `python` to another interpreter if
     the user named one. Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
-    `has_sequence_convolution`: in one dimension, over more than one position. `graph_widths`: of
+    `has_sequence_convolution`: in one dimension, over more than one position. `widest_kernel`: the
+    columns of the widest kernel of a two-dimensional convolution of one channel. `graph_widths`: of
     the rows that convolutions of PyG read, which sum or average neighbors. `draws_in_calls`: calls
     of models moved torch's random state, as dropout does. `stepped_cells`: the classes of
     torch's recurrent cells that a module steps in a loop. `plain_attention` are the classes whose
@@ -253,6 +254,7 @@ class Facts:
     is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
     has_sequence_convolution: bool | None = None
+    widest_kernel: int | None = None
     graph_widths: tuple[int, ...] | None = None
     draws_in_calls: bool | None = None
     stepped_cells: tuple[str, ...] | None = None

@@ -404,6 +404,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
         "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
+        "widest_kernel": max([0, *(c.kernel_size[1] for c in convolutions if c.in_channels == 1)]),
         "graph_widths": lever_tool("kernels/graph_convolutions").widths_in(models),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steptime.levers.kernels.matmul_library import function_lines
+from steptime.levers.matmuls.matmul_library import function_lines
 from steptime.patch.changes import Beginning, need_torch
 from steptime.patch.edits.placing import NotPlaced, Placed, Settings, take
 from steptime.patch.ground import Ground

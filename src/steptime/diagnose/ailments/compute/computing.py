@@ -137,7 +137,7 @@ LEVERS = (
     *("autocast", "compile", "fused_attention", "fused_rnn", "fused_gelu", "channels_last"),
     *("cudnn_benchmark", "fused_optimizer", "num_threads", "needed_gradients"),
     *("matmul_precision", "matmul_library", "module_precision", "allocator", "wait_policy"),
-    *("no_checkpointing", "interpreter", "sparse_input"),
+    *("no_checkpointing", "interpreter", "sparse_input", "wide_convolutions"),
 )
 """Levers on the arithmetic as a whole."""
 

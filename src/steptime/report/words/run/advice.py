@@ -45,6 +45,9 @@ AGAIN = "Then measure again:"
 
 _OF_CONVOLUTIONS = ("channels_last", "cudnn_benchmark")
 
+_UNSEEN = ("wide_convolutions",)
+"""Levers of whose ground a run shows nothing: a study finds out."""
+
 _OF_THE_USER = "interpreter"
 """A lever that needs `--python`: the user has to name an interpreter."""
 
@@ -177,7 +180,7 @@ def _knows_layers(measurement: Measurement) -> bool:
 def _may_help(lever: str, measurement: Measurement) -> bool:
     """Return whether the lever may apply here, as far as the measurement shows."""
     count = measurement.count
-    if lever == _OF_THE_USER or lever in _CHANGE_THE_TRAINING:
+    if lever == _OF_THE_USER or lever in (*_CHANGE_THE_TRAINING, *_UNSEEN):
         return False
     if speaks_against(lever, measurement):
         return False
