@@ -13,8 +13,8 @@ from steptime.core.stats import median
 from steptime.tune.trials.process_pairs import Side, neighbors
 from steptime.tune.values.study_values import Ending, TrialEnd
 
-SHARE, MORE_SHARE = 0.1, 0.03
-"""Of the budget, what these pairs may take; and what more than the least of them may."""
+SHARE = 0.1
+"""Of the budget, what these pairs may take."""
 
 LEAST_PAIRS, MOST_PAIRS = 2, 6
 LEAST_DIFFERENCE = 0.1

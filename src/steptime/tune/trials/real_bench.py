@@ -147,8 +147,7 @@ class RealBench:
         """The baseline; refused where the script is slower in trials than under `steptime run`."""
         pairs = list[tuple[Side, Side]]()
         limit_s = as_in_a_run.SHARE * self._subject.budget_s
-        wanted_s = as_in_a_run.MORE_SHARE * self._subject.budget_s
-        size = process_window(wanted_s)
+        size = process_window(limit_s)
         a_pair_s = 2 * lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         if not baseline.ending.is_well or as_in_a_run.LEAST_PAIRS * a_pair_s > limit_s:
             return baseline
@@ -158,9 +157,10 @@ class RealBench:
             sides = [self._run_side((), size, plans=plans) for plans in (True, False)[::turn]]
             pairs.append((sides[::turn][0], sides[::turn][1]))
             spent_s = time.monotonic() - begun_s
-            few = len(pairs) < as_in_a_run.LEAST_PAIRS
-            if spent_s * (1 + 1 / len(pairs)) > (limit_s if few else wanted_s):
+            if spent_s * (1 + 1 / len(pairs)) > limit_s:
                 break
+            if len(pairs) >= as_in_a_run.LEAST_PAIRS and not as_in_a_run.refuse_pretence(pairs):
+                break  # each pair has to show it
         refused = as_in_a_run.refuse_pretence(pairs)
         return baseline if refused is None else replace(baseline, ending=refused)
 
