@@ -116,7 +116,8 @@ def _live_actions(lab: Lab, offers: Sequence[Offer]) -> list[Action]:
         price_s = live_s(lab, cheap)
         found.append(Action(kind=ActionKind.LIVE, offers=cheap, hope=hope, price_s=price_s))
     for one in live:
-        if one.name == COMPILE:
+        # Beside it other levers give something else, in each of its processes at another price.
+        if one.name == COMPILE and not cheap:
             price_s = lab.ledger.compilation() + lab.ledger.blocks(2 * NOISE_ROUNDS, num_starts=1)
             hope = _hope(lab, one)
             found.append(Action(kind=ActionKind.COMPILE, offers=(one,), hope=hope, price_s=price_s))
