@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import Any
 
 from ...record import kinds
@@ -49,9 +49,9 @@ MAX_FOLLOWED = 6
 """So many updates are followed at most: where each begins, all objects of Python are looked at,
 which takes 30 ms where there are 300,000."""
 
-CHEAP_NS = 150_000_000
-"""No further one is followed once a look took longer: over a million tensors (PyG keeps those of
-each sample) it takes more than a second."""
+CHEAP_NS = 200_000_000
+"""No further one is followed once a look took more CPU time: over a million tensors (PyG keeps
+those of each sample) it takes more than a second."""
 
 LOOK_AT = frozenset((1, PROBE_AT, PROBE_AT + 1, GROWTH_AT))
 """After so many updates a snapshot is due, or it is known why no step is followed."""
@@ -228,7 +228,7 @@ class MemoryProbe:
     def _follow(self, operators: Any) -> None:
         """Follow the storages of the update that begins here."""
         self.num_followed += 1
-        begun_ns = perf_counter_ns()
+        begun_ns = thread_time_ns()
         weights = self.facts["parts"]["weights"]["by_device"]
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
         self.storages = operators.storages = Storages(self.torch, device)
@@ -239,7 +239,7 @@ class MemoryProbe:
         if self.storages.workspaces is not None:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
         self.followed_by = operators
-        self.look_ns = perf_counter_ns() - begun_ns
+        self.look_ns = thread_time_ns() - begun_ns
 
     def _let_go(self) -> Any:
         """Follow the storages no longer; return the probe that followed them to the end."""
