@@ -7,11 +7,11 @@ The scripts, the rule that chose them and what the expert changed stand in bench
 DIR holds a folder a place: `script` (the checkout), `expert` (the same, edited), `env` (the
 environment that runs both). Of each place, `steptime tune` has ten minutes; then the arms run in
 turns under a clock from outside (`clock/`, each optimizer step), without Steptime but for the
-recipe. A round is each of them once, for so many seconds of steps, of which the first half does
-not count: within some 20 s `run --recipe` makes all of its looks, which a run of hours has once,
-too. The expert's runs with either number of threads, and the better one counts. Told are
-ratios of the loop's time per step with the spread of the rounds. What is done is in
-benchmarks/results/corpus.json (corpus_busy.json with --busy) and is not done again at the same
+recipe. A round is each of them once, for so many seconds of steps. Of the steps that all of them
+made, the first half does not count: within some 20 s `run --recipe` makes all of its looks, which
+a run of hours has once, too. The expert's runs with either number of threads, and the better one
+counts. Told are ratios of the loop's time per step with the spread of the rounds. What is done is
+in benchmarks/results/corpus.json (corpus_busy.json with --busy) and is not done again at the same
 commit; a study that was cut goes on.
 
 `--whole` holds the forecast of a whole command against a stopwatch: of a place that has a recipe,

@@ -46,9 +46,8 @@ def make_sum(torch: Any) -> Any:
         def forward(ctx: Any, products: Any) -> Any:
             ctx.shape, ctx.dtype = products.shape, products.dtype
             num = products.shape[1] - products.shape[2] + 1
-            is_short = products.dtype.itemsize < 4
-            total = products[:, :num, 0].to(torch.float32) if is_short else products[:, :num, 0]
-            total = total if is_short else total.clone()
+            dtype = torch.float32 if products.dtype.itemsize < 4 else products.dtype
+            total = products[:, :num, 0].to(dtype, copy=True)
             for at in range(1, products.shape[2]):
                 total += products[:, at : at + num, at]
             return total

@@ -97,9 +97,9 @@ NO_EDITS: Mapping[str, str] = {
     "quantization_aware": "It acts while the training runs: put `steptime run --recipe` before it.",
     "quantized_training": "Which layers gain is yours to say; it stands before `torch.compile`.",
     "selective_checkpointing": _IN_THE_MODEL,
-    "wide_convolutions": _IN_THE_MODEL,
     "sparse_input": "Which matrix stays the same in all steps is yours to say; each dropout of it "
     "becomes the function in the lines.",
+    "wide_convolutions": _IN_THE_MODEL,
 }
 """Why a lever has no edit; its lines are printed."""
 

@@ -92,9 +92,7 @@ def is_shown_between(lab: Lab, proven: Proven) -> bool:
         False where processes refuse it: they differ by more than it gives.
     """
     state = proven.state
-    if proven.known.series.is_between:
-        return True
-    if lab.ledger.left_s < between_s(lab, state):
+    if proven.known.series.is_between or lab.ledger.left_s < between_s(lab, state):
         return True
     known = Confirmation(series=ComparisonSeries(state=state, reference=(), is_between=True))
     look(lab, known)
