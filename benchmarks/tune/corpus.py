@@ -1,6 +1,6 @@
 """Public scripts that the search has not seen: as written, tuned in ten minutes, and by an expert.
 
-    python benchmarks/tune/corpus.py --root DIR [--half work|unseen] [--places 01 03] [--table]
+    python benchmarks/tune/corpus.py --root DIR [--half unseen] [--places 01 03] [--table]
     python benchmarks/tune/corpus.py --root DIR --whole [--places 01 03] [--rounds 2]
 
 The scripts, the rule that chose them and what the expert changed stand in benchmarks/corpus.toml.
@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 from _conditions import BENCHMARKS, conditions, interval, stamp
 
 PLACES = tomllib.loads((BENCHMARKS / "corpus.toml").read_text())["places"]
+HALVES = ("worked with", "unseen")
 RESULTS = BENCHMARKS / "results" / "corpus.json"
 DATA = BENCHMARKS.parents[1] / "shared" / "data"
 CLOCK = Path(__file__).resolve().parent / "clock"
@@ -55,7 +56,7 @@ def main() -> None:
     """Do what is not done yet, place by place, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--root", type=Path, default=Path())
-    parser.add_argument("--half", choices=("work", "unseen"), default="work")
+    parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--places", nargs="+", default=[])
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--rounds", type=int, default=5)
@@ -72,8 +73,7 @@ def main() -> None:
     results = RESULTS.with_stem("corpus_busy") if options.busy else RESULTS
     known = json.loads(results.read_text()) if results.exists() else {}
     if not options.table:
-        odd = options.half == "work"
-        for name in options.places or [it for it in sorted(PLACES) if int(it) % 2 == odd]:
+        for name in options.places or [it for it in PLACES if PLACES[it]["half"] == options.half]:
             before = known.get(name, {})
             if before.get("commit") == stamp()["commit"] and not options.again:
                 continue
@@ -341,11 +341,11 @@ def has(one: dict[str, Any], *arms: str) -> bool:
 
 def print_table(known: dict[str, Any]) -> None:
     """Both halves apart; what has no recipe counts as written."""
-    for half, odd in (("worked with", 1), ("unseen", 0)):
+    for half in HALVES:
         logs = []
         print(f"\n{half}: claim of the loop; tuned, expert over written; tuned over expert")
         for name, one in sorted(known.items()):
-            if int(name) % 2 != odd:
+            if PLACES[name]["half"] != half:
                 continue
             rounds, study = one["rounds"], one["study"] or {}
             best = faster_of(rounds, "expert", "expert-also")
