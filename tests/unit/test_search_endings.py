@@ -781,6 +781,16 @@ def test_what_one_process_shows_is_claimed_as_processes_show_it():
     assert [label_of(one) for one in hidden.unproven.state] == ["lever_0"]
 
 
+def test_processes_need_not_show_the_noise_floor_again_and_get_a_second_look():
+    bench = ScriptedBench(gains={"lever_0": log(1.08)}, noise=Noise(process_sd=0.05))
+    found = run(bench, *make_levers(1))
+
+    within = next(one.facts for one in found.choices if one.code == "confirmed")
+    assert within["low"] > 1 + within["noise_floor"]
+    assert 1 < found.speedup.low < 1 + found.noise_floor
+    assert found.speedup.n == 23
+
+
 def test_a_proof_within_processes_stands_where_pairs_of_them_do_not_fit_or_tell():
     for more in ({"run_s": 60.0}, {"others_cores": 0.7}):
         bench = ScriptedBench(gains={"lever_0": log(1.3)}, **more)

@@ -18,6 +18,7 @@ from steptime.tune.search.proof.confirmation import (
     confirm,
     is_faster,
     look,
+    look_again,
     numbers,
 )
 from steptime.tune.search.proof.pairs import half_width
@@ -89,21 +90,23 @@ def is_shown_between(lab: Lab, proven: Proven) -> bool:
     in one. Only what is proven is shown, so it makes no claim that was not there.
 
     Returns:
-        False where processes refuse it: they differ by more than it gives.
+        False where processes refuse it: their interval does not exclude that it gives nothing.
     """
     state = proven.state
     if proven.known.series.is_between or lab.ledger.left_s < between_s(lab, state):
         return True
-    known = Confirmation(series=ComparisonSeries(state=state, reference=(), is_between=True))
+    series = ComparisonSeries(state=state, reference=(), is_between=True)
+    known = Confirmation(series=series, is_second=True)
     look(lab, known)
+    look_again(lab, known)
     found = lab.log_speedup(known.series)
-    is_told = found is not None and lab.yardstick.can_tell(known.series)
-    if lab.is_interrupted or known.series.is_over or not is_told:
+    is_told = found is not None and lab.yardstick.can_tell(series)
+    if lab.is_interrupted or series.is_over or not is_told:
         return True
     lab.confirmations[key_of(state)] = proven.known = known
     if not is_faster(lab, known):
         return False
-    lab.notes.choose("shown_between", None, state=names_of(state), **numbers(lab, known.series))
+    lab.notes.choose("shown_between", None, state=names_of(state), **numbers(lab, series))
     return True
 
 

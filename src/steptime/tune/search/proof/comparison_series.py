@@ -110,7 +110,8 @@ class Confirmation:
     """The fresh repeats of one state, added to look by look.
 
     Of its `num_starts` processes, `num_against` showed no gain, each by itself. Its looks have this
-    `share` of the errors that a first state has.
+    `share` of the errors that a first state has. It `is_second` where repeats of another kind have
+    proven more than the noise floor already.
     """
 
     series: ComparisonSeries
@@ -118,6 +119,7 @@ class Confirmation:
     num_looks: int = 0
     num_starts: int = 0
     num_against: int = 0
+    is_second: bool = False
 
 
 def is_left_out(series: ComparisonSeries) -> bool:

@@ -84,10 +84,15 @@ def confirm(lab: Lab, state: State) -> Confirmation | None:
         lab.confirmations[key_of(state)] = known
         lab.ledger.reserve_s = 0.0
         look(lab, known)
+    look_again(lab, known)
+    return known
+
+
+def look_again(lab: Lab, known: Confirmation) -> None:
+    """Look at what was looked at before, until it is told or no time is left."""
     while doubt(lab, known) is not None and may_go_on(lab, known):
         if not (_hidden_by_noise(lab, known) and sharpen_noise(lab)) and not look(lab, known):
             break
-    return known
 
 
 def may_go_on(lab: Lab, known: Confirmation) -> bool:
@@ -98,7 +103,12 @@ def may_go_on(lab: Lab, known: Confirmation) -> bool:
         return False
     if not lab.yardstick.may_tell(series):
         return False
-    return middle > math.log1p(lab.floor_for(series)) or _hidden_by_noise(lab, known)
+    return middle > _least_gain(lab, known) or _hidden_by_noise(lab, known)
+
+
+def _least_gain(lab: Lab, known: Confirmation) -> float:
+    """The log speedup that its interval must lie above: what is proven already, any gain shows."""
+    return 0.0 if known.is_second else math.log1p(lab.floor_for(known.series))
 
 
 def overtime_s(lab: Lab) -> float:
@@ -194,7 +204,7 @@ def _hidden_by_noise(lab: Lab, known: Confirmation) -> bool:
         return False
     if found is None:
         return False
-    return math.log1p(MIN_FLOOR) < found.low <= math.log1p(lab.floor_for(series))
+    return math.log1p(MIN_FLOOR) < found.low <= _least_gain(lab, known)
 
 
 # -- one look
@@ -361,7 +371,7 @@ def doubt(lab: Lab, known: Confirmation) -> str | None:
         return "too_few_repeats"
     if not lab.yardstick.floors:
         return "no_noise_floor"
-    is_above = found.low > math.log1p(lab.floor_for(series))
+    is_above = found.low > _least_gain(lab, known)
     if is_above and known.num_against > MAX_AGAINST * known.num_starts:
         return "repeats_disagree"
     loop = interval(series.loop)  # it is the loop's speedup that is claimed
