@@ -85,6 +85,14 @@ EXACT: tuple[tuple[str, str, Settings], ...] = (
     ("preloaded_samples", "tensors", CACHE),
     ("preloaded_samples", "list", CACHE),
     ("preloaded_samples", "unhashable", CACHE),
+    *(
+        ("preloaded_samples", case, CACHE)
+        for case in ("own_stack", "own_stack_workers", "own_method")
+    ),
+    *(
+        ("preloaded_samples", case, CACHE)
+        for case in ("plain_in_place", "by_label", "centered", "counted")
+    ),
 )
 SWITCHED = tuple(
     (name, case, settings, how)
@@ -97,7 +105,10 @@ SWITCHED = tuple(
         ),
         (
             "preloaded_samples",
-            ("plain", "plain_subset", "plain_scaled", "noisy", "fickle", "shared", "own_generator"),
+            (
+                *("plain", "plain_subset", "plain_scaled", "noisy", "fickle", "shared"),
+                *("own_generator", "own_stack", "own_method", "by_label"),
+            ),
             CACHE,
         ),
     )
@@ -173,6 +184,17 @@ def test_all_samples_are_made_once_and_no_workers_start(try_lever: Try) -> None:
 
         assert found["num_reads"] == num + again  # a child read some before
         assert found["num_alive"] == 0
+
+
+def test_a_collate_of_the_script_that_gives_each_sample_its_row_is_left_out_as_well(
+    try_lever: Try,
+) -> None:
+    checked = 10 * 8  # whole batches of the second epoch and the third
+    own = {"own_stack": 40 + checked, "own_stack_workers": 40 + 15 * 8, "own_method": 29 + 58}
+    for case, num_reads in own.items():
+        assert try_lever("preloaded_samples", case, CACHE)["num_reads"] == num_reads
+    for case in ("by_label", "centered", "counted"):
+        assert try_lever("preloaded_samples", case, CACHE)["num_reads"] >= NUM_READS
 
 
 @pytest.mark.parametrize("case", ["noisy", "fickle", "rows"])

@@ -145,7 +145,7 @@ def test_whole_batches_are_not_offered_for_other_data_sets_which_are_named():
 
 
 def same(**fields):
-    known = {"is_deterministic": True, "has_own_collate": False, "is_pure": True}
+    known = {"is_deterministic": True, "joins_rows": True, "is_pure": True}
     return make_loader(**{**known, "sample_bytes": 1024, "sample_s": 1e-4, **fields})
 
 
@@ -158,7 +158,7 @@ def test_preloading_applies_to_constant_samples_that_are_quickly_read_with_worke
     [
         ({"is_deterministic": None}, "same samples twice"),
         ({"is_pure": False}, "stays as it is"),
-        ({"has_own_collate": True}, "own collate"),
+        ({"joins_rows": False}, "one row of each"),
         ({"is_tensor_dataset": True}, "same samples twice"),
         ({"is_in_memory": True}, "same samples twice"),
         ({"sample_s": 0.1}, "100 s before the first step"),

@@ -337,7 +337,6 @@ def test_a_loader_is_described_without_reading(monkeypatch):
         "pin_memory": False,
         "is_iterable": False,
         "has_own_sampler": False,
-        "has_own_collate": False,
         "num_samples": 40,
         "is_shuffled": True,
         "decodes_jpeg": None,

@@ -165,10 +165,12 @@ def test_a_data_set_that_the_lever_left_alone_is_left_to_the_user(tmp_path: Path
     assert "No call was seen" in reason(patched(tmp_path, source, WHOLE, sites=sites))
 
 
-def test_a_loader_with_its_own_collate_is_not_cached(tmp_path: Path) -> None:
+def test_a_loader_with_its_own_collate_is_neither_cached_nor_preloaded(tmp_path: Path) -> None:
     sites = sites_of("l = DataLoader(d)\n", loader=("dataset:Files", "own_collate"))
     found = patched(tmp_path, "l = DataLoader(d)\n", CACHE, sites=sites)
     assert "own collate" in reason(found)
+    found = patched(tmp_path, "l = DataLoader(d)\n", PRELOADED, sites=sites)
+    assert "torch's own collate" in reason(found)
 
 
 def test_a_call_moves_into_autocast_with_its_comments(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ class LoaderFacts:
     """Some samples read twice were equal and moved no random state; None if not tried."""
     is_collate_deterministic: bool | None = None
     """The same for making a batch of some samples."""
-    has_own_collate: bool | None = None
-    """Batches are not made by torch's default collate."""
+    joins_rows: bool | None = None
+    """A batch is one row of each sample, whatever the others are."""
     is_pure: bool | None = None
     """Reading samples left the data set's values and generators, and all open files, as before."""
     has_own_sampler: bool = False

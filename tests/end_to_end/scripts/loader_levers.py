@@ -142,6 +142,45 @@ def collate_in_place(samples):
     return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
 
 
+def stack(samples):
+    return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+
+
+def stack_by_label(samples):
+    return stack(sorted(samples, key=lambda sample: sample[1]))
+
+
+def stack_and_center(samples):
+    x, y = stack(samples)
+    return x - x.mean(0), y
+
+
+class Counted:
+    """Gives each batch its number."""
+
+    def __init__(self):
+        self.num = 0
+
+    def __call__(self, samples):
+        self.num += 1
+        x, y = stack(samples)
+        return x + self.num, y
+
+
+class Stacked(Plain):
+    """Joins its samples by itself."""
+
+    def join(self, samples):
+        return stack(samples)
+
+
+def own_method():
+    dataset = Stacked()
+    return DataLoader(
+        Subset(dataset, range(1, 30)), batch_size=8, shuffle=True, collate_fn=dataset.join
+    )
+
+
 def tensors(num=40):
     generator = torch.Generator().manual_seed(5)
     x = torch.randn(num, 6, generator=generator)
@@ -233,6 +272,12 @@ def cases():
         "drawn_twice": (make(DrawnTwice), {}),
         "plain_in_place": (make(Plain, collate_fn=collate_in_place), {}),
         "unhashable": (make(Unhashable), {}),
+        "own_stack": (make(Plain, collate_fn=stack), {}),
+        "own_stack_workers": (make(Plain, collate_fn=stack, num_workers=2), {}),
+        "own_method": (own_method, {}),
+        "by_label": (make(Plain, collate_fn=stack_by_label), {}),
+        "centered": (make(Plain, collate_fn=stack_and_center), {}),
+        "counted": (lambda: DataLoader(Plain(), **shuffled, collate_fn=Counted()), {}),
         "rows_subset": (lambda: DataLoader(Subset(Rows(), range(1, 30)), **shuffled), {}),
     }
 

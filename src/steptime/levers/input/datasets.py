@@ -92,10 +92,11 @@ def around_fetches(
     return undo
 
 
-def has_own_collate(torch: Any, fetcher: Any) -> bool:
-    """Return whether batches are not made by torch's default collate; what times it is no other."""
+def collate_of(fetcher: Any) -> Any:
+    """Return what joins a loader's samples, without what times it."""
     collate = fetcher.collate_fn
-    return getattr(collate, "__wrapped__", collate) is not torch.utils.data.default_collate
+    is_ours = str(getattr(collate, "__module__", "")).endswith(".loader_hooks")
+    return collate.__wrapped__ if is_ours else collate
 
 
 def are_read_here(facts: Facts) -> bool:

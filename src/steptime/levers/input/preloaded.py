@@ -1,8 +1,8 @@
 """The samples of a small data set, made once and kept as the rows of tensors.
 
-This is no lever, as it has no `LEVER`. Torch's own collate says how samples become a batch, and
-each later batch is one `index_select` of each part. They are kept as the first epoch makes them,
-in the loader's order, or all of them before.
+This is no lever, as it has no `LEVER`. The loader's collate says how samples become a batch; where
+that is one row of each, a later batch is one `index_select` of each part. They are kept as the
+first epoch makes them, in the loader's order, or all of them before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from itertools import islice
 from time import perf_counter
+from types import FunctionType, MethodType
 from typing import Any
 
 from ..tools.forked_copy import do_apart, file_condition
@@ -37,7 +38,9 @@ NUM_CHECKED = 8
 """Samples that are read twice before all are made."""
 
 NUM_FIRST, EVERY = 16, 64
-"""Of the batches that are taken out, the first 16 and one in 64 have a sample made again."""
+"""Of the batches that are taken out, the first 16 and one in 64 have a sample made again.
+
+Where it is not torch's own collate that joins them, the whole batch is made again."""
 
 LIMIT_S = 20.0
 """To make all samples, judged by the first ones; a data set that takes longer stays as it is."""
@@ -54,8 +57,9 @@ class Preloaded:
 
     Args:
         torch: the module.
-        dataset: map-style, with samples at 0, 1, ... that torch's own collate joins.
+        dataset: map-style, with samples at 0, 1, ...
         limit_bytes: what all samples may take.
+        collate: makes a batch of samples; torch's own by default.
         clock: [s].
 
     Raises:
@@ -69,8 +73,14 @@ class Preloaded:
         dataset: Any,
         limit_bytes: int,
         clock: Callable[[], float] = perf_counter,
+        collate: Any = None,
     ) -> None:
         self.torch, self.clock = torch, clock
+        own = torch.utils.data.default_collate
+        self.has_own_collate = collate is not None and collate is not own
+        # A method's object may be the data set, which must go when the script drops it.
+        is_method = isinstance(collate, MethodType)
+        self.collate: Any = weakref.WeakMethod(collate) if is_method else lambda: collate or own
         self.reference = weakref.ref(dataset)  # what is kept goes when the data set does
         self.num_samples, self.num_batches, self.is_off = len(dataset), 0, False
         self.attributes = attributes_of(dataset)
@@ -92,7 +102,7 @@ class Preloaded:
 
     def make(self, indices: list[int]) -> Any:
         """Return a batch as torch's loader makes it."""
-        return self.torch.utils.data.default_collate(samples_of(self.dataset, indices))
+        return self.collate()(samples_of(self.dataset, indices))
 
     def condition(self, *, has_files: bool = False) -> DataCondition:
         """Return what shows whether reading changes something; its generators are found once."""
@@ -109,6 +119,8 @@ class Preloaded:
         # One by one: a data set may hand out one buffer again and again.
         singles = [parts_of(self.torch, self.make([index]))[1] for index in some]
         again = [self.torch.cat(parts) for parts in zip(*singles, strict=True)]
+        if not all(len(part) == num for part in first):
+            return {"error": "A batch is not one row of each sample."}
         if content_of(first) != content_of(again) or not condition.is_as_before():
             return {"error": "A sample read twice is another one, or reading it changes something."}
         size = sum(part.nbytes for part in first) // num
@@ -173,31 +185,34 @@ class Preloaded:
         """Return a batch as torch's collate makes it."""
         if self.is_off or not all(type(index) is int for index in indices) or not indices:
             return self.make(indices)
-        if min(indices) < 0 or max(indices) >= self.num_samples or not self.is_current(indices[0]):
+        if min(indices) < 0 or max(indices) >= self.num_samples or not self.is_current(indices):
             return self.make(indices)  # from the end, or beyond it
         if not all(self.is_made[index] for index in indices):
             return self.make_and_keep(indices)
-        index = index_of(self.torch, indices)
-        rows = [part.index_select(0, index) for part in self.parts]
-        return put_together(self.shape, iter(rows))
+        return put_together(self.shape, iter(self.rows(indices)))
 
-    def is_current(self, index: int) -> bool:
+    def rows(self, indices: list[int]) -> list[Any]:
+        """Return what is kept of these samples."""
+        index = index_of(self.torch, indices)
+        return [part.index_select(0, index) for part in self.parts]
+
+    def is_current(self, indices: list[int]) -> bool:
         """Return whether the script has left the data set as it was; if not, never again."""
         is_same = self.attributes == attributes_of(self.dataset)
-        if is_same and self.is_made[index]:
+        if is_same and all(self.is_made[index] for index in indices):
             self.num_batches += 1
             if self.num_batches <= NUM_FIRST or self.num_batches % EVERY == 0:
-                is_same = self.is_as_kept(index)
+                is_same = self.is_as_kept(indices if self.has_own_collate else indices[:1])
         if not is_same:
             self.give_up()
         return is_same
 
-    def is_as_kept(self, index: int) -> bool:
-        """Make one sample again, and compare it."""
-        kept = [part[index : index + 1] for part in self.parts]
+    def is_as_kept(self, indices: list[int]) -> bool:
+        """Make some samples again, and compare those that are kept."""
         condition = self.condition()
         try:
-            fresh = parts_of(self.torch, self.make([index]))[1]
+            fresh = parts_of(self.torch, self.make(indices))[1]
+            kept = self.rows(indices)
             return condition.is_as_before() and content_of(kept) == content_of(fresh)
         except NotKeptError:
             return False
@@ -239,6 +254,28 @@ def parts_of(torch: Any, batch: Any) -> tuple[Any, list[Any]]:
         shape, parts = parts_of(torch, list(batch.values()))
         return (dict, list(batch), shape), parts
     raise NotKeptError(f"A part is of {kind.__name__}.")
+
+
+def is_stateless(dataset: Any, collate: Any) -> bool:
+    """Return whether a collate is a plain function, or a method of a data set that is watched."""
+    if isinstance(collate, MethodType):
+        return any(collate.__self__ is one for one in chain_of(dataset))
+    return isinstance(collate, FunctionType) and not collate.__closure__
+
+
+def joins_rows(torch: Any, loader: Any, samples: list[Any]) -> bool:
+    """Return whether a loader's batch is what each sample gives by itself, row by row."""
+    collate = loader.collate_fn
+    if loader.batch_sampler is None or not is_stateless(loader.dataset, collate):
+        return False
+    try:
+        _, whole = parts_of(torch, collate(samples))
+        singles = [parts_of(torch, collate([one]))[1] for one in samples]
+        rows = [torch.cat(parts) for parts in zip(*singles, strict=True)]
+    except (NotKeptError, *FAILS):
+        return False
+    is_each = all(len(part) == len(samples) for part in whole)
+    return is_each and content_of(whole) == content_of(rows)
 
 
 def put_together(shape: Any, parts: Any) -> Any:
@@ -311,29 +348,29 @@ class Stores:
         """Return the samples of a loader with workers; None if they cannot be kept."""
         data = self.torch.utils.data
         is_known = (
-            loader.collate_fn is data.default_collate
-            and loader.batch_sampler is not None
+            loader.batch_sampler is not None
             and loader.worker_init_fn is None
             and not isinstance(loader.dataset, data.IterableDataset)
         )
-        return self.of(loader.dataset, is_ahead=True) if is_known else None
+        return self.of(loader.dataset, loader.collate_fn, is_ahead=True) if is_known else None
 
-    def of(self, dataset: Any, *, is_ahead: bool) -> Preloaded | None:
+    def of(self, dataset: Any, collate: Any, *, is_ahead: bool) -> Preloaded | None:
         """Return the samples of a data set, if they may be kept and training reads them here."""
         is_here = self.torch.utils.data.get_worker_info() is None
         if not (is_here and can_be_key(dataset) and hasattr(dataset, "__len__")):
             return None
         if dataset not in self.known and self.torch.is_grad_enabled():
-            self.known[dataset] = self.make(dataset, is_ahead=is_ahead or self.is_ahead)
+            self.known[dataset] = self.make(dataset, collate, is_ahead=is_ahead or self.is_ahead)
         found = self.known.get(dataset)
-        return None if found is None or found.is_off else found
+        return None if found is None or found.is_off or found.collate() != collate else found
 
-    def make(self, dataset: Any, *, is_ahead: bool) -> Preloaded | None:
+    def make(self, dataset: Any, collate: Any, *, is_ahead: bool) -> Preloaded | None:
         """Begin to keep the samples of a data set; None if they cannot be kept."""
-        if not len(dataset):
+        if not len(dataset) or not is_stateless(dataset, collate):
             return None
         try:
-            found = Preloaded(self.torch, dataset, self.limit_bytes - self.num_bytes)
+            left = self.limit_bytes - self.num_bytes
+            found = Preloaded(self.torch, dataset, left, collate=collate)
             if is_ahead:
                 found.make_all()
         except (NotKeptError, *FAILS):

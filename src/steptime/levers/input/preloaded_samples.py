@@ -18,7 +18,7 @@ from typing import Any
 
 from ..base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 from ..tools.memory_room import bytes_to_keep
-from .datasets import are_read_here, around_fetches, has_own_collate
+from .datasets import are_read_here, around_fetches, collate_of
 from .preloaded import LIMIT_S, Stores
 
 KNOWN: dict[int, Stores] = {}
@@ -32,7 +32,7 @@ def usable(facts: Facts) -> list[LoaderFacts]:
         for loader in facts.loaders or ()
         if loader.is_deterministic
         and loader.is_pure
-        and loader.has_own_collate is False
+        and loader.joins_rows
         and not (loader.is_iterable or loader.is_tensor_dataset or loader.is_in_memory)
     ]
 
@@ -45,8 +45,8 @@ def applies(facts: Facts) -> str | None:
         return "It was not observed whether the data set gives the same samples twice."
     if not usable(facts):
         return (
-            "No data set was seen that gives the same samples twice to torch's own collate and "
-            "stays as it is, without a draw and without an open file."
+            "No data set was seen that gives the same samples twice and stays as it is, without "
+            "a draw and without an open file, whose batches are one row of each sample."
         )
     needs = [(one.num_samples, one.sample_bytes, one.sample_s) for one in usable(facts)]
     if facts.available_bytes is None or any(None in need[:2] for need in needs):
@@ -82,9 +82,7 @@ def apply(settings: Settings, session: Session) -> Undo:
             vars(loader).update(own)
 
     def fetch_kept(fetcher: Any, indices: Any) -> Any:
-        if has_own_collate(torch, fetcher):
-            return None
-        store = stores.of(fetcher.dataset, is_ahead=False)
+        store = stores.of(fetcher.dataset, collate_of(fetcher), is_ahead=False)
         return None if store is None else store.__getitems__(indices)
 
     return around_fetches(torch, fetch_kept, make_iterator)
@@ -97,10 +95,11 @@ LEVER = Lever(
     phases=("input_wait", "epoch_start"),
     preserves=Preserves.EXACT,
     when=(
-        "A map-style data set gives the same samples each time to torch's default collate, "
-        "whatever its transforms are, and reading one changes nothing: no generator, value or open "
-        "file. All fit into a quarter of the free memory and are read within 20 s. It pays off "
-        "from the second epoch on."
+        "A map-style data set gives the same samples each time, whatever its transforms are, and "
+        "reading one changes nothing: no generator, value or open file. Batches are one row of "
+        "each sample, by torch's default collate or a function without state that does the same. "
+        "All fit into a quarter of the free memory and are read within 20 s. It pays off from the "
+        "second epoch on."
     ),
     applies=applies,
     space=space,

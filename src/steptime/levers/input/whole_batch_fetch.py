@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 from ..pictures.vision_rows import WholeImages, find_images
-from .datasets import are_read_here, around_fetches, has_own_collate
+from .datasets import are_read_here, around_fetches, collate_of
 from .tensor_rows import WholeTensors, find_tensors
 from .views import WholeViews, find_views
 
@@ -64,7 +64,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
     def fetch_whole(fetcher: Any, indices: Any) -> Any:
         if not hasattr(fetcher, ASKED):
-            is_known = not has_own_collate(torch, fetcher)
+            is_known = collate_of(fetcher) is torch.utils.data.default_collate
             setattr(fetcher, ASKED, find_whole(torch, fetcher.dataset) if is_known else None)
         whole = getattr(fetcher, ASKED)
         return None if whole is None else whole.__getitems__(indices)

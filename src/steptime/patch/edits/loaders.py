@@ -185,11 +185,14 @@ def preload_samples(settings: Settings, ground: Ground) -> Sequence[Placed | Not
     take(settings, "limit_bytes")
 
     def place(spot: FoundSite) -> tuple[Change, ...]:
+        if "own_collate" in spot.site.traits:
+            raise CannotPlaceError("The edit joins samples by torch's own collate function alone.")
         no_workers = {"num_workers": "0"}
         return _give_batches(spot, "PreloadedSamples", _PRELOADED, no_workers, dropped=_OF_WORKERS)
 
-    unfit = {"tensor_dataset", "in_memory", "iterable", "own_collate"}  # as in the lever
-    sites = [site for site in ground.sites("loader") if not unfit & set(site.traits)]
+    unfit = {"tensor_dataset", "in_memory", "iterable"}  # as in the lever
+    fit = [site for site in ground.sites("loader") if not unfit & set(site.traits)]
+    sites = [site for site in fit if "own_collate" not in site.traits] or fit
     return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
 
 

@@ -40,7 +40,6 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         "pin_memory": bool(loader.pin_memory),
         "is_iterable": isinstance(dataset, data.IterableDataset),
         "has_own_sampler": not is_known_sampler(data, loader),
-        "has_own_collate": loader.collate_fn is not data.default_collate,
         "neighbor_sampling": lever_tool("input/neighbor_sampling").sampling_of(loader),
     }
     if facts["is_iterable"]:
@@ -159,6 +158,8 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
         "decodes_png": bool(pngs),
     }
     before, batches = states(torch), []
+    samples = [copy_of(sample)[0] for sample, _ in copies]
+    facts["joins_rows"] = lever_tool("input/preloaded").joins_rows(torch, loader, samples)
     for _ in range(2):
         samples = [copy_of(sample)[0] for sample, _ in copies]
         batch = loader.collate_fn(samples if loader.batch_sampler is not None else samples[0])
