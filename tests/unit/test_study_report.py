@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
 from steptime.report.blocks.fit.batch_report import REASONS as BATCH_REASONS
 from steptime.report.blocks.study.story_blocks import CHOICES
@@ -242,6 +243,20 @@ def test_a_small_effect_looks_small() -> None:
 )
 def test_a_lever_is_named_with_its_settings(settings: dict[str, Any], text: str) -> None:
     assert words.describe_applied(on("x", **settings)) == text
+
+
+def test_a_bound_that_is_none_is_not_given_as_one() -> None:
+    bounds = {"x": 1.25, "y": 100.0}
+    items = [
+        NotTried(
+            name=name, reason="no_time", evidence=(Evidence(name="headroom", value=most, unit="x"),)
+        )
+        for name, most in bounds.items()
+    ]
+    assert words.describe_not_tried(items) == [
+        "x: there was no time left; it could give at most 25.0 %",
+        "y: there was no time left; it acts on all of a step",
+    ]
 
 
 def test_unknown_words_are_shown_as_they_are() -> None:

@@ -356,8 +356,9 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for item in items:
         facts = {e.name: _value(e) for e in item.evidence}
-        most = facts.get("headroom")
-        facts["most"] = f"; it could give at most {most}" if most else ""
+        most = facts.get("headroom")  # at most 100x: the search never counts more than 99 %
+        told = "acts on all of a step" if most == "100x" else f"could give at most {most}"
+        facts["most"] = f"; it {told}" if most else ""
         reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
         groups.setdefault(reason.rstrip("."), []).append(item.name)
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
@@ -365,9 +366,8 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
 
 def describe_tier(tier: str, reasons: Sequence[str], lacks: Sequence[str]) -> str:
     """Say what keeps the trials from harm, what it does not hold, and why it is no better."""
-    parts = [TIERS.get(tier, tier)]
-    if tier != "unsafe":
-        parts += [LACKS.get(word, word) for word in lacks]
+    more = [] if tier == "unsafe" else [LACKS.get(word, word) for word in lacks]
+    parts = [TIERS.get(tier, tier), *more]
     why = "; ".join(reason.rstrip(".") for reason in reasons)
     because = f" (nothing better is possible here: {why})" if why else ""
     return "; ".join(parts) + because
