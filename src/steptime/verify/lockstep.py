@@ -176,13 +176,23 @@ def _is_whole(recording: Recording) -> bool:
 def _check_evaluations(
     baseline: Recording, others: Sequence[Recording], candidate: Recording
 ) -> tuple[QualityCheck, ...]:
-    """Check the size of the models' evaluation results, over the calls that every run made."""
-    lanes = [_evaluated(one) for one in (baseline, candidate, *others)]
-    n = min(map(len, lanes))
-    if not n:
+    """Check the size of the models' evaluation results, over the calls that every run made.
+
+    A call counts whose result is finite in the baseline and in all runs of the envelope: scripts
+    call a model with memory that was never written, to count its operations.
+    """
+    first, ours, *theirs = (_evaluated(one) for one in (baseline, candidate, *others))
+    calls = zip(first, ours, *theirs, strict=False)
+    lanes = [list(lane) for lane in zip(*filter(_is_known, calls), strict=True)]
+    if not lanes:
         return ()
-    ours, *theirs = _differences([lane[:n] for lane in lanes], [0] * n)
+    ours, *theirs = _differences(lanes, [0] * len(lanes[0]))
     return (_envelope("lockstep_evaluation", ours, theirs, factor=LOCKSTEP_FACTOR),)
+
+
+def _is_known(call: Sequence[float]) -> bool:
+    """Whether a call's result is finite in each run but the second, which is the candidate."""
+    return all(map(math.isfinite, (call[0], *call[2:])))
 
 
 def _evaluated(recording: Recording) -> list[float]:
