@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from steptime.guest.quality.apart_from_padding import ApartFromPadding  # noqa: E402
 from steptime.guest.quality.checksums import crc_of, leaves, sample, sum_of_samples, width_for  # noqa: E402
 from steptime.guest.quality.quality_batches import Batches, sums_of_index  # noqa: E402
-from steptime.guest.quality.variants import DoublePrecision, Perturbation, own_seed  # noqa: E402
+from steptime.guest.quality.variants import DoublePrecision, Perturbation, own_seed, seed_numpy  # noqa: E402
 
 
 def test_the_same_values_in_another_memory_format_are_the_same():
@@ -198,3 +198,20 @@ def test_each_rank_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setenv("RANK", "3")
     assert own_seed(5) == 8
+
+
+def test_generators_without_a_seed_repeat_themselves_in_a_judged_run(monkeypatch):
+    numpy = pytest.importorskip("numpy")
+    source = numpy.random.bit_generator
+    monkeypatch.setattr(source, "randbits", source.randbits)  # what `seed_numpy` replaces
+    state = numpy.random.get_state()
+
+    def draws(seed):
+        seed_numpy(numpy, seed)
+        return [numpy.random.default_rng().random() for _ in range(2)]
+
+    first, again, other = draws(5), draws(5), draws(6)
+    numpy.random.set_state(state)
+
+    assert first == again
+    assert len({*first, *other}) == 4  # each generator is another one

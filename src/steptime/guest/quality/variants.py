@@ -26,9 +26,16 @@ def set_seeds(torch: Any, seed: int) -> None:
 
 
 def seed_numpy(numpy: Any, seed: int) -> None:
-    """Seed NumPy's own generator."""
+    """Seed NumPy's own generator, and those to come that the script gives no seed.
+
+    Without a seed (`default_rng()`, the first `reset()` of a Gymnasium environment), a generator
+    is seeded by the operating system, and a training that draws from it never repeats itself.
+    """
     if hasattr(numpy, "random"):
         numpy.random.seed(seed % 2**32)
+        source: Any = getattr(numpy.random, "bit_generator", None)
+        if hasattr(source, "randbits"):  # what SeedSequence asks for entropy
+            source.randbits = random.Random(seed).getrandbits
 
 
 def own_seed(seed: int) -> int:
