@@ -152,11 +152,19 @@ def test_a_wrong_scale_of_all_gradients_fails():
     assert {"one_step_gradient", "one_step_change"} <= failed(verdict)
 
 
-def with_nil(recording: Recording, *, size: float, seed: int) -> Recording:
-    """A recording with the gradient of a bias before a norm layer: rounding, and nothing else."""
+BIAS, MEAN = ("gradient", "0.bias"), ("buffer", "1.running_mean")
+
+
+def with_nil(
+    recording: Recording, *, size: float, seed: int, what: tuple[str, str] = BIAS
+) -> Recording:
+    """A recording with the gradient of a bias before a norm layer: rounding, and nothing else.
+
+    Or with a mean of a norm layer behind another one and a product.
+    """
     values = [size * v for v in make_tensors(error=1.0, seed=seed)[0].values]
     noise = [value * (-1) ** (i * seed) for i, value in enumerate(values)]
-    tensor = FirstTensor(opt=0, what="gradient", name="0.bias", values=noise)
+    tensor = FirstTensor(opt=0, what=what[0], name=what[1], values=noise)
     (rank,) = recording.ranks
     return Recording(ranks=(replace(rank, first=(*rank.first, tensor)),))
 
@@ -177,6 +185,24 @@ def test_a_gradient_that_is_rounding_alone_is_not_held_against_it(*, has_twin: b
     verdict = judge(reference, candidate, preserves="NUMERIC")
 
     assert verdict.outcome is Outcome.PASS, failed(verdict)
+
+
+@pytest.mark.parametrize(("size", "outcome"), [(1e-4, Outcome.PASS), (0.1, Outcome.FAIL)])
+def test_a_mean_that_is_rounding_alone_is_compared_by_rounding(size: float, outcome: Outcome):
+    plain = numeric_reference()
+    assert plain.double is not None
+    reference = replace(
+        plain,
+        baseline=with_nil(plain.baseline, size=1e-8, seed=2, what=MEAN),
+        double=with_nil(plain.double, size=1e-17, seed=1, what=MEAN),
+        perturbed=tuple(with_nil(it, size=1e-8, seed=3, what=MEAN) for it in plain.perturbed),
+    )
+
+    verdict = judge(
+        reference, with_nil(rounded(seed=9), size=size, seed=4, what=MEAN), preserves="NUMERIC"
+    )
+
+    assert verdict.outcome is outcome, failed(verdict)
 
 
 def signs(tensor: FirstTensor) -> FirstTensor:
@@ -343,6 +369,19 @@ def test_what_evaluation_gave_is_compared_too():
     checks = check_lockstep(baseline, others, candidate)
 
     assert [c.name for c in checks if c.outcome is Outcome.FAIL] == ["lockstep_evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [("0x1p0", Outcome.PASS), ("0x1.3p0", Outcome.FAIL), ("nan", Outcome.FAIL)],
+)
+def test_an_evaluation_that_is_not_finite_as_written_is_not_compared(result, outcome):
+    def evaluated(value: str) -> Recording:  # before training, then once the model has learned
+        return make_recording(change=at(0, evaluated=("nan", value)))
+
+    checks = check_lockstep(evaluated("0x1p0"), [evaluated("0x1p0")], evaluated(result))
+
+    assert {c.name: c.outcome for c in checks}["lockstep_evaluation"] is outcome
 
 
 # -- other classes, and early ends
