@@ -117,8 +117,7 @@ class Preloaded:
         _, first = parts_of(self.torch, self.make(some))
         took_s = self.clock() - began
         # One by one: a data set may hand out one buffer again and again.
-        singles = [parts_of(self.torch, self.make([index]))[1] for index in some]
-        again = [self.torch.cat(parts) for parts in zip(*singles, strict=True)]
+        again = rows_of(self.torch, self.make, some)
         if not all(len(part) == num for part in first):
             return {"error": "A batch is not one row of each sample."}
         if content_of(first) != content_of(again) or not condition.is_as_before():
@@ -270,12 +269,17 @@ def joins_rows(torch: Any, loader: Any, samples: list[Any]) -> bool:
         return False
     try:
         _, whole = parts_of(torch, collate(samples))
-        singles = [parts_of(torch, collate([one]))[1] for one in samples]
-        rows = [torch.cat(parts) for parts in zip(*singles, strict=True)]
+        rows = rows_of(torch, collate, samples)
     except (NotKeptError, *FAILS):
         return False
     is_each = all(len(part) == len(samples) for part in whole)
     return is_each and content_of(whole) == content_of(rows)
+
+
+def rows_of(torch: Any, make: Callable[[list[Any]], Any], items: list[Any]) -> list[Any]:
+    """Return the tensors of the batches that each item makes by itself, one below the other."""
+    singles = [parts_of(torch, make([one]))[1] for one in items]
+    return [torch.cat(parts) for parts in zip(*singles, strict=True)]
 
 
 def put_together(shape: Any, parts: Any) -> Any:
