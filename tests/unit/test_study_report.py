@@ -24,6 +24,7 @@ from steptime.report.words.fit.fit_words import FIT_REASONS
 from steptime.report.words.study import study_words as words
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import (
+    Choice,
     FewPairs,
     NotTried,
     Study,
@@ -106,6 +107,14 @@ def test_the_headline_is_the_loops_and_the_steps_stands_beside_it() -> None:
     assert "step 1.52x, 95 % interval 1.47x to 1.58x, 8 pairs" in text
     assert "faster: 1.52x in each step, 95 % interval 1.47x to 1.58x" in alone
     assert "step  " not in equal
+
+
+def test_an_epoch_that_no_trial_saw_end_bounds_the_claim() -> None:
+    within = Choice(code="within_epoch", facts={"steps": 57, "start_s": 2.438})
+    text = " ".join(show(replace(faster(), choices=(within,))).split())
+
+    assert "faster: 1.31x within an epoch, 95 % interval 1.26x to 1.35x" in text
+    assert "epochs An epoch has 57 steps, and no trial saw its end. Starting it took 2.44 s" in text
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,8 +8,9 @@ import pytest
 from scripted_bench import ScriptedBench, make_lever
 from steptime.core.interval import Interval
 from steptime.levers.base import LoaderFacts
+from steptime.measure.values.measurement import Span
 from steptime.report.words.study.outcome_words import describe_whole_run
-from steptime.tune.search.proof.whole_run import forecast_whole_run
+from steptime.tune.search.proof.whole_run import forecast_whole_run, unended_epoch
 from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.trials.facts.loop_time import LoopPart, loop_step_s
 
@@ -63,6 +64,40 @@ def test_what_pays_from_the_second_epoch_on_has_its_first_one_as_written():
 
     assert run.tuned.estimate == 4.0 + 100 * 0.1 + 900 * 0.05  # trials alone read ahead
     assert short.tuned.estimate == short.baseline.estimate
+
+
+def test_an_epoch_that_no_trial_saw_end_is_said_and_its_start_counts_on_both_sides():
+    class Bench(ScriptedBench):
+        def observe(self):
+            found = super().observe()
+            loader = LoaderFacts(dataset="Clips", num_samples=1800, batch_size=4)
+            start = Span(name="epoch_start", total_s=2.0, num_steps_touched=1, outside_s=2.0)
+            return replace(
+                found,
+                facts=replace(found.facts, loaders=(loader,)),
+                measurement=replace(
+                    found.measurement, spans=(start,), counts_per_step={"batches": 2.0}
+                ),
+                loop_step_s=Interval(estimate=0.1, low=0.1, high=0.1, n=5),
+            )
+
+    bench = Bench(gains={"lever": math.log(2)}, startup_s=4.0)
+    baseline = bench.observe()
+    several = replace(baseline, measurement=replace(baseline.measurement, num_steps=225))
+    speedup = Interval(estimate=2.0, low=2.0, high=2.0, n=24)
+
+    run, other = (
+        forecast_whole_run(one, speedup, 680, one_off_s=0.0, start_s=0.0)
+        for one in (baseline, several)
+    )
+    found = search(bench, SearchOptions(levers=(make_lever("lever"),)))
+
+    assert baseline.measurement.num_steps < 225 == unended_epoch(baseline).num_steps
+    assert (run.baseline.estimate, run.tuned.estimate) == (4 + 68 + 3 * 2, 4 + 34 + 3 * 2)
+    assert (other.baseline.estimate, other.tuned.estimate) == (72, 38)
+    assert [it.facts for it in found.choices if it.code == "within_epoch"] == [
+        {"steps": 225, "start_s": 2.0}
+    ]
 
 
 class Whole(ScriptedBench):

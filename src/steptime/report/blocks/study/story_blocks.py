@@ -68,6 +68,10 @@ CHOICES: Mapping[str, str] = {
     ),
     "harmful_together": "{state} does harm only together, so {lever} was taken out.",
     "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
+    "within_epoch": (
+        "An epoch has {steps} steps, and no trial saw its end. Starting it took {start_s} as "
+        "written; what comes between epochs is not in the speedup."
+    ),
     "shown_between": (
         "Processes with and without {state}, in turns, showed it too: {speedup} ({low} to {high}, "
         "n = {n})."

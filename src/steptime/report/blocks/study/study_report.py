@@ -17,7 +17,7 @@ from steptime.core.units import format_count, format_percent, format_seconds, fo
 from steptime.report.blocks.phrasing import joined, labeled, listed
 from steptime.report.blocks.run.training_blocks import shell_words
 from steptime.report.blocks.study.loss_plots import loss_plots
-from steptime.report.blocks.study.story_blocks import story_blocks
+from steptime.report.blocks.study.story_blocks import describe_choice, story_blocks
 from steptime.report.blocks.study.study_next import NOTHING_ASKED, StudyRequest, next_act
 from steptime.report.blocks.study.trial_blocks import (
     MAX_ROWS,
@@ -149,7 +149,12 @@ def _tone(study: Study) -> str:
 def _seen(study: Study) -> list[Block]:
     """Say what follows from the outcome: step, pace, quality, and what seeds said."""
     unproven = None if study.unproven is None else printable(describe_unproven(study.unproven))
-    lines = labeled(("step", words.describe_step_beside(study)), ("seen", unproven))
+    within = next((it for it in study.choices if it.code == "within_epoch"), None)
+    lines = labeled(
+        ("step", words.describe_step_beside(study)),
+        ("epochs", None if within is None else describe_choice(within)),
+        ("seen", unproven),
+    )
     for label, step_s in (("baseline", study.baseline_step_s), ("tuned", study.tuned_step_s)):
         if step_s is not None:
             pace = words.describe_pace(step_s, study.samples_per_step, study.sample_unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steptime.core.units import format_count, format_seconds
-from steptime.tune.values.study_values import WholeRun
+from steptime.tune.values.study_values import Study, WholeRun
 
 OUTCOME_HEADS: Mapping[str, str] = {
     "ends_too_soon": "the script ends too soon to tell",
@@ -38,6 +38,14 @@ OUTCOME_REASONS: Mapping[str, str] = {
     "nothing_helps": "the command as written is the fastest that could be proven",
     "ruled_out": "no lever that was tried gives more than {rules_out}",
 }
+
+
+def claimed_span(study: Study) -> str:
+    """Return what the speedup of the headline is one of."""
+    if study.loop_speedup is None:
+        return " in each step"
+    is_within = any(one.code == "within_epoch" for one in study.choices)
+    return " within an epoch" if is_within else " from the first step to the last"
 
 
 def describe_whole_run(run: WholeRun) -> str:

@@ -20,7 +20,7 @@ from steptime.core.units import (
 )
 from steptime.measure.values.observations import Difference
 from steptime.report.words.study.fact_words import describe_fact, describe_facts, fill
-from steptime.report.words.study.outcome_words import OUTCOME_HEADS, OUTCOME_REASONS
+from steptime.report.words.study.outcome_words import OUTCOME_HEADS, OUTCOME_REASONS, claimed_span
 from steptime.tune.values.study_values import (
     Applied,
     NotTried,
@@ -386,8 +386,7 @@ def describe_outcome(study: Study) -> str:
         return "undecided: " + _describe_best(study)
     word = OUTCOMES[study.outcome]
     if study.outcome is StudyOutcome.FASTER and study.claim is not None:
-        what = " in each step" if study.loop_speedup is None else " from the first step to the last"
-        return f"{word}: {describe_interval(study.claim, what=what)}"
+        return f"{word}: {describe_interval(study.claim, what=claimed_span(study))}"
     facts = describe_study_facts(study.reason_facts or {})
     if study.outcome is StudyOutcome.NOTHING_HELPS:
         code = study.reason or ("ruled_out" if "rules_out" in facts else "nothing_helps")

@@ -89,7 +89,7 @@ def confirm(lab: Lab, state: State) -> Confirmation | None:
 
 
 def look_again(lab: Lab, known: Confirmation) -> None:
-    """Look at what was looked at before, until it is told or no time is left."""
+    """Look again while it is open and time is left."""
     while doubt(lab, known) is not None and may_go_on(lab, known):
         if not (_hidden_by_noise(lab, known) and sharpen_noise(lab)) and not look(lab, known):
             break

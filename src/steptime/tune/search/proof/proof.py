@@ -28,10 +28,11 @@ from steptime.tune.search.proof.confirmation import (
     overtime_s,
 )
 from steptime.tune.search.proof.pairs import MIN_PAIRS
+from steptime.tune.search.proof.whole_run import unended_epoch
 from steptime.tune.search.rounds.apart import split
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.search.rounds.single_changes import is_in
-from steptime.tune.search.search_notes import key_of, label, names_of
+from steptime.tune.search.search_notes import key_of, label, names_of, number
 from steptime.tune.values.study_values import (
     Applied,
     State,
@@ -390,6 +391,9 @@ def _run_out(lab: Lab, state: State, phase: str) -> None:
 def say_confirmed(lab: Lab, state: State, known: Confirmation) -> None:
     """Write down that a state is proven, with its numbers."""
     lab.notes.choose("confirmed", None, state=names_of(state), **numbers(lab, known.series))
+    if lab.baseline is not None and (epoch := unended_epoch(lab.baseline)) is not None:
+        start_s = number(epoch.start_s)
+        lab.notes.choose("within_epoch", None, steps=epoch.num_steps, start_s=start_s)
 
 
 def gain_of(lab: Lab, known: Confirmation) -> Interval:

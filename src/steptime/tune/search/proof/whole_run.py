@@ -1,14 +1,16 @@
 """How long a whole run takes as written and with the recipe: forecast from parts, or measured.
 
 In: the baseline, the proof, and how many steps the run has. Out: both times with intervals. A
-forecast counts the start, what is paid once, and the loop with what came between its steps; what
-follows the last step is in neither.
+forecast counts the start, what is paid once, the loop with what came between its steps, and the
+starts of later epochs. What follows the last step is in neither, nor is what follows an epoch that
+no trial saw end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from steptime.core.interval import Interval, mean_of
 from steptime.levers.base import Facts
@@ -51,11 +53,36 @@ def forecast_whole_run(
     before_s = num_steps * loop.estimate
     after_s = (num_first + (num_steps - num_first) / loop_speedup.estimate) * loop.estimate
     first_s = max(0.0, baseline.startup_s + (0.0 if is_later else start_s)) + one_off_s
+    if (epoch := unended_epoch(baseline)) is not None:
+        starts_s = (num_steps - 1) // epoch.num_steps * epoch.start_s
+        before_s, after_s = before_s + starts_s, after_s + starts_s
     return WholeRun(
         num_steps=num_steps,
         baseline=_around(baseline.startup_s + before_s, before_s * _width(loop), loop.n),
         tuned=_around(first_s + after_s, after_s * relative, min(loop.n, loop_speedup.n)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongEpoch:
+    """An epoch that no trial saw end: how many steps it has, and what starting it takes [s]."""
+
+    num_steps: int
+    start_s: float
+
+
+def unended_epoch(baseline: Baseline) -> LongEpoch | None:
+    """Return the epoch that was longer than the window in which the command was observed.
+
+    What follows it and what starts the next one was in no trial: all of them are about as long.
+    """
+    seen, num_batches = baseline.measurement, steps_an_epoch(baseline.facts)
+    a_step = (seen.counts_per_step or {}).get("batches", 1.0)
+    num_steps = round(num_batches / max(1.0, a_step))
+    if num_steps <= seen.num_steps:
+        return None
+    start_s = math.fsum(one.total_s for one in seen.spans if one.name == "epoch_start")
+    return LongEpoch(num_steps=num_steps, start_s=start_s)
 
 
 def steps_an_epoch(facts: Facts) -> int:
