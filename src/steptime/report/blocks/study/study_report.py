@@ -41,7 +41,7 @@ from steptime.report.blocks.values import (
 from steptime.report.blocks.verify.verdict_report import seeds_blocks
 from steptime.report.words.study import study_words as words
 from steptime.report.words.study import verify_words
-from steptime.report.words.study.outcome_words import describe_whole_run
+from steptime.report.words.study.outcome_words import describe_whole_run, unended_epoch
 from steptime.report.words.study.unproven_words import describe_unproven, proof_lines
 from steptime.tune.values.study_values import Applied, State, Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import LossOverlay, Outcome
@@ -149,10 +149,10 @@ def _tone(study: Study) -> str:
 def _seen(study: Study) -> list[Block]:
     """Say what follows from the outcome: step, pace, quality, and what seeds said."""
     unproven = None if study.unproven is None else printable(describe_unproven(study.unproven))
-    within = next((it for it in study.choices if it.code == "within_epoch"), None)
+    epoch = unended_epoch(study)
     lines = labeled(
         ("step", words.describe_step_beside(study)),
-        ("epochs", None if within is None else describe_choice(within)),
+        ("epochs", None if epoch is None else describe_choice(epoch)),
         ("seen", unproven),
     )
     for label, step_s in (("baseline", study.baseline_step_s), ("tuned", study.tuned_step_s)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steptime.core.units import format_count, format_seconds
-from steptime.tune.values.study_values import Study, WholeRun
+from steptime.tune.values.study_values import Choice, Study, WholeRun
 
 OUTCOME_HEADS: Mapping[str, str] = {
     "ends_too_soon": "the script ends too soon to tell",
@@ -44,8 +44,12 @@ def claimed_span(study: Study) -> str:
     """Return what the speedup of the headline is one of."""
     if study.loop_speedup is None:
         return " in each step"
-    is_within = any(one.code == "within_epoch" for one in study.choices)
-    return " within an epoch" if is_within else " from the first step to the last"
+    return " within an epoch" if unended_epoch(study) else " from the first step to the last"
+
+
+def unended_epoch(study: Study) -> Choice | None:
+    """Return what the study noted of an epoch that no trial saw end; None where there is none."""
+    return next((one for one in study.choices if one.code == "within_epoch"), None)
 
 
 def describe_whole_run(run: WholeRun) -> str:
