@@ -77,8 +77,11 @@ def test_what_lies_between_steps_is_told_as_a_mean_without_compiling_and_the_fir
     spans = [{"evaluation": 900}, {}, {"checkpoint": 60}, {"compile": 5000}, {"evaluation": 40}, {}]
     rows = [make_row(n, {"forward": 10, **span}) for n, span in enumerate(spans)]
 
-    assert take(make_lines(ONE_ROUND, rows)).between_s == pytest.approx(0.1 / 5)
-    assert take(make_lines(ONE_ROUND, rows[:1])).between_s is None
+    lines = take(make_lines(ONE_ROUND, rows))
+
+    assert lines.between_s() == pytest.approx(0.1 / 5)
+    assert lines.between_s(with_gaps=False) == 0.0  # both are longer than a step
+    assert take(make_lines(ONE_ROUND, rows[:1])).between_s() is None
 
 
 def test_a_loop_that_saves_each_step_gains_less_than_its_steps() -> None:

@@ -2,17 +2,29 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from scripted_bench import ScriptedBench, make_lever
 from steptime.core.interval import Interval
 from steptime.levers.base import LoaderFacts
+from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.measure.values.measurement import Span
 from steptime.report.words.study.outcome_words import describe_whole_run
+from steptime.tune.search.bench import EpochGap
 from steptime.tune.search.proof.whole_run import forecast_whole_run, unended_epoch
 from steptime.tune.search.search import SearchOptions, search
-from steptime.tune.trials.facts.loop_time import LoopPart, loop_step_s
+from steptime.tune.trials.bounds import SeesEpochEnd
+from steptime.tune.trials.facts.loop_time import (
+    LoopPart,
+    find_epoch,
+    loop_part,
+    loop_ratio,
+    loop_step_s,
+    mean_update_s,
+)
+from steptime.tune.trials.trial_watch import Tick
 
 
 def test_a_run_is_its_start_what_is_paid_once_and_its_loop():
@@ -152,7 +164,76 @@ def test_the_loops_of_a_proof_say_more_than_one_window_of_the_baseline():
             baseline, twice, 1000, one_off_s=0.0, start_s=0.0, loops_s=loops_s[:num_loops]
         )
 
-    assert forecast(2).baseline.estimate == 54.0
+    assert forecast(1).baseline.estimate == 54.0
     assert forecast(4).baseline.estimate == pytest.approx(64.0)
-    assert forecast(4).baseline.high == pytest.approx(64.0 + 3.182 * 0.000816 / 2 * 1000, rel=1e-3)
+    reach = 3.182 * 0.000816 * math.sqrt(1 + 1 / 4) * 1000  # of one more process
+    assert forecast(4).baseline.high == pytest.approx(64.0 + reach, rel=1e-3)
     assert forecast(4).tuned.estimate == pytest.approx(34.0)
+
+
+def make_updates(num, step_s, *, epoch=25, gap_s=2.0):
+    """Updates of a process, with an evaluation after each epoch."""
+    return tuple(
+        TaggedUpdate(
+            number=n, experiment=0, round=0, state=0, counts=False, num_samples=4,
+            wall_ns=round(step_s * 1e9), cpu_ns=None, is_after_gap=n % epoch == 0,
+            end_ns=round(((n + 1) * step_s + n // epoch * gap_s) * 1e9),
+        )
+        for n in range(num)
+    )  # fmt: skip
+
+
+def test_gaps_between_epochs_count_at_the_rate_at_which_they_come():
+    measurement = replace(ScriptedBench().observe().measurement, steady=None)
+    written, epoch = make_updates(60, 0.1), EpochGap(num_steps=25, gap_s=pytest.approx(2.0))
+    found = find_epoch(written, 1.0)
+
+    assert found == epoch
+    assert find_epoch(written[:25], 1.0) is None
+    assert find_epoch(make_updates(60, 0.1, epoch=4), 1.0) is None  # each window holds many
+
+    part = loop_part(written, measurement, epoch=found)
+    blind = loop_part(written[:20], measurement, epoch=found)
+    faster = loop_part(make_updates(20, 0.05), measurement, epoch=found)
+
+    assert [mean_update_s(it) for it in (part, blind)] == pytest.approx([0.18, 0.18])
+    assert math.exp(loop_ratio(blind, faster)) == pytest.approx(0.18 / 0.13)
+    step_s = loop_step_s(part, 1.0)
+    assert step_s.estimate == pytest.approx(0.18)
+    assert step_s.high - step_s.low < 1e-9  # no block has a gap of its own
+
+
+def test_an_epoch_that_was_seen_to_end_counts_as_often_as_it_ends():
+    baseline = replace(
+        ScriptedBench(startup_s=4.0).observe(),
+        loop_step_s=Interval(estimate=0.18, low=0.18, high=0.18, n=5),
+        epoch=EpochGap(num_steps=25.0, gap_s=2.0),
+    )
+    speedup = Interval(estimate=0.18 / 0.13, low=0.18 / 0.13, high=0.18 / 0.13, n=24)
+
+    whole, part, short = (
+        forecast_whole_run(baseline, speedup, num, one_off_s=0.0, start_s=0.0)
+        for num in (100, 110, 20)
+    )
+
+    assert (whole.baseline.estimate, whole.tuned.estimate) == (22.0, 17.0)
+    assert (part.baseline.estimate, part.tuned.estimate) == pytest.approx((23.0, 17.5))
+    assert (short.baseline.estimate, short.tuned.estimate) == pytest.approx((6.0, 5.0))
+    assert whole.tuned.low == pytest.approx(17.0 - 8 * (1 - 0.13 / 0.18))  # if they gain as much
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "starts", "is_over"),
+    [(40, (), False), (40, (30,), True), (20, (), False), (60, (), True), (40, (39,), False)],
+)
+def test_a_command_is_watched_until_an_epoch_ends_where_that_is_near(num_steps, starts, is_over):
+    ticks = [
+        Tick(n, 0, 0.5 * n, 0.5, 0.0, starts_epoch=n in starts) for n in range(num_steps)
+    ]  # 20 s, more than the window of a budget of ten minutes
+    loader = {"num_samples": 84, "batch_size": 2}
+    watch = SimpleNamespace(first=SimpleNamespace(ticks=ticks), facts={"loaders": [loader]})
+
+    assert SeesEpochEnd(600.0)(watch) is is_over
+    if not is_over and num_steps == 40:
+        watch.facts["loaders"] = [{"num_samples": 10**6, "batch_size": 2}]
+        assert SeesEpochEnd(600.0)(watch)  # its end is too far away

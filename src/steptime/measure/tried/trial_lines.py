@@ -38,6 +38,8 @@ class TaggedUpdate:
     """One update of a trial: the state in which it was made, and its time without spans [ns].
 
     `num_samples` is None where no size was seen; the times are None where their line was lost.
+    Before one that `is_after_gap` an epoch ended, or an evaluation longer than a step was made.
+    What comes before an optimizer was seen `is_early`, and no update.
     """
 
     number: int
@@ -51,6 +53,8 @@ class TaggedUpdate:
     compile_ns: int = 0
     is_disturbed: bool = False
     end_ns: int | None = None
+    is_after_gap: bool = False
+    is_early: bool = False
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -120,6 +124,8 @@ class _Time(NamedTuple):
     is_disturbed: bool
     between_ns: int
     end_ns: int
+    is_after_gap: bool
+    is_early: bool
 
 
 class RankLines:
@@ -182,14 +188,18 @@ class RankLines:
         steps = [place for place, name in enumerate(buckets) if name not in SPANS]
         compile_ns = sum(row.wall_ns[i] for i, name in enumerate(buckets) if name == "compile")
         wall_ns = sum(row.wall_ns[place] for place in steps)
+        between_ns = sum(row.wall_ns[: len(buckets)]) - wall_ns - compile_ns
+        is_start = any(row.wall_ns[i] for i, name in enumerate(buckets) if name == "epoch_start")
         return _Time(
             thread=row.thread,
             wall_ns=wall_ns,
             cpu_ns=sum(row.cpu_ns[place] for place in steps),
             compile_ns=compile_ns,
             is_disturbed=row.detail == DISTURBED_ROW,
-            between_ns=sum(row.wall_ns[: len(buckets)]) - wall_ns - compile_ns,
+            between_ns=between_ns,
             end_ns=row.end_ns,
+            is_after_gap=is_start or between_ns > wall_ns,
+            is_early=row.optimizer < 0,
         )
 
     @property
@@ -202,13 +212,14 @@ class RankLines:
         """Return the levers that were applied, and those that failed."""
         return tuple(self._levers)
 
-    @property
-    def between_s(self) -> float | None:
+    def between_s(self, *, with_gaps: bool = True) -> float | None:
         """Return the mean time from update to update that is no step's: evaluations, checkpoints.
 
-        The first update is left out, for it has no beginning; None where there is no other.
+        The first update is left out, for it has no beginning, and so are those after a gap unless
+        `with_gaps`; None where there is no other.
         """
         own = [time for n, time in sorted(self._times.items()) if time.thread == 0][1:]
+        own = [time for time in own if with_gaps or not time.is_after_gap]
         return sum(time.between_ns for time in own) * NS / len(own) if own else None
 
     def experiment_end(self, experiment: int) -> ExperimentEnd | None:
@@ -258,6 +269,8 @@ def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
         compile_ns=0 if time is None else time.compile_ns,
         is_disturbed=time is not None and time.is_disturbed,
         end_ns=None if time is None else time.end_ns,
+        is_after_gap=time is not None and time.is_after_gap,
+        is_early=time is not None and time.is_early,
     )
 
 

@@ -96,6 +96,17 @@ class PairLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EpochGap:
+    """Steps from one long gap between steps to the next, and what such a gap takes beyond a step.
+
+    Evaluation, checkpoint and the start of the next epoch come in it.
+    """
+
+    num_steps: float
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """The command as written: one trial, measured and diagnosed.
 
@@ -105,6 +116,7 @@ class Baseline:
         sample_unit: `samples`, `tokens`, or None where no size of a batch was seen.
         samples_per_step: over all ranks.
         loop_step_s: a step of the loop, with what came between steps [s]; None where not seen.
+        epoch: one whose end was seen; None where none was.
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
         may_keep_two: whether two processes of it may be kept at once and run in turns.
@@ -120,6 +132,7 @@ class Baseline:
     sample_unit: str | None
     samples_per_step: float | None = None
     loop_step_s: Interval | None = None
+    epoch: EpochGap | None = None
     longest_gap_s: float = 0.0
     process_s: float | None = None
     may_keep_two: bool = False

@@ -80,6 +80,7 @@ class ExperimentResult:
     failed_states: Mapping[int, str]
     others_cores: float | None
     between_s: float | None = None
+    loop_blocks: tuple[BlockTime, ...] = ()
 
     def compile_s(self, state: int) -> float:
         """Time spent compiling in a state, while settling too."""
@@ -141,14 +142,18 @@ class OpenRequest:
             if block.state == 0 and block.void is None
         ]
         self._reference_s += reference_s
-        if reference_s and seen.between_s is not None:
-            between_s = seen.between_s * seen.updates_a_step
-            self._loops_s.append(sum(reference_s) / len(reference_s) + between_s)
+        loops_s = [
+            (block.wall_s / block.num_updates + (seen.between_s or 0.0)) * seen.updates_a_step
+            for block in seen.loop_blocks
+            if block.state == 0 and block.void is None
+        ]
+        if loops_s and seen.between_s is not None:
+            self._loops_s.append(sum(loops_s) / len(loops_s))
         for number, arm in enumerate(arms, start=1):
-            ratios = log_ratios(seen.blocks, state=number, between_s=seen.between_s)
+            ratios = log_ratios(seen.blocks, state=number)
             arm.wall += ratios.wall
             arm.cpu += ratios.cpu
-            arm.loop += ratios.loop
+            arm.loop += log_ratios(seen.loop_blocks, state=number, between_s=seen.between_s).loop
             arm.need -= len(ratios.wall)
             self._vain_left += 1 if ratios.wall and number == 1 else 0
             arm.compile_s += seen.compile_s(number)

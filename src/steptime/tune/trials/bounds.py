@@ -6,15 +6,22 @@ In: the budget, and what was observed. Out: windows and limits, as functions of 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 
+from steptime.core.stats import median
 from steptime.tune.trials.trial_process import TrialLimits
-from steptime.tune.trials.trial_watch import Process, TrialWatch
+from steptime.tune.trials.trial_watch import Process, TrialWatch, fold_ticks
 
 _WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
 _ENDING_S = 1.0  # a sample of the machine before, writing and killing after
 _LEAST_STEPS = 3  # a median of fewer says nothing, however slow they are
+
+FOR_AN_EPOCH = 1 / 20
+"""Of the budget, beyond its window, to see the end of an epoch of the command as written."""
+
+_LATE = 0.1  # of an epoch by its loader: if it goes on for longer, its length is not known
 
 YOUNG = 1 / 3
 """Of the seconds that a process of a pair shows at least: they do not count, as allocators and
@@ -109,6 +116,39 @@ def is_full(watch: TrialWatch, size: WindowSize) -> bool:
     all_s = ticks[-1].end_s - ticks[0].end_s
     has_least = num_steps >= _LEAST_STEPS and seen_s >= size.most_s
     return has_least or all_s >= (3 if size.num_warmup else 2) * size.most_s
+
+
+class SeesEpochEnd:
+    """Asks whether the command as written has shown its window, and the end of an epoch if near.
+
+    What lies between two epochs is in no step: only a process that sees one end tells of it.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._size = observe_window(budget_s)
+        self._most_s = FOR_AN_EPOCH * budget_s
+        self._until_s: float | None = None
+
+    def __call__(self, watch: TrialWatch) -> bool:
+        """Return whether the trial is over."""
+        process = watch.first
+        if process is None or not is_full(watch, self._size):
+            return False
+        now_s = time.monotonic()
+        self._until_s = self._until_s or now_s + self._most_s
+        steps_s, num_batches = fold_ticks(process.ticks), _batches_an_epoch(watch)
+        is_seen = any(tick.starts_epoch for tick in process.ticks[1:-_LEAST_STEPS])
+        left = num_batches - len(steps_s) + _LEAST_STEPS
+        if is_seen or left < -_LEAST_STEPS - num_batches * _LATE or not steps_s:
+            return True
+        return now_s + max(0, left) * median(steps_s) > self._until_s
+
+
+def _batches_an_epoch(watch: TrialWatch) -> int:
+    """The batches of the largest data set; 0 where that is not known."""
+    loaders = watch.facts.get("loaders") or ()
+    sizes = [(one.get("num_samples"), one.get("batch_size")) for one in loaders]
+    return max((math.ceil(num / size) for num, size in sizes if num and size), default=0)
 
 
 def longest_gap_s(process: Process) -> float:

@@ -21,12 +21,13 @@ from steptime.measure.tried.trial_lines import (
     BlockTime,
     LeverLine,
     RankLines,
+    TaggedUpdate,
     join_ranks,
     read_trial,
 )
 from steptime.record import files
 from steptime.record.lines import Torn
-from steptime.tune.search.bench import ComparisonResult, LiveRequest
+from steptime.tune.search.bench import ComparisonResult, EpochGap, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
 from steptime.tune.search.rounds.live_groups import COMPILE
 from steptime.tune.trials.arms import (
@@ -79,6 +80,8 @@ class LiveTrials:
         self._fixed: State = ()
         self._step_s = 0.0
         self._updates_a_step = 1.0
+        self.epoch: EpochGap | None = None
+        """Of the command as written, where the end of one was seen."""
         self._known_s: dict[str, float] = {}
         self._num_steps: int | None = None  # of a script that is over before it is warm
         self._num_experiments = 0
@@ -222,17 +225,23 @@ class LiveTrials:
         ranks = [rank for rank in read_trial(trial.folder) if rank.updates(number)]
         blocks = join_ranks([rank.blocks(number) for rank in ranks])
         self._learn(states, blocks)
+        updates = ranks[0].updates(number) if ranks else ()
+        whole = _without_gaps(blocks, updates) if self.epoch is not None else ()
+        between_s = _between_s(ranks, with_gaps=not whole)
+        if self.epoch is not None and whole and between_s is not None:
+            between_s += self.epoch.gap_s / (self.epoch.num_steps * self._updates_a_step)
         over = [end for rank in ranks if (end := rank.experiment_end(number)) is not None]
         return ExperimentResult(
             ended=ended,
             blocks=blocks,
-            updates=ranks[0].updates(number) if ranks else (),
+            updates=updates,
             num_steps=round(trial.watch.num_updates / self._updates_a_step),
             updates_a_step=self._updates_a_step,
             is_finite=all(end.is_finite is not False for end in over),
             failed_states=_failed_states([line for rank in ranks for line in rank.levers], number),
             others_cores=_others_cores(trial, last_s=trial.age_s - begun_s),
-            between_s=_between_s(ranks),
+            between_s=between_s,
+            loop_blocks=whole or blocks,
         )
 
     def _rounds_in_time(self, num_rounds: int, round_s: float) -> int:
@@ -308,9 +317,22 @@ def is_warm(watch: TrialWatch) -> bool:
     return seen_s >= _WARM_S and (len(process.ticks) > _WARM_STEPS or seen_s >= 3 * _WARM_S)
 
 
-def _between_s(ranks: Sequence[RankLines]) -> float | None:
+def _without_gaps(
+    blocks: Sequence[BlockTime], updates: Sequence[TaggedUpdate]
+) -> tuple[BlockTime, ...]:
+    """Blocks in which no epoch ended; none where that leaves less than half of them."""
+    gaps = [one.number for one in updates if one.is_after_gap]
+    found = tuple(
+        block
+        for block in blocks
+        if not any(0 <= gap - block.first_number < block.num_updates for gap in gaps)
+    )
+    return found if 2 * len(found) >= len(blocks) else ()
+
+
+def _between_s(ranks: Sequence[RankLines], *, with_gaps: bool) -> float | None:
     """Time between two updates that is no step's, of the rank that has most; None if not known."""
-    known = [one.between_s for one in ranks]
+    known = [one.between_s(with_gaps=with_gaps) for one in ranks]
     found = [between_s for between_s in known if between_s is not None]
     return max(found) if found and len(found) == len(known) else None
 

@@ -34,10 +34,15 @@ from steptime.measure.wall.trainings import trainings_in
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.record.live.begun import number_alike, read_begun
-from steptime.tune.search.bench import Baseline
+from steptime.tune.search.bench import Baseline, EpochGap
 from steptime.tune.trials.facts.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.facts.loop_diffs import live_diffs
-from steptime.tune.trials.facts.loop_time import loop_part, loop_step_s, updates_a_step
+from steptime.tune.trials.facts.loop_time import (
+    find_epoch,
+    loop_part,
+    loop_step_s,
+    updates_a_step,
+)
 from steptime.tune.trials.facts.resources import (
     count_cores,
     count_nodes,
@@ -97,6 +102,7 @@ def make_baseline(
         ending = Ending(end=TrialEnd.FAILED, reason="no_steps")
     elif ending.is_well:
         ending = replace(ending, reason=None)
+    loop_s, epoch = _loop(folder, measurement, pids_of(watch))
     return Baseline(
         ending=ending,
         measurement=measurement,
@@ -110,7 +116,8 @@ def make_baseline(
         startup_s=0.0 if process is None else startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
-        loop_step_s=_loop_step_s(folder, measurement, pids_of(watch)),
+        loop_step_s=loop_s,
+        epoch=epoch,
         may_keep_two=_may_keep_two(folder, watch),
         training=scope,
         sites=read_sites(
@@ -122,15 +129,16 @@ def make_baseline(
     )
 
 
-def _loop_step_s(
+def _loop(
     folder: Path, measurement: Measurement, pids: Container[int] | None
-) -> Interval | None:
-    """A step of the first rank's loop, which may be made of several updates."""
-    if measurement.num_steps == 0:
-        return None
+) -> tuple[Interval | None, EpochGap | None]:
+    """A step of the first rank's loop, which may be made of several updates, and its epoch."""
     lines = read_trial(folder, pids)
-    part = next((loop_part(rank.updates(), measurement) for rank in lines), None)
-    return loop_step_s(part, updates_a_step(measurement))
+    if measurement.num_steps == 0 or not lines:
+        return None, None
+    updates, num_updates = lines[0].updates(), updates_a_step(measurement)
+    epoch = find_epoch(updates, num_updates)
+    return loop_step_s(loop_part(updates, measurement, epoch=epoch), num_updates), epoch
 
 
 def _may_keep_two(folder: Path, watch: TrialWatch) -> bool:

@@ -24,6 +24,7 @@ from steptime.measure.wall.trainings import trainings_in
 from steptime.tune.search.bench import (
     ArmResult,
     ComparisonResult,
+    EpochGap,
     PairLoad,
     ProcessRequest,
 )
@@ -63,7 +64,14 @@ class Side:
     start_s: float | None = None
 
 
-def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch, *, num_warmup: int = 0) -> Side:
+def read_side(
+    folder: Path,
+    ended: TrialEnded,
+    watch: TrialWatch,
+    *,
+    num_warmup: int = 0,
+    epoch: EpochGap | None = None,
+) -> Side:
     """The times of a trial's steady window; its loop begins after so many updates at least."""
     if ended.end is not TrialEnd.FINISHED:
         return Side(ending=ended.ending)
@@ -73,7 +81,7 @@ def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch, *, num_warmup:
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
         return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
     ranks = read_trial(folder)
-    loop = next((loop_part(one.updates(), measurement, num_warmup) for one in ranks), None)
+    loop = next((loop_part(one.updates(), measurement, num_warmup, epoch) for one in ranks), None)
     num_updates = updates_a_step(measurement)
     step_s = steady.step_time_s.estimate
     step_cpu_s = steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None

@@ -29,6 +29,7 @@ from steptime.tune.search.budget import judged_updates
 from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.trials import as_in_a_run
 from steptime.tune.trials.bounds import (
+    SeesEpochEnd,
     WindowSize,
     compile_s,
     first_limits,
@@ -36,7 +37,6 @@ from steptime.tune.trials.bounds import (
     lasts_s,
     later_limits,
     longest_gap_s,
-    observe_window,
     process_window,
 )
 from steptime.tune.trials.facts.loop_time import updates_a_step
@@ -137,7 +137,7 @@ class RealBench:
 
     def _observe(self) -> Baseline:
         trial = self.start((), probe=True)
-        ended = self._run(trial, observe_window(self._subject.budget_s))
+        ended = self.finish(trial, SeesEpochEnd(self._subject.budget_s))
         baseline = make_baseline(trial.folder, trial.watch, ended, self._subject.surroundings)
         process = trial.watch.first
         gap_s = longest_gap_s(process) if process is not None else 0.0
@@ -179,6 +179,7 @@ class RealBench:
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
         self.baseline = baseline
+        self._live.epoch = baseline.epoch
         self._limits = later_limits(
             self._subject.budget_s,
             startup_s=baseline.startup_s,
@@ -219,7 +220,9 @@ class RealBench:
         trial = self.start(state, also=None if plans else {"mode": AS_A_RUN})
         size = size or self._window(self.baseline)
         ended = self._run(trial, size)
-        return read_side(trial.folder, ended, trial.watch, num_warmup=size.num_warmup)
+        epoch = None if self.baseline is None else self.baseline.epoch
+        num_warmup = size.num_warmup
+        return read_side(trial.folder, ended, trial.watch, num_warmup=num_warmup, epoch=epoch)
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""

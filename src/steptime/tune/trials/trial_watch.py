@@ -47,6 +47,7 @@ class Tick:
     wall_s: float
     compile_s: float
     cpu_s: float = 0.0
+    starts_epoch: bool = False
 
 
 class Process:
@@ -158,6 +159,7 @@ class Process:
             wall_s=(sum(row.wall_ns) - spans_ns) * NS,
             compile_s=by_name.get("compile", 0) * NS,
             cpu_s=sum(row.cpu_ns) * NS,
+            starts_epoch=by_name.get("epoch_start", 0) > 0,
         )
 
 

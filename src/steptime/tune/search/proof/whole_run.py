@@ -1,16 +1,16 @@
 """How long a whole run takes as written and with the recipe: forecast from parts, or measured.
 
 In: the baseline, the proof, and how many steps the run has. Out: both times with intervals. A
-forecast counts the start, what is paid once, the loop with what came between its steps, and the
-starts of later epochs. What follows the last step is in neither, nor is what follows an epoch that
-no trial saw end.
+forecast counts the start, what is paid once, the loop with what came between its steps, and what
+ends each of its epochs, if a trial saw one end. An epoch of which no trial saw the end counts with
+its start alone. How the process ends is in neither.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steptime.core.interval import Interval, mean_of
 from steptime.levers.base import Facts
@@ -18,7 +18,10 @@ from steptime.tune.search.bench import Baseline, WholeResult
 from steptime.tune.values.study_values import WholeRun
 
 LEAST_LOOPS = 3
-"""Processes of a proof that say more of a loop than one window of the baseline."""
+"""Processes that say more of a loop than the blocks of one."""
+
+_SLACK = 0.01
+"""Of an epoch, whose steps are a mean: a run of whole ones has so many, within that."""
 
 NUM_RUNS = 2
 """Of the command to its end, each way."""
@@ -45,21 +48,33 @@ def forecast_whole_run(
         is_later: the recipe gains from the second epoch on; trials read its samples ahead.
         loops_s: a step of the loop as written, of each process of the proof [s].
     """
-    loop = mean_of(loops_s) if len(loops_s) >= LEAST_LOOPS else baseline.loop_step_s
+    loop = _of_a_process(baseline.loop_step_s, loops_s)
     if loop is None:
         return None
     relative = math.hypot(_width(loop), _width(loop_speedup))
     num_first = min(num_steps, steps_an_epoch(baseline.facts)) if is_later else 0
     before_s = num_steps * loop.estimate
     after_s = (num_first + (num_steps - num_first) / loop_speedup.estimate) * loop.estimate
+    unsure_s = 0.0  # what the gaps may be faster by, or slower
     first_s = max(0.0, baseline.startup_s + (0.0 if is_later else start_s)) + one_off_s
     if (epoch := unended_epoch(baseline)) is not None:
         starts_s = (num_steps - 1) // epoch.num_steps * epoch.start_s
         before_s, after_s = before_s + starts_s, after_s + starts_s
+    if baseline.epoch is not None:
+        # A run ends in the middle of an epoch, or with the evaluation that ends one.
+        ended_early = math.modf(num_steps / baseline.epoch.num_steps + _SLACK)[0] - _SLACK
+        after_s -= ended_early * baseline.epoch.gap_s
+        before_s -= ended_early * baseline.epoch.gap_s
+        gaps_s = (num_steps / baseline.epoch.num_steps - ended_early) * baseline.epoch.gap_s
+        unsure_s = gaps_s * abs(1 - 1 / loop_speedup.estimate)
     return WholeRun(
         num_steps=num_steps,
         baseline=_around(baseline.startup_s + before_s, before_s * _width(loop), loop.n),
-        tuned=_around(first_s + after_s, after_s * relative, min(loop.n, loop_speedup.n)),
+        tuned=_around(
+            first_s + after_s,
+            math.hypot(after_s * relative, unsure_s),
+            min(loop.n, loop_speedup.n),
+        ),
     )
 
 
@@ -83,6 +98,22 @@ def unended_epoch(baseline: Baseline) -> LongEpoch | None:
         return None
     start_s = math.fsum(one.total_s for one in seen.spans if one.name == "epoch_start")
     return LongEpoch(num_steps=num_steps, start_s=start_s)
+
+
+def _of_a_process(one: Interval | None, loops_s: Sequence[float]) -> Interval | None:
+    """A step of the loop in one more process, by those that were seen; else in the one that was.
+
+    The interval is that of a prediction: processes differ by where their memory lies, and by when
+    they run, which no mean over blocks of one of them shows.
+    """
+    seen_s = list(loops_s)
+    if one is not None and len(seen_s) < LEAST_LOOPS:
+        seen_s.append(one.estimate)
+    if len(seen_s) < LEAST_LOOPS:
+        return one
+    mean = mean_of(seen_s)
+    half = (mean.high - mean.low) / 2 * math.sqrt(len(seen_s) + 1)
+    return replace(mean, low=mean.estimate - half, high=mean.estimate + half)
 
 
 def steps_an_epoch(facts: Facts) -> int:

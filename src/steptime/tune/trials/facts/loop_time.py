@@ -2,7 +2,8 @@
 
 In: the updates of a trial's first rank. Out: a `LoopPart`, and the ratio of two of them over the
 same updates. Evaluations and checkpoints come at certain updates: over the same ones, both sides
-made the same of them.
+made the same of them. Where the end of an epoch was seen, the gaps between epochs are taken out and
+counted at the rate at which they come, as a window seldom holds a whole number of epochs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from steptime.core.stats import median
 from steptime.measure.tried.trial_lines import TaggedUpdate
 from steptime.measure.values.measurement import Measurement
 from steptime.record.places import NS
+from steptime.tune.search.bench import EpochGap
 
 MIN_UPDATES = 3
 """Fewer say nothing of a loop; a comparison of steps needs as many."""
@@ -27,13 +29,20 @@ MOST_WARMUP = 0.25
 NUM_BLOCKS = 5
 """Of a loop, whose means are nearly independent."""
 
+LEAST_EPOCH = 8
+"""Updates from gap to gap at least; of shorter epochs each window holds many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPart:
-    """The updates of a process: when each ended [s], and the index of the first that counts."""
+    """The updates of a process: when each ended [s], and the index of the first that counts.
+
+    Gaps between epochs are left out of `ends_s` where `gap_s` is theirs, by update [s].
+    """
 
     first: int
     ends_s: tuple[float, ...]
+    gap_s: float = 0.0
 
 
 def updates_a_step(measurement: Measurement) -> float:
@@ -41,14 +50,40 @@ def updates_a_step(measurement: Measurement) -> float:
     return max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
 
 
+def find_epoch(updates: Sequence[TaggedUpdate], num_updates: float) -> EpochGap | None:
+    """Return the epoch whose end was seen; None without one, or of fewer than 8 updates.
+
+    Args:
+        updates: of a process, from its first one on.
+        num_updates: of a step.
+    """
+    ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
+    gaps = [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
+    if len(ends_s) < len(updates) or not gaps or gaps[-1] < LEAST_EPOCH * len(gaps):
+        return None
+    num = sum(not one.is_early for one in updates[: gaps[-1]])
+    excess_s = _excess_s(ends_s, gaps)
+    return EpochGap(num_steps=num / len(gaps) / num_updates, gap_s=sum(excess_s) / len(gaps))
+
+
+def _excess_s(ends_s: Sequence[float], gaps: Sequence[int]) -> list[float]:
+    """What updates after a gap took longer than others do [s]."""
+    usual_s = median([b - a for a, b in pairwise(ends_s)])
+    return [max(0.0, ends_s[index] - ends_s[index - 1] - usual_s) for index in gaps]
+
+
 def loop_part(
-    updates: Sequence[TaggedUpdate], measurement: Measurement | None = None, num_warmup: int = 0
+    updates: Sequence[TaggedUpdate],
+    measurement: Measurement | None = None,
+    num_warmup: int = 0,
+    epoch: EpochGap | None = None,
 ) -> LoopPart | None:
     """Return the part of a loop that a process showed, after what it compiled at the beginning.
 
     The steps in which it warmed up are no part of it either, where the measurement tells them: a
     process that is over in seconds would count as much of them as a run of hours; nor are the first
-    `num_warmup` updates, for which the process ran on.
+    `num_warmup` updates, for which the process ran on. The gaps of an `epoch` count at its rate, by
+    what they took here, or what they take as written where this process came to none.
     """
     ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
     if len(ends_s) < len(updates) or not ends_s:
@@ -62,7 +97,16 @@ def loop_part(
         first = max(first, min(warmed_up, round(MOST_WARMUP * len(updates))))
     if num_warmup < len(updates):
         first = max(first, num_warmup)
-    return LoopPart(first=first, ends_s=tuple(_without_looks(ends_s, updates, first)))
+    ends_s = _without_looks(ends_s, updates, first)
+    if epoch is None or measurement is None:
+        return LoopPart(first=first, ends_s=tuple(ends_s))
+    gaps = [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
+    found_s = _excess_s(ends_s, gaps)
+    mean_s = sum(found_s) / len(found_s) if found_s else epoch.gap_s
+    for index, one_s in reversed(list(zip(gaps, found_s, strict=True))):
+        ends_s[index:] = [end_s - one_s for end_s in ends_s[index:]]
+    a_gap = epoch.num_steps * updates_a_step(measurement)
+    return LoopPart(first=first, ends_s=tuple(ends_s), gap_s=mean_s / a_gap)
 
 
 def _without_looks(
@@ -93,7 +137,7 @@ def loop_step_s(part: LoopPart | None, num_updates: float) -> Interval | None:
     ends_s = part.ends_s[part.first :]
     size = (len(ends_s) - 1) // NUM_BLOCKS
     cuts = ends_s[::size][: NUM_BLOCKS + 1]
-    blocks_s = [(b - a) / size * num_updates for a, b in pairwise(cuts)]
+    blocks_s = [((b - a) / size + part.gap_s) * num_updates for a, b in pairwise(cuts)]
     return mean_of(blocks_s)
 
 
@@ -105,7 +149,7 @@ def is_long(part: LoopPart) -> bool:
 def mean_update_s(part: LoopPart) -> float:
     """Return the mean time from update to update of a loop [s]; it has two of them at least."""
     took_s = part.ends_s[-1] - part.ends_s[part.first]
-    return took_s / (len(part.ends_s) - 1 - part.first)
+    return took_s / (len(part.ends_s) - 1 - part.first) + part.gap_s
 
 
 def loop_ratio(reference: LoopPart | None, candidate: LoopPart | None) -> float | None:
@@ -116,5 +160,6 @@ def loop_ratio(reference: LoopPart | None, candidate: LoopPart | None) -> float 
     last = min(len(reference.ends_s), len(candidate.ends_s)) - 1
     if last - first < MIN_UPDATES:
         return None
-    took_s = [one.ends_s[last] - one.ends_s[first] for one in (reference, candidate)]
+    num = last - first
+    took_s = [it.ends_s[last] - it.ends_s[first] + num * it.gap_s for it in (reference, candidate)]
     return math.log(took_s[0] / took_s[1]) if min(took_s) > 0 else None
