@@ -224,7 +224,7 @@ def test_an_epoch_that_was_seen_to_end_counts_as_often_as_it_ends():
 
 @pytest.mark.parametrize(
     ("num_steps", "starts", "is_over"),
-    [(40, (), False), (40, (30,), True), (20, (), False), (60, (), True), (40, (39,), False)],
+    [(40, (), False), (40, (30,), True), (20, (), False), (60, (), True), (40, (39,), True)],
 )
 def test_a_command_is_watched_until_an_epoch_ends_where_that_is_near(num_steps, starts, is_over):
     ticks = [

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steptime.core.codec import from_json
+from steptime.core.stats import median
 from steptime.errors import DamagedRunError
 from steptime.measure.values.measurement import SPANS
 from steptime.record import files, kinds, rows
@@ -38,7 +39,8 @@ class TaggedUpdate:
     """One update of a trial: the state in which it was made, and its time without spans [ns].
 
     `num_samples` is None where no size was seen; the times are None where their line was lost.
-    Before one that `is_after_gap` an epoch ended, or an evaluation longer than a step was made.
+    Before one that `is_after_gap` an epoch ended, or an evaluation longer than a step was made, or
+    one of more batches than two steps draw.
     What comes before an optimizer was seen `is_early`, and no update.
     """
 
@@ -125,6 +127,7 @@ class _Time(NamedTuple):
     between_ns: int
     end_ns: int
     is_after_gap: bool
+    num_batches: int
     is_early: bool
 
 
@@ -199,6 +202,7 @@ class RankLines:
             between_ns=between_ns,
             end_ns=row.end_ns,
             is_after_gap=is_start or between_ns > wall_ns,
+            num_batches=dict(zip(self._layout.counts, row.counts, strict=True)).get("batches", 0),
             is_early=row.optimizer < 0,
         )
 
@@ -219,7 +223,8 @@ class RankLines:
         `with_gaps`; None where there is no other.
         """
         own = [time for n, time in sorted(self._times.items()) if time.thread == 0][1:]
-        own = [time for time in own if with_gaps or not time.is_after_gap]
+        most = most_batches(time.num_batches for time in own)
+        own = [it for it in own if with_gaps or not (it.is_after_gap or it.num_batches > most)]
         return sum(time.between_ns for time in own) * NS / len(own) if own else None
 
     def experiment_end(self, experiment: int) -> ExperimentEnd | None:
@@ -228,8 +233,9 @@ class RankLines:
 
     def updates(self, experiment: int | None = None) -> tuple[TaggedUpdate, ...]:
         """Return the updates in order, of the first thread: all, or those of one experiment."""
+        most = most_batches(time.num_batches for time in self._times.values())
         return tuple(
-            _tagged(tag, self._times.get(number))
+            _tagged(tag, self._times.get(number), most)
             for number, tag in sorted(self._tags.items())
             if (experiment is None or tag.experiment == experiment)
             and (number not in self._times or self._times[number].thread == 0)
@@ -256,7 +262,12 @@ _TAKE: Mapping[str, Callable[[RankLines, Line], None]] = {
 }
 
 
-def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
+def most_batches(nums: Iterable[int]) -> float:
+    """Return how many batches an update draws at most: an evaluation before it draws more."""
+    return 2 * median(list(nums) or [0]) + 1
+
+
+def _tagged(tag: TagRow, time: _Time | None, most: float) -> TaggedUpdate:
     return TaggedUpdate(
         number=tag.number,
         experiment=tag.experiment,
@@ -269,7 +280,7 @@ def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
         compile_ns=0 if time is None else time.compile_ns,
         is_disturbed=time is not None and time.is_disturbed,
         end_ns=None if time is None else time.end_ns,
-        is_after_gap=time is not None and time.is_after_gap,
+        is_after_gap=time is not None and (time.is_after_gap or time.num_batches > most),
         is_early=time is not None and time.is_early,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from steptime.core.stats import median
+from steptime.measure.tried.trial_lines import most_batches
 from steptime.tune.trials.trial_process import TrialLimits
 from steptime.tune.trials.trial_watch import Process, TrialWatch, fold_ticks
 
@@ -137,8 +138,10 @@ class SeesEpochEnd:
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + self._most_s
         steps_s, num_batches = fold_ticks(process.ticks), _batches_an_epoch(watch)
-        is_seen = any(tick.starts_epoch for tick in process.ticks[1:-_LEAST_STEPS])
-        left = num_batches - len(steps_s) + _LEAST_STEPS
+        most = most_batches(tick.num_batches for tick in process.ticks)
+        later = process.ticks[1:]
+        is_seen = any(tick.starts_epoch or tick.num_batches > most for tick in later)
+        left = num_batches - len(steps_s) + 1
         if is_seen or left < -_LEAST_STEPS - num_batches * _LATE or not steps_s:
             return True
         return now_s + max(0, left) * median(steps_s) > self._until_s

@@ -48,6 +48,7 @@ class Tick:
     compile_s: float
     cpu_s: float = 0.0
     starts_epoch: bool = False
+    num_batches: int = 0
 
 
 class Process:
@@ -150,6 +151,7 @@ class Process:
         self.has_ended = True
 
     def _tick(self, row: UpdateRow) -> Tick:
+        counts = dict(zip(self._layout.counts, row.counts, strict=True))
         by_name = dict(zip(self._layout.buckets, row.wall_ns, strict=True))
         spans_ns = sum(by_name.get(name, 0) for name in SPANS)
         return Tick(
@@ -159,6 +161,7 @@ class Process:
             wall_s=(sum(row.wall_ns) - spans_ns) * NS,
             compile_s=by_name.get("compile", 0) * NS,
             cpu_s=sum(row.cpu_ns) * NS,
+            num_batches=counts.get("batches", 0),
             starts_epoch=by_name.get("epoch_start", 0) > 0,
         )
 

@@ -38,6 +38,12 @@ class KnownComparisons:
         )
 
     @property
+    def loops_s(self) -> set[float]:
+        """A step of the loop as written, of each comparison with it [s]; states shared some."""
+        known = (*self._live.values(), *self._between.values())
+        return {it for series in known if not series.reference for it in series.reference_loop_s}
+
+    @property
     def alone(self) -> tuple[ComparisonSeries, ...]:
         """Levers alone that were compared with the command as written and did not fail."""
         return tuple(one for one in self.begun if len(one.state) == 1 and not one.reference)
