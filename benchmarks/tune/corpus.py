@@ -184,11 +184,11 @@ def forecast_of(store: Path, study: dict[str, Any], num_steps: int) -> dict[str,
 
 
 def is_as_written(answer: dict[str, Any]) -> bool:
-    """Whether the reference of a comparison is the command as written."""
+    """Whether the reference of a comparison is the command as written, with nothing beside it."""
     request = answer["request"]
     if answer["ask"] == "compare_processes":
-        return not request["reference"]
-    return answer["ask"] == "compare_live" and not (request["fixed"] or request["states"][0])
+        return not (request["reference"] or request["is_kept"])
+    return answer["ask"] == "compare_live" and not (request["fixed"] or any(request["states"]))
 
 
 def parse(command: str, root: Path) -> tuple[list[str], dict[str, str]]:

@@ -37,11 +37,12 @@ def test_a_run_is_its_start_what_is_paid_once_and_its_loop():
     run = forecast_whole_run(baseline, speedup, 4000, one_off_s=10.0, start_s=1.0)
 
     assert (run.baseline.estimate, run.tuned.estimate) == (204.0, 115.0)
-    assert run.baseline.high == pytest.approx(204.0 + 6.0)
-    assert run.tuned.high == pytest.approx(115.0 + 100 * math.hypot(0.03, 0.04))
+    reach = 0.03 * math.sqrt(2)  # of the mean, and of one more process
+    assert run.baseline.high == pytest.approx(204.0 + 200 * reach)
+    assert run.tuned.high == pytest.approx(115.0 + 100 * math.hypot(reach, 0.04))
     assert describe_whole_run(run) == (
         "4,000 steps with the start: 3 min 24 s as written, 1 min 55 s tuned"
-        " (1 min 50 s to 2 min 00 s); a forecast"
+        " (1 min 49 s to 2 min 01 s); a forecast"
     )
 
 
@@ -151,24 +152,29 @@ def test_what_lies_between_steps_counts_in_the_loop():
     assert loop_step_s(LoopPart(first=50, ends_s=tuple(ends_s)), 1.0) is None
 
 
-def test_the_loops_of_a_proof_say_more_than_one_window_of_the_baseline():
+def test_further_processes_say_how_much_another_one_may_differ():
     baseline = replace(
         ScriptedBench(startup_s=4.0).observe(),
-        loop_step_s=Interval(estimate=0.05, low=0.03, high=0.07, n=5),
+        loop_step_s=Interval(estimate=0.05, low=0.045, high=0.055, n=5),
+        loops_s=(0.05,),
     )
     twice = Interval(estimate=2.0, low=2.0, high=2.0, n=24)
-    loops_s = (0.060, 0.061, 0.059, 0.060)
 
-    def forecast(num_loops):
-        return forecast_whole_run(
-            baseline, twice, 1000, one_off_s=0.0, start_s=0.0, loops_s=loops_s[:num_loops]
-        )
+    def forecast(*loops_s):
+        run = forecast_whole_run(baseline, twice, 1000, one_off_s=0.0, start_s=0.0, loops_s=loops_s)
+        return run.baseline, run.tuned
 
-    assert forecast(1).baseline.estimate == 54.0
-    assert forecast(4).baseline.estimate == pytest.approx(64.0)
-    reach = 3.182 * 0.000816 * math.sqrt(1 + 1 / 4) * 1000  # of one more process
-    assert forecast(4).baseline.high == pytest.approx(64.0 + reach, rel=1e-3)
-    assert forecast(4).tuned.estimate == pytest.approx(34.0)
+    alike, _ = forecast(0.05, 0.05)
+    apart, tuned = forecast(0.06, 0.04)
+
+    assert (alike.estimate, apart.estimate, tuned.estimate) == (54.0, 54.0, 29.0)
+    own_s2, reach = 4 * (0.005 / 2.776) ** 2, 2.365 * math.sqrt(1 + 1 / 4) * 1000
+    assert alike.high == pytest.approx(54.0 + reach * math.sqrt(own_s2 / 7))
+    assert apart.high == pytest.approx(54.0 + reach * math.sqrt((own_s2 + 2 * 0.01**2) / 7))
+    blind = forecast_whole_run(
+        replace(baseline, loop_step_s=None), twice, 9, one_off_s=0.0, start_s=0.0
+    )
+    assert blind is None
 
 
 def make_updates(num, step_s, *, epoch=25, gap_s=2.0):

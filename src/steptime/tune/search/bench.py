@@ -116,6 +116,7 @@ class Baseline:
         sample_unit: `samples`, `tokens`, or None where no size of a batch was seen.
         samples_per_step: over all ranks.
         loop_step_s: a step of the loop, with what came between steps [s]; None where not seen.
+        loops_s: the same, of each further process as written [s].
         epoch: one whose end was seen; None where none was.
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
@@ -132,6 +133,7 @@ class Baseline:
     sample_unit: str | None
     samples_per_step: float | None = None
     loop_step_s: Interval | None = None
+    loops_s: tuple[float, ...] = ()
     epoch: EpochGap | None = None
     longest_gap_s: float = 0.0
     process_s: float | None = None

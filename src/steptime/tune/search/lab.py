@@ -418,7 +418,7 @@ class Lab:
             one_off_s=max(proof.compile_s, self.known.compile_s(proof.state)),
             start_s=proof.start_s,
             is_later=any(one.name in PAYS_LATER for one in proof.state),
-            loops_s=sorted(self.known.loops_s | {*proof.reference_loop_s}),
+            loops_s=sorted(self.known.loops_s),
         )
 
     def run_whole(self, proof: ComparisonSeries) -> None:

@@ -20,6 +20,7 @@ from steptime.levers.base import Lever
 from steptime.tune.search.bench import (
     Baseline,
     ComparisonResult,
+    EpochGap,
     LiveRequest,
     ProcessRequest,
     WholeRequest,
@@ -154,7 +155,10 @@ class RealBench:
         begun_s = time.monotonic()
         while len(pairs) < as_in_a_run.MOST_PAIRS:
             turn = 1 if len(pairs) % 2 == 0 else -1
-            sides = [self._run_side((), size, plans=plans) for plans in (True, False)[::turn]]
+            sides = [
+                self._run_side((), size, plans=plans, epoch=baseline.epoch)
+                for plans in (True, False)[::turn]
+            ]
             pairs.append((sides[::turn][0], sides[::turn][1]))
             spent_s = time.monotonic() - begun_s
             if spent_s * (1 + 1 / len(pairs)) > limit_s:
@@ -162,6 +166,8 @@ class RealBench:
             if len(pairs) >= as_in_a_run.LEAST_PAIRS and not as_in_a_run.refuse_pretence(pairs):
                 break  # each pair has to show it
         refused = as_in_a_run.refuse_pretence(pairs)
+        loops_s = tuple(trial.loop_s for trial, _ in pairs if trial.loop_s)
+        baseline = replace(baseline, loops_s=loops_s)
         return baseline if refused is None else replace(baseline, ending=refused)
 
     def _with_worker_rates(self, baseline: Baseline) -> Baseline:
@@ -215,12 +221,18 @@ class RealBench:
         )
 
     def _run_side(
-        self, state: State, size: WindowSize | None = None, *, plans: bool = True
+        self,
+        state: State,
+        size: WindowSize | None = None,
+        *,
+        plans: bool = True,
+        epoch: EpochGap | None = None,
     ) -> Side:
         trial = self.start(state, also=None if plans else {"mode": AS_A_RUN})
         size = size or self._window(self.baseline)
         ended = self._run(trial, size)
-        epoch = None if self.baseline is None else self.baseline.epoch
+        if self.baseline is not None:
+            epoch = self.baseline.epoch
         num_warmup = size.num_warmup
         return read_side(trial.folder, ended, trial.watch, num_warmup=num_warmup, epoch=epoch)
 

@@ -39,9 +39,10 @@ class KnownComparisons:
 
     @property
     def loops_s(self) -> set[float]:
-        """A step of the loop as written, of each comparison with it [s]; states shared some."""
-        known = (*self._live.values(), *self._between.values())
-        return {it for series in known if not series.reference for it in series.reference_loop_s}
+        """A step of the loop as written [s], of each process that did not switch to anything."""
+        same = [it for it in self._live.values() if not (it.state or it.reference)]
+        known = (*same, *(it for it in self._between.values() if not it.reference))
+        return {one for series in known for one in series.reference_loop_s}
 
     @property
     def alone(self) -> tuple[ComparisonSeries, ...]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from steptime.core.interval import Interval, mean_of
+from steptime.core.interval import Interval, mean_of, t_point
 from steptime.levers.base import Facts
 from steptime.tune.search.bench import Baseline, WholeResult
 from steptime.tune.values.study_values import WholeRun
 
 LEAST_LOOPS = 3
-"""Processes that say more of a loop than the blocks of one."""
+"""Processes that tell of a loop which the baseline's window was too short for."""
 
 _SLACK = 0.01
 """Of an epoch, whose steps are a mean: a run of whole ones has so many, within that."""
@@ -46,9 +46,9 @@ def forecast_whole_run(
         one_off_s: what the recipe pays once, for compiling [s].
         start_s: how much later its first step ends [s].
         is_later: the recipe gains from the second epoch on; trials read its samples ahead.
-        loops_s: a step of the loop as written, of each process of the proof [s].
+        loops_s: a step of the loop as written, of further processes [s].
     """
-    loop = _of_a_process(baseline.loop_step_s, loops_s)
+    loop = _of_a_process(baseline.loop_step_s, [*baseline.loops_s, *loops_s])
     if loop is None:
         return None
     relative = math.hypot(_width(loop), _width(loop_speedup))
@@ -100,20 +100,25 @@ def unended_epoch(baseline: Baseline) -> LongEpoch | None:
     return LongEpoch(num_steps=num_steps, start_s=start_s)
 
 
-def _of_a_process(one: Interval | None, loops_s: Sequence[float]) -> Interval | None:
-    """A step of the loop in one more process, by those that were seen; else in the one that was.
+def _of_a_process(one: Interval | None, others_s: Sequence[float]) -> Interval | None:
+    """A step of the loop in another process, by the baseline's blocks and by further processes.
 
-    The interval is that of a prediction: processes differ by where their memory lies, and by when
-    they run, which no mean over blocks of one of them shows.
+    The interval is that of a prediction. Its variance is that of a process' mean, pooled from how
+    the blocks of the baseline differ and from how the processes do.
     """
-    seen_s = list(loops_s)
-    if one is not None and len(seen_s) < LEAST_LOOPS:
-        seen_s.append(one.estimate)
-    if len(seen_s) < LEAST_LOOPS:
-        return one
-    mean = mean_of(seen_s)
-    half = (mean.high - mean.low) / 2 * math.sqrt(len(seen_s) + 1)
-    return replace(mean, low=mean.estimate - half, high=mean.estimate + half)
+    if one is None:
+        return mean_of(others_s) if len(others_s) >= LEAST_LOOPS else None
+    seen_s = [one.estimate, *others_s]
+    mean_s = math.fsum(seen_s) / len(seen_s)
+    own = one.n - 1
+    own_s2 = ((one.high - one.low) / 2 / t_point(own)) ** 2
+    between_s2 = math.fsum((it - mean_s) ** 2 for it in seen_s)
+    degrees = own + len(others_s)
+    variance_s2 = (own * own_s2 + between_s2) / degrees * (1 + 1 / len(seen_s))
+    reach_s = t_point(degrees) * math.sqrt(variance_s2)
+    return Interval(
+        estimate=mean_s, low=max(0.0, mean_s - reach_s), high=mean_s + reach_s, n=degrees + 1
+    )
 
 
 def steps_an_epoch(facts: Facts) -> int:
