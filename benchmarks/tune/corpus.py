@@ -162,12 +162,13 @@ def forecast_of(store: Path, study: dict[str, Any], num_steps: int) -> dict[str,
     known = [it for it in documents[1:] if kind_of(it, recipe) == "proof"]
     between = [it for it in known if it["ask"] == "compare_processes"]
     proofs = [it["result"] for it in between or known]
-    loops_s = [
+    pairs = [it for it in documents[1:] if it["ask"] == "compare_processes"]
+    loops_s = {
         one
-        for it in documents[1:]
-        if is_as_written(it)
-        for one in it["result"].get("reference_loop_s", ())
-    ]
+        for it in pairs
+        if not (it["request"]["reference"] or it["request"]["is_kept"])
+        for one in it["result"]["reference_loop_s"]
+    }
     arms = [arm for it in proofs for arm in it["arms"]]
     found = forecast_whole_run(
         from_json(Baseline, documents[0]["result"], where="baseline"),
@@ -176,19 +177,11 @@ def forecast_of(store: Path, study: dict[str, Any], num_steps: int) -> dict[str,
         one_off_s=max(arm["compile_s"] for arm in arms),
         start_s=max(arm["start_s"] or 0.0 for arm in arms),
         is_later=any(one["name"] in PAYS_LATER for one in recipe),
-        loops_s=sorted(set(loops_s)),
+        loops_s=sorted(loops_s),
     )
     assert found is not None
     told = {"written": to_json(found.baseline), "tuned": to_json(found.tuned)}
     return {arm: each | {"median": each["estimate"]} for arm, each in told.items()}
-
-
-def is_as_written(answer: dict[str, Any]) -> bool:
-    """Whether the reference of a comparison is the command as written, with nothing beside it."""
-    request = answer["request"]
-    if answer["ask"] == "compare_processes":
-        return not (request["reference"] or request["is_kept"])
-    return answer["ask"] == "compare_live" and not (request["fixed"] or any(request["states"]))
 
 
 def parse(command: str, root: Path) -> tuple[list[str], dict[str, str]]:

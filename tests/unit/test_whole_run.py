@@ -196,6 +196,8 @@ def test_gaps_between_epochs_count_at_the_rate_at_which_they_come():
 
     assert found == epoch
     assert find_epoch(written[:25], 1.0) is None
+    early = find_epoch([replace(it, is_after_gap=it.number == 25) for it in written], 1.0)
+    assert early.num_steps == 60 - 25  # it did not come again
     assert find_epoch(make_updates(60, 0.1, epoch=4), 1.0) is None  # each window holds many
 
     part = loop_part(written, measurement, epoch=found)
@@ -230,7 +232,15 @@ def test_an_epoch_that_was_seen_to_end_counts_as_often_as_it_ends():
 
 @pytest.mark.parametrize(
     ("num_steps", "starts", "is_over"),
-    [(40, (), False), (40, (30,), True), (20, (), False), (60, (), True), (40, (39,), True)],
+    [
+        (40, (), False),
+        (20, (), False),  # the window itself
+        (60, (), True),  # its length is not what its loader says
+        (43, (42,), True),
+        (40, (30,), False),  # an evaluation within it
+        (60, (20,), False),  # a search for a learning rate before it
+        (64, (20, 62), True),
+    ],
 )
 def test_a_command_is_watched_until_an_epoch_ends_where_that_is_near(num_steps, starts, is_over):
     ticks = [

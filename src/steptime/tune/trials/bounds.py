@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from steptime.core.stats import median
 from steptime.measure.tried.trial_lines import most_batches
 from steptime.tune.trials.trial_process import TrialLimits
-from steptime.tune.trials.trial_watch import Process, TrialWatch, fold_ticks
+from steptime.tune.trials.trial_watch import Process, Tick, TrialWatch, fold_ticks
 
 _WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
 _ENDING_S = 1.0  # a sample of the machine before, writing and killing after
@@ -137,14 +138,26 @@ class SeesEpochEnd:
             return False
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + self._most_s
-        steps_s, num_batches = fold_ticks(process.ticks), _batches_an_epoch(watch)
-        most = most_batches(tick.num_batches for tick in process.ticks)
-        later = process.ticks[1:]
-        is_seen = any(tick.starts_epoch or tick.num_batches > most for tick in later)
-        left = num_batches - len(steps_s) + 1
-        if is_seen or left < -_LEAST_STEPS - num_batches * _LATE or not steps_s:
+        left = _steps_to_epoch_end(process.ticks, _batches_an_epoch(watch))
+        if left is None:
             return True
-        return now_s + max(0, left) * median(steps_s) > self._until_s
+        return now_s + left * median(fold_ticks(process.ticks)) > self._until_s
+
+
+def _steps_to_epoch_end(ticks: Sequence[Tick], num_batches: int) -> int | None:
+    """Steps from now on in which an epoch of so many batches may end; None if none does, or did.
+
+    It may have begun with the first step, or after any gap: an evaluation, a search for a rate.
+    """
+    most = most_batches(tick.num_batches for tick in ticks)
+    num_updates = len(ticks) / max(1, len(fold_ticks(ticks)))
+    gaps = [n for n, it in enumerate(ticks) if n and (it.starts_epoch or it.num_batches > most)]
+    num, begins = num_batches * num_updates, [0, *gaps]
+    if any(end - begin >= (1 - _LATE) * num for end in gaps for begin in begins if begin < end):
+        return None
+    left = [num - (len(ticks) - begin) for begin in begins]
+    near = [it for it in left if it >= -_LEAST_STEPS - _LATE * num]
+    return max(0, round(min(near) / num_updates)) if near else None
 
 
 def _batches_an_epoch(watch: TrialWatch) -> int:

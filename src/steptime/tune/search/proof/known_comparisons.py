@@ -39,9 +39,8 @@ class KnownComparisons:
 
     @property
     def loops_s(self) -> set[float]:
-        """A step of the loop as written [s], of each process that did not switch to anything."""
-        same = [it for it in self._live.values() if not (it.state or it.reference)]
-        known = (*same, *(it for it in self._between.values() if not it.reference))
+        """A step of the loop as written [s], of each process of its own; live ones pay for it."""
+        known = (it for it in self._between.values() if not it.reference)
         return {one for series in known for one in series.reference_loop_s}
 
     @property

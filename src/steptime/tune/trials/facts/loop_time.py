@@ -61,9 +61,10 @@ def find_epoch(updates: Sequence[TaggedUpdate], num_updates: float) -> EpochGap 
     gaps = [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
     if len(ends_s) < len(updates) or not gaps or gaps[-1] < LEAST_EPOCH * len(gaps):
         return None
-    num = sum(not one.is_early for one in updates[: gaps[-1]])
+    num = sum(not one.is_early for one in updates[: gaps[-1]]) / len(gaps)
+    num = max(num, len(updates) - gaps[-1])  # a finder of learning rates ends early, and once
     excess_s = _excess_s(ends_s, gaps)
-    return EpochGap(num_steps=num / len(gaps) / num_updates, gap_s=sum(excess_s) / len(gaps))
+    return EpochGap(num_steps=num / num_updates, gap_s=sum(excess_s) / len(gaps))
 
 
 def _excess_s(ends_s: Sequence[float], gaps: Sequence[int]) -> list[float]:
