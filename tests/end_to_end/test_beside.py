@@ -34,7 +34,9 @@ def test_the_parts_are_what_the_script_says(started: Any, name: str) -> None:
     done, spent = started
     parts = {part["name"]: part["total_s"] for part in done.data["wall_time"]["parts"]}
 
-    assert parts[name] == pytest.approx(spent[name], rel=0.2, abs=0.03)
+    # The interpreter's own end comes after the last that the script could time.
+    apart_s = 0.06 if name == "after_steps" else 0.03
+    assert parts[name] == pytest.approx(spent[name], rel=0.2, abs=apart_s)
 
 
 def test_the_first_batch_is_told_apart(started: Any) -> None:

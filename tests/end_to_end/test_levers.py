@@ -21,7 +21,9 @@ from end_to_end.harness import (
     run_folder,
     run_forked,
 )
+from steptime.launch.origin import read_capabilities
 from steptime.levers import file_of, load
+from steptime.levers.precision.matmul_precision import BF16_HARDWARE
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -90,7 +92,8 @@ def test_the_script_trains_as_without(
     (found,) = train(tmp_path, *wanted)
 
     assert found["dtypes"] == ["torch.float32"]
-    assert found["losses"] != without["losses"]
+    if wanted != [PRODUCTS] or set(BF16_HARDWARE) & set(read_capabilities() or ()):
+        assert found["losses"] != without["losses"]  # else there are no products in bf16
     assert found["losses"] == pytest.approx(without["losses"], rel=tolerance)
     assert found["norms"] == pytest.approx(without["norms"], rel=3 * tolerance)
     assert found["evaluation"] == pytest.approx(without["evaluation"], rel=tolerance)

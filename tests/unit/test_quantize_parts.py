@@ -10,16 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
+
 from steptime.errors import DataError, UsageError  # noqa: E402
 from steptime.quantize.c.arena import plan_arena  # noqa: E402
 from steptime.quantize.c.write_c import c_sources  # noqa: E402
 from steptime.quantize.capture import capture  # noqa: E402
-from steptime.quantize.inference import session_of  # noqa: E402
 from steptime.quantize.integer.integer_network import build  # noqa: E402
 from steptime.quantize.observers import Observer, observe  # noqa: E402
 from steptime.quantize.scheme import fraction_of, scaled  # noqa: E402
 from steptime.quantize.wider_values import kept_layers, widened  # noqa: E402
 from steptime.quantize.write_onnx import onnx_model  # noqa: E402
+from unit.onnx_sessions import exact_session_of  # noqa: E402
 
 FLAGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC"]
 WHOLE_REGISTERS = "-fno-tree-vectorize"  # else whole numbers, too, go through the wide registers
@@ -255,8 +256,10 @@ def test_bytes_are_near_floats_and_c_makes_the_same_bits(name, tmp_path):
 
     pytest.importorskip("onnxruntime")
     given = {"input": inputs.numpy()}
-    assert session_of(onnx_model(network)).run(None, given)[0] == pytest.approx(wanted, abs=1e-5)
-    found = session_of(onnx_model(network, integer)).run(None, given)[0]
+    assert exact_session_of(onnx_model(network)).run(None, given)[0] == pytest.approx(
+        wanted, abs=1e-5
+    )
+    found = exact_session_of(onnx_model(network, integer)).run(None, given)[0]
     assert np.abs(found - integer.predict(inputs.numpy())).max() < 0.05 * width
 
     if not shutil.which("gcc"):
@@ -286,7 +289,7 @@ def test_layers_of_16_bits_are_near_floats_and_c_makes_the_same_bits(name, tmp_p
     assert np.abs(integer.predict(inputs.numpy()) - wanted).max() < 0.05 * width
 
     pytest.importorskip("onnxruntime")
-    found = session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
+    found = exact_session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
     assert np.abs(found - integer.predict(inputs.numpy())).max() < 0.05 * width
 
     if not shutil.which("gcc"):
@@ -309,7 +312,7 @@ def test_layers_in_floats_are_near_those_of_training(keep, num_floats, apart):
     found = integer.predict(inputs.numpy())
     assert found == pytest.approx(wanted, abs=apart * float(np.ptp(wanted)))
     pytest.importorskip("onnxruntime")
-    given = session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
+    given = exact_session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
     assert given == pytest.approx(found, abs=apart * float(np.ptp(wanted)))
 
 
@@ -351,15 +354,12 @@ def test_the_object_has_no_floating_point_and_a_planted_product_is_seen(tmp_path
 
 def test_onnx_of_bytes_keeps_recurrent_weights_in_bytes():
     pytest.importorskip("onnxruntime")
-    from steptime.quantize.inference import session_of
-    from steptime.quantize.write_onnx import onnx_model
-
     _, inputs, network, integer = made("sequence")
     model = onnx_model(network, integer)
     kinds = [one.data_type for one in model.graph.initializer if len(one.dims) == 3]
     assert kinds.count(3) == 4  # two weights of each layer, as signed bytes
     wanted = integer.predict(inputs.numpy())
-    found = session_of(model).run(None, {"input": inputs.numpy()})[0]
+    found = exact_session_of(model).run(None, {"input": inputs.numpy()})[0]
     assert np.abs(found - wanted).max() < 0.05 * (wanted.max() - wanted.min())
 
 

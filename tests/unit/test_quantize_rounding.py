@@ -7,14 +7,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 nn = torch.nn
 
+
 from steptime.quantize.calibrate import Calibrated, calibrate  # noqa: E402
 from steptime.quantize.capture import capture  # noqa: E402
-from steptime.quantize.inference import session_of  # noqa: E402
 from steptime.quantize.integer.integer_network import build  # noqa: E402
 from steptime.quantize.observers import observe  # noqa: E402
 from steptime.quantize.rounding.round_weights import Rounding  # noqa: E402
 from steptime.quantize.trained_network import Convolution, Matmul  # noqa: E402
 from steptime.quantize.write_onnx import onnx_model  # noqa: E402
+from unit.onnx_sessions import exact_session_of  # noqa: E402
 
 
 def uneven():
@@ -52,7 +53,7 @@ def test_equalized_channels_compute_the_same_and_lose_less_in_bytes():
 
     with torch.no_grad():
         wanted = model(inputs).numpy()
-    made = session_of(onnx_model(found.network)).run(None, {"input": inputs.numpy()})[0]
+    made = exact_session_of(onnx_model(found.network)).run(None, {"input": inputs.numpy()})[0]
     assert made == pytest.approx(wanted, rel=1e-3, abs=float(1e-4 * np.abs(wanted).max()))
     weights = [one for one in found.network.operators if isinstance(one, Convolution | Matmul)]
     assert len(weights) == 5
@@ -101,7 +102,9 @@ def test_each_way_of_rounding_errs_less_and_its_weights_are_those_of_bytes(bits)
         errors.append(error(model, inputs[60:], integer))
         if rounding is Rounding.NEAREST or bits == 4:
             continue
-        made = session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[0]
+        made = exact_session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[
+            0
+        ]
         wanted = integer.predict(inputs.numpy())
         assert np.abs(made - wanted).max() < 0.02 * (wanted.max() - wanted.min())
     assert errors[1] < 0.9 * errors[0]

@@ -167,8 +167,7 @@ class RealBench:
                 break  # each pair has to show it
         refused = as_in_a_run.refuse_pretence(pairs)
         loops_s = tuple(trial.loop_s for trial, _ in pairs if trial.loop_s)
-        baseline = replace(baseline, loops_s=loops_s)
-        return baseline if refused is None else replace(baseline, ending=refused)
+        return replace(baseline, ending=refused or baseline.ending, loops_s=loops_s)
 
     def _with_worker_rates(self, baseline: Baseline) -> Baseline:
         """The baseline with what numbers of loader workers give, where that is worth a trial."""
