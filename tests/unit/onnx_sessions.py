@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from steptime.machine.inventory import HERE
-from steptime.machine.processors import read_cpu
+from steptime.app.quantize.quantize_model import _units
 from steptime.quantize.inference import session_of
-
-EXACT = {"avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm"}
 
 
 def exact_session_of(model: Any) -> Any:
     """Return a session of an ONNX model."""
-    if EXACT & set(read_cpu(HERE, num_usable=1).flags):
+    if _units():
         return session_of(model)
     import onnxruntime
 

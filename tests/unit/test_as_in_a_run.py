@@ -75,9 +75,7 @@ class Bench(RealBench):
         super().__init__(subject, study, begin=None, quiet=lambda: None)  # type: ignore[arg-type]
         self.trial_s, self.now_s, self.turns = trial_s, 0.0, ""
 
-    def _run_side(
-        self, state: Any, size: Any = None, *, plans: bool = True, epoch: Any = None
-    ) -> Side:
+    def _run_side(self, state: Any, size: Any = None, *, plans: bool = True) -> Side:
         self.now_s += 5.0
         self.turns += "T" if plans else "R"
         return side(self.trial_s if plans else 0.010)
@@ -86,9 +84,7 @@ class Bench(RealBench):
 def held(bench: Bench, *, ending: Ending = WELL, startup_s: float = 13.0) -> Ending:
     step = SimpleNamespace(estimate=bench.trial_s)
     measurement = SimpleNamespace(steady=SimpleNamespace(step_time_s=step))
-    baseline = SimpleNamespace(
-        ending=ending, startup_s=startup_s, measurement=measurement, epoch=None
-    )
+    baseline = SimpleNamespace(ending=ending, startup_s=startup_s, measurement=measurement)
     clock = SimpleNamespace(monotonic=lambda: bench.now_s)
     with (
         patch("steptime.tune.trials.real_bench.time", clock),

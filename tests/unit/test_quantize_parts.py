@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-
 from steptime.errors import DataError, UsageError  # noqa: E402
 from steptime.quantize.c.arena import plan_arena  # noqa: E402
 from steptime.quantize.c.write_c import c_sources  # noqa: E402
@@ -256,9 +255,8 @@ def test_bytes_are_near_floats_and_c_makes_the_same_bits(name, tmp_path):
 
     pytest.importorskip("onnxruntime")
     given = {"input": inputs.numpy()}
-    assert exact_session_of(onnx_model(network)).run(None, given)[0] == pytest.approx(
-        wanted, abs=1e-5
-    )
+    in_floats = exact_session_of(onnx_model(network)).run(None, given)[0]
+    assert in_floats == pytest.approx(wanted, abs=1e-5)
     found = exact_session_of(onnx_model(network, integer)).run(None, given)[0]
     assert np.abs(found - integer.predict(inputs.numpy())).max() < 0.05 * width
 

@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 nn = torch.nn
 
-
 from steptime.quantize.calibrate import Calibrated, calibrate  # noqa: E402
 from steptime.quantize.capture import capture  # noqa: E402
 from steptime.quantize.integer.integer_network import build  # noqa: E402
@@ -102,9 +101,8 @@ def test_each_way_of_rounding_errs_less_and_its_weights_are_those_of_bytes(bits)
         errors.append(error(model, inputs[60:], integer))
         if rounding is Rounding.NEAREST or bits == 4:
             continue
-        made = exact_session_of(onnx_model(network, integer)).run(None, {"input": inputs.numpy()})[
-            0
-        ]
+        session = exact_session_of(onnx_model(network, integer))
+        made = session.run(None, {"input": inputs.numpy()})[0]
         wanted = integer.predict(inputs.numpy())
         assert np.abs(made - wanted).max() < 0.02 * (wanted.max() - wanted.min())
     assert errors[1] < 0.9 * errors[0]

@@ -202,7 +202,7 @@ class RankLines:
             between_ns=between_ns,
             end_ns=row.end_ns,
             is_after_gap=is_start or between_ns > wall_ns,
-            num_batches=dict(zip(self._layout.counts, row.counts, strict=True)).get("batches", 0),
+            num_batches=batches_of(self._layout, row),
             is_early=row.optimizer < 0,
         )
 
@@ -260,6 +260,11 @@ _TAKE: Mapping[str, Callable[[RankLines, Line], None]] = {
     kinds.FACTS: RankLines._take_facts,
     kinds.LEVER_COUNTS: RankLines._take_counts,
 }
+
+
+def batches_of(layout: Layout, row: UpdateRow) -> int:
+    """Return how many batches were drawn before an update; 0 where that was not counted."""
+    return row.counts[layout.counts.index("batches")] if "batches" in layout.counts else 0
 
 
 def most_batches(nums: Iterable[int]) -> float:

@@ -182,7 +182,7 @@ class ComparisonResult:
             between them but the moment. Empty in a live comparison.
         same_cpu: the same of CPU time.
         reference_loop_s: a step of the reference's loop, one for each of its processes that shows
-            it [s].
+            it [s]. Empty in a live comparison.
     """
 
     ending: Ending

@@ -104,7 +104,6 @@ class OpenRequest:
         self._vain_left = len(arms) + _MAX_STARTS_BEYOND
         self._void_left = 2  # experiments that only fill up rounds that were void
         self._reference_s: list[float] = []
-        self._loops_s: list[float] = []
         self._others: list[float] = []
         self._ending = WELL
 
@@ -136,19 +135,11 @@ class OpenRequest:
 
     def take(self, arms: Sequence[Arm], seen: ExperimentResult) -> None:
         """Take in the blocks of an experiment."""
-        reference_s = [
+        self._reference_s += [
             block.wall_s / block.num_updates * seen.updates_a_step
             for block in seen.blocks
             if block.state == 0 and block.void is None
         ]
-        self._reference_s += reference_s
-        loops_s = [
-            (block.wall_s / block.num_updates + (seen.between_s or 0.0)) * seen.updates_a_step
-            for block in seen.loop_blocks
-            if block.state == 0 and block.void is None
-        ]
-        if loops_s and seen.between_s is not None:
-            self._loops_s.append(sum(loops_s) / len(loops_s))
         for number, arm in enumerate(arms, start=1):
             ratios = log_ratios(seen.blocks, state=number)
             arm.wall += ratios.wall
@@ -180,5 +171,4 @@ class OpenRequest:
             reference_step_s=median(self._reference_s) if self._reference_s else None,
             arms=tuple(arm.freeze() for arm in self.arms),
             others_cores=max(self._others, default=None),
-            reference_loop_s=tuple(self._loops_s),
         )

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from steptime.core.stats import median
 from steptime.measure.tried.trial_lines import most_batches
+from steptime.tune.search.proof.whole_run import longest_epoch
 from steptime.tune.trials.trial_process import TrialLimits
 from steptime.tune.trials.trial_watch import Process, Tick, TrialWatch, fold_ticks
 
@@ -138,33 +139,30 @@ class SeesEpochEnd:
             return False
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + self._most_s
-        left = _steps_to_epoch_end(process.ticks, _batches_an_epoch(watch))
+        loaders = watch.facts.get("loaders") or ()
+        sizes = [(one.get("num_samples"), one.get("batch_size")) for one in loaders]
+        steps_s = fold_ticks(process.ticks)
+        left = _updates_to_epoch_end(process.ticks, longest_epoch(sizes), num_steps=len(steps_s))
         if left is None:
             return True
-        return now_s + left * median(fold_ticks(process.ticks)) > self._until_s
+        steps_left = round(left * len(steps_s) / len(process.ticks))
+        return now_s + steps_left * median(steps_s) > self._until_s
 
 
-def _steps_to_epoch_end(ticks: Sequence[Tick], num_batches: int) -> int | None:
-    """Steps from now on in which an epoch of so many batches may end; None if none does, or did.
+def _updates_to_epoch_end(
+    ticks: Sequence[Tick], num_batches: int, *, num_steps: int
+) -> float | None:
+    """Updates until an epoch of so many batches may end; None if none does, or did.
 
     It may have begun with the first step, or after any gap: an evaluation, a search for a rate.
     """
     most = most_batches(tick.num_batches for tick in ticks)
-    num_updates = len(ticks) / max(1, len(fold_ticks(ticks)))
     gaps = [n for n, it in enumerate(ticks) if n and (it.starts_epoch or it.num_batches > most)]
-    num, begins = num_batches * num_updates, [0, *gaps]
-    if any(end - begin >= (1 - _LATE) * num for end in gaps for begin in begins if begin < end):
+    num = num_batches * len(ticks) / max(1, num_steps)
+    if gaps and gaps[-1] >= (1 - _LATE) * num:
         return None
-    left = [num - (len(ticks) - begin) for begin in begins]
-    near = [it for it in left if it >= -_LEAST_STEPS - _LATE * num]
-    return max(0, round(min(near) / num_updates)) if near else None
-
-
-def _batches_an_epoch(watch: TrialWatch) -> int:
-    """The batches of the largest data set; 0 where that is not known."""
-    loaders = watch.facts.get("loaders") or ()
-    sizes = [(one.get("num_samples"), one.get("batch_size")) for one in loaders]
-    return max((math.ceil(num / size) for num, size in sizes if num and size), default=0)
+    left = [num - (len(ticks) - begin) for begin in (0, *gaps)]
+    return min((max(0, it) for it in left if it >= -_LEAST_STEPS - _LATE * num), default=None)
 
 
 def longest_gap_s(process: Process) -> float:

@@ -133,8 +133,8 @@ def _loop(
     folder: Path, measurement: Measurement, pids: Container[int] | None
 ) -> tuple[Interval | None, EpochGap | None]:
     """A step of the first rank's loop, which may be made of several updates, and its epoch."""
-    lines = read_trial(folder, pids)
-    if measurement.num_steps == 0 or not lines:
+    lines = read_trial(folder, pids) if measurement.num_steps else ()
+    if not lines:
         return None, None
     updates, num_updates = lines[0].updates(), updates_a_step(measurement)
     epoch = find_epoch(updates, num_updates)

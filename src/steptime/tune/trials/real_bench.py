@@ -20,7 +20,6 @@ from steptime.levers.base import Lever
 from steptime.tune.search.bench import (
     Baseline,
     ComparisonResult,
-    EpochGap,
     LiveRequest,
     ProcessRequest,
     WholeRequest,
@@ -140,6 +139,7 @@ class RealBench:
         trial = self.start((), probe=True)
         ended = self.finish(trial, SeesEpochEnd(self._subject.budget_s))
         baseline = make_baseline(trial.folder, trial.watch, ended, self._subject.surroundings)
+        self._live.epoch = baseline.epoch
         process = trial.watch.first
         gap_s = longest_gap_s(process) if process is not None else 0.0
         return replace(baseline, longest_gap_s=gap_s)
@@ -155,10 +155,7 @@ class RealBench:
         begun_s = time.monotonic()
         while len(pairs) < as_in_a_run.MOST_PAIRS:
             turn = 1 if len(pairs) % 2 == 0 else -1
-            sides = [
-                self._run_side((), size, plans=plans, epoch=baseline.epoch)
-                for plans in (True, False)[::turn]
-            ]
+            sides = [self._run_side((), size, plans=plans) for plans in (True, False)[::turn]]
             pairs.append((sides[::turn][0], sides[::turn][1]))
             spent_s = time.monotonic() - begun_s
             if spent_s * (1 + 1 / len(pairs)) > limit_s:
@@ -220,20 +217,13 @@ class RealBench:
         )
 
     def _run_side(
-        self,
-        state: State,
-        size: WindowSize | None = None,
-        *,
-        plans: bool = True,
-        epoch: EpochGap | None = None,
+        self, state: State, size: WindowSize | None = None, *, plans: bool = True
     ) -> Side:
         trial = self.start(state, also=None if plans else {"mode": AS_A_RUN})
         size = size or self._window(self.baseline)
         ended = self._run(trial, size)
-        if self.baseline is not None:
-            epoch = self.baseline.epoch
-        num_warmup = size.num_warmup
-        return read_side(trial.folder, ended, trial.watch, num_warmup=num_warmup, epoch=epoch)
+        warmup, epoch = size.num_warmup, self._live.epoch
+        return read_side(trial.folder, ended, trial.watch, num_warmup=warmup, epoch=epoch)
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""

@@ -18,7 +18,7 @@ from typing import Any
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
 from steptime.measure.fold.stream import StreamHead
-from steptime.measure.tried.trial_lines import LeverLine
+from steptime.measure.tried.trial_lines import LeverLine, batches_of
 from steptime.measure.values.measurement import SPANS
 from steptime.measure.wall.group_kin import Kin, group_kin
 from steptime.record import files, kinds, rows
@@ -151,7 +151,6 @@ class Process:
         self.has_ended = True
 
     def _tick(self, row: UpdateRow) -> Tick:
-        counts = dict(zip(self._layout.counts, row.counts, strict=True))
         by_name = dict(zip(self._layout.buckets, row.wall_ns, strict=True))
         spans_ns = sum(by_name.get(name, 0) for name in SPANS)
         return Tick(
@@ -161,7 +160,7 @@ class Process:
             wall_s=(sum(row.wall_ns) - spans_ns) * NS,
             compile_s=by_name.get("compile", 0) * NS,
             cpu_s=sum(row.cpu_ns) * NS,
-            num_batches=counts.get("batches", 0),
+            num_batches=batches_of(self._layout, row),
             starts_epoch=by_name.get("epoch_start", 0) > 0,
         )
 

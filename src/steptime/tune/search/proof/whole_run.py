@@ -9,7 +9,7 @@ its start alone. How the process ends is in neither.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval, mean_of, t_point
@@ -123,7 +123,11 @@ def _of_a_process(one: Interval | None, others_s: Sequence[float]) -> Interval |
 
 def steps_an_epoch(facts: Facts) -> int:
     """Return the batches of the largest data set; 0 where that is not known."""
-    sizes = [(one.num_samples, one.batch_size) for one in facts.loaders or ()]
+    return longest_epoch((one.num_samples, one.batch_size) for one in facts.loaders or ())
+
+
+def longest_epoch(sizes: Iterable[tuple[int | None, int | None]]) -> int:
+    """Return the most batches of an epoch, by samples and size of a batch; 0 without any."""
     return max((math.ceil(num / size) for num, size in sizes if num and size), default=0)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from steptime.core.interval import Interval, mean_of
 from steptime.core.stats import median
@@ -58,7 +58,7 @@ def find_epoch(updates: Sequence[TaggedUpdate], num_updates: float) -> EpochGap 
         num_updates: of a step.
     """
     ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
-    gaps = [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
+    gaps = _gaps(updates)
     if len(ends_s) < len(updates) or not gaps or gaps[-1] < LEAST_EPOCH * len(gaps):
         return None
     num = sum(not one.is_early for one in updates[: gaps[-1]]) / len(gaps)
@@ -67,8 +67,15 @@ def find_epoch(updates: Sequence[TaggedUpdate], num_updates: float) -> EpochGap 
     return EpochGap(num_steps=num / num_updates, gap_s=sum(excess_s) / len(gaps))
 
 
+def _gaps(updates: Sequence[TaggedUpdate]) -> list[int]:
+    """The places of updates that come after a gap; the first one has no beginning."""
+    return [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
+
+
 def _excess_s(ends_s: Sequence[float], gaps: Sequence[int]) -> list[float]:
     """What updates after a gap took longer than others do [s]."""
+    if not gaps:
+        return []
     usual_s = median([b - a for a, b in pairwise(ends_s)])
     return [max(0.0, ends_s[index] - ends_s[index - 1] - usual_s) for index in gaps]
 
@@ -101,11 +108,11 @@ def loop_part(
     ends_s = _without_looks(ends_s, updates, first)
     if epoch is None or measurement is None:
         return LoopPart(first=first, ends_s=tuple(ends_s))
-    gaps = [index for index, one in enumerate(updates) if one.is_after_gap and index > 0]
-    found_s = _excess_s(ends_s, gaps)
+    found_s = _excess_s(ends_s, gaps := _gaps(updates))
     mean_s = sum(found_s) / len(found_s) if found_s else epoch.gap_s
-    for index, one_s in reversed(list(zip(gaps, found_s, strict=True))):
-        ends_s[index:] = [end_s - one_s for end_s in ends_s[index:]]
+    by_place = dict(zip(gaps, found_s, strict=True))
+    gone_s = accumulate(by_place.get(place, 0.0) for place in range(len(ends_s)))
+    ends_s = [end_s - late_s for end_s, late_s in zip(ends_s, gone_s, strict=True)]
     a_gap = epoch.num_steps * updates_a_step(measurement)
     return LoopPart(first=first, ends_s=tuple(ends_s), gap_s=mean_s / a_gap)
 
